@@ -1,0 +1,53 @@
+"""Every error that vramcast raises on purpose, in one tree.
+
+    VramcastError                 base; carries the exit code of the command line
+    ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
+    ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
+    └── CannotEstimate            the job is well formed, but no number can be given               exit 3
+        ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
+        ├── JobError              the user's model, batch, loss or script raised
+        └── WorkerError           the process which traces died or ran out of time or memory
+
+Classes group by what the caller can do. Each message says the value, what was expected, and the next step.
+`vramcast.cli.main` alone turns them into exit codes; the Python API raises them as they are.
+"""
+
+from __future__ import annotations
+
+
+class VramcastError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is what the command line ends with."""
+
+    exit_code = 3
+
+
+class UsageError(VramcastError, ValueError):
+    """An argument is wrong; the message names it, its value and what is accepted."""
+
+    exit_code = 2
+
+
+class TraceFileError(VramcastError, ValueError):
+    """A trace or snapshot file is damaged, of another version, or not allowed to be read."""
+
+    exit_code = 2
+
+
+class CannotEstimate(VramcastError, RuntimeError):
+    """No estimate can be given; the message says why and what to try."""
+
+
+class NullGpuError(CannotEstimate):
+    """The null GPU cannot run here: no compiler, a CPU-only torch, an unknown torch build."""
+
+
+class JobError(CannotEstimate):
+    """The job's own code raised an exception while it was traced."""
+
+    def __init__(self, message: str, job_traceback: str = "") -> None:
+        super().__init__(message)
+        self.job_traceback = job_traceback
+
+
+class WorkerError(CannotEstimate):
+    """The process which runs the job ended without an answer."""
