@@ -1,0 +1,208 @@
+"""Compiles the null GPU for the torch build at hand, once, into a cache folder.
+
+The C sources are compiled against the CUDA headers which come with torch's own NVIDIA wheels, so that every structure has
+the layout of that very version; nothing of NVIDIA's is in this repository or in the wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramcast.errors import NullGpuError
+from vramcast.tracer.nullgpu import entry_points
+from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
+
+# Which hand-written files make which library; all others are generated only. libcuda holds the common state.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "libcuda": ("core.c", "memory.c", "driver.c"),
+    "libcudart": ("runtime.c",),
+    "libcublas": ("blas.c",),
+    "libcublasLt": ("blas.c",),
+    "libcudnn": ("dnn.c", "dnn_graph.c"),
+    "libcufft": ("fft.c",),
+    "libnccl": ("comm.c",),
+    "libnvrtc": ("nvrtc.c",),
+    "libcupti": ("cupti.c",),
+}
+_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
+# A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBuild:
+    """The installed torch, as far as the null GPU must know it; found without importing it."""
+
+    version: str
+    lib: Path
+    site: Path
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether this build has CUDA code."""
+        return (self.lib / "libtorch_cuda.so").exists()
+
+
+def find_torch() -> TorchBuild:
+    """Return the installed torch build.
+
+    Raises:
+        NullGpuError: torch is missing, or it is a CPU-only build.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise NullGpuError("torch is not installed here: run pip install torch==2.11.0.")
+    package = Path(spec.origin).parent
+    build = TorchBuild(importlib.metadata.version("torch"), package / "lib", package.parent)
+    if not build.has_cuda:
+        raise NullGpuError(
+            f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
+            "install a CUDA build (pip install torch==2.11.0 on Linux), or use --tracer fake."
+        )
+    return build
+
+
+def include_folders(site: Path) -> list[Path]:
+    """Return the folders with NVIDIA's public headers in the wheels beside torch."""
+    nvidia = site / "nvidia"
+    folders = sorted({path.parent for path in nvidia.glob("*/include/*.h")})
+    names = {path.name for folder in folders for path in folder.glob("*.h")}
+    missing = [n for n in ("cuda.h", "cuda_runtime_api.h", "cublasLt.h", "cudnn.h", "nccl.h") if n not in names]
+    if missing:
+        raise NullGpuError(
+            f"The CUDA headers {', '.join(missing)} are not in {nvidia}: the null GPU is compiled against the headers in "
+            "torch's own NVIDIA wheels. Install torch with its dependencies (no --no-deps), or use --tracer fake."
+        )
+    return folders
+
+
+def cache_folder() -> Path:
+    """Return the folder for compiled libraries and cuDNN's answers ($VRAMCAST_CACHE, else ~/.cache/vramcast)."""
+    chosen = os.environ.get("VRAMCAST_CACHE")
+    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NullGpuError(f"The cache folder {base} cannot be made ({error}): set VRAMCAST_CACHE to a writable one.") from None
+    return base
+
+
+def _compile(compiler: str, arguments: list[str]) -> None:
+    run = subprocess.run([compiler, *arguments], capture_output=True, text=True)
+    if run.returncode:
+        raise NullGpuError(f"The null GPU does not compile here ({compiler}):\n{run.stderr.strip()[-2000:]}")
+
+
+def _defined(objects: list[Path]) -> set[str]:
+    text = subprocess.run(["nm", "--defined-only", "--extern-only", *map(str, objects)], capture_output=True, text=True)
+    return {line.split()[-1] for line in text.stdout.splitlines() if " T " in line}
+
+
+def _key(torch: TorchBuild) -> str:
+    digest = hashlib.sha256(torch.version.encode())
+    here = Path(__file__)
+    for path in sorted([path for path in CSRC.rglob("*") if path.is_file()] + [here, here.with_name("entry_points.py")]):
+        digest.update(path.read_bytes())
+    # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
+    for path in sorted(torch.lib.glob("lib*cuda*.so")):
+        digest.update(f"{path.name}:{path.stat().st_size}".encode())
+    return f"{torch.version}-{digest.hexdigest()[:12]}"
+
+
+def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
+    """Return the folder with the stand-in libraries for `torch`, compiling them if need be.
+
+    Args:
+        torch: The build to serve; default: the installed one.
+        sanitize: Compile with address and undefined-behaviour sanitizers (for CI), into a folder of its own.
+    Raises:
+        NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
+    """
+    torch = torch or find_torch()
+    target = cache_folder() / "nullgpu" / (_key(torch) + ("-sanitize" if sanitize else ""))
+    if (target / "complete").exists():
+        return target
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or shutil.which(compiler) is None:
+        raise NullGpuError(
+            f"No C compiler found{f' ({compiler})' if compiler else ''}: the null GPU is compiled once for each torch build. "
+            "Install one (Debian: apt-get install gcc), or use --tracer fake."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".build-", dir=target.parent))
+        try:
+            _build_all(torch, compiler, work, ["-fsanitize=address,undefined", "-g"] if sanitize else [])
+            (work / "complete").touch()
+            # Two processes may build at once: the first rename wins, the loser's folder is dropped.
+            if not target.exists():
+                work.rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except OSError as error:
+        if not (target / "complete").exists():
+            raise NullGpuError(
+                f"The null GPU cannot be written to {target.parent} ({error}): set VRAMCAST_CACHE to a folder with 10 MiB free."
+            ) from None
+    return target
+
+
+def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -> None:
+    includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
+    includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
+    by_soname = entry_points.needed_symbols(torch.lib)
+    for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
+        _build_one(soname, by_soname[soname], compiler, work, includes, extra)
+    _build_refusing_driver(torch, compiler, work)
+
+
+def _build_one(
+    soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]
+) -> None:
+    library = soname.split(".so")[0]
+    objects = []
+    for name in _SOURCES.get(library, ()):
+        objects.append(work / f"{library}-{Path(name).stem}.o")
+        _compile(compiler, [*_FLAGS, *extra, *includes, "-c", str(CSRC / name), "-o", str(objects[-1])])
+    written = _defined(objects) if objects else set()
+    generated = work / f"{library}-generated.c"
+    generated.write_text(entry_points.stub_source(symbols, written))
+    sources = [str(generated)]
+    options = [f"-Wl,-soname,{soname}", "-shared"]
+    if library == "libcuda":
+        table = work / "libcuda-table.c"
+        driver_calls = {n for n in written if n.startswith("cu")} | {s.name for s in symbols}
+        table.write_text(entry_points.driver_table_source(driver_calls))
+        sources.append(str(table))
+        options += ["-lpthread"]
+    else:
+        options += [f"-L{work}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
+    versions = {symbol.version for symbol in symbols if symbol.version}
+    if versions:
+        script = work / f"{library}.map"
+        exported = sorted({s.name for s in symbols} | {n for n in written if entry_points._guess(n) == library})
+        script.write_text("".join(f"{v} {{ global: {'; '.join(exported)}; local: *; }};\n" for v in sorted(versions)[:1]))
+        options.append(f"-Wl,--version-script={script}")
+    # torch looks for a file named libcudart.so* among the loaded ones, and then loads NVIDIA's own libraries by path.
+    file_name = soname if library == "libcuda" else f"null-{library[3:]}.so"
+    quiet = ["-Wno-builtin-declaration-mismatch"]
+    _compile(compiler, [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options])
+
+
+def _build_refusing_driver(torch: TorchBuild, compiler: str, work: Path) -> None:
+    names = {name for name, (library, _) in entry_points.read_list().items() if library == "libcuda"}
+    for path in (torch.site / "nvidia").glob("cudnn/lib/libcudnn*.so.*"):
+        undefined = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True).stdout
+        names |= {n for n in (line.split()[-1].split("@")[0] for line in undefined.splitlines()) if entry_points._guess(n) == "libcuda"}
+    source = work / "refusing.c"
+    source.write_text(entry_points.refusing_driver_source(names))
+    folder = work / "refusing"
+    folder.mkdir()
+    _compile(compiler, [*_FLAGS, "-fvisibility=default", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so.1"), str(source)])

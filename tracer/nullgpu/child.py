@@ -1,0 +1,122 @@
+"""Runs one job on the null GPU: the body of a forked worker process. One job, one process, then it is gone."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.errors import VramcastError
+from vramcast.job import Job
+from vramcast.tracer.nullgpu.load import LedgerEntry, NullGpu, foreign_libraries
+from vramcast.tracer.trace import Trace
+
+
+@dataclass(slots=True)
+class Result:
+    """What one job on the null GPU came to.
+
+    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
+    the exception's name among vramcast's, "JobError" for the user's own code).
+    """
+
+    status: str
+    trace: Trace | None = None
+    message: str = ""
+    error: str = ""
+    job_traceback: str = ""
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    torch: str = ""
+    cuda: str = ""
+    steps: int = 0
+    trace_seconds: float = 0.0
+    max_resident_bytes: int = 0
+    script_exit: str = ""
+
+
+class StopJob(BaseException):
+    """Ends an unmodified script after its last wanted step; a BaseException, so that no `except Exception` stops it."""
+
+
+def device_config(job: Job) -> str:
+    """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
+    capacity = job.total_bytes if job.limited else 1 << 44  # arbitrary: 16 TiB, "no end"
+    device = job.device.with_memory(job.total_bytes)
+    return f"{device.to_config()};context_bytes={job.context_bytes};capacity_bytes={capacity}"
+
+
+def run_job(job: Job, gpu: NullGpu) -> Result:
+    """Run `job` in this process and return what came out; never raises for the job's own failures."""
+    started = time.perf_counter()
+    gpu.configure(device_config(job))
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
+    if job.search_path:
+        sys.path[:] = [*job.search_path]
+    os.chdir(job.working_folder)
+
+    import torch  # the stand-ins are loaded; CUDA is not initialised yet
+
+    from vramcast.tracer.record import Recorder
+
+    result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
+    stop_after = job.steps if job.script is not None else None
+
+    def on_step(steps: int) -> None:
+        if stop_after is not None and steps >= stop_after:
+            raise StopJob
+
+    recorder = Recorder(on_step=on_step)
+    try:
+        if job.alloc_conf:
+            torch.cuda.memory._set_allocator_settings(job.alloc_conf)
+        recorder.start()
+        _run(job, result)
+    except torch.OutOfMemoryError as error:
+        result.status, result.message = "oom", str(error)
+    except StopJob:
+        pass
+    except VramcastError as error:
+        result.status, result.error, result.message = "error", type(error).__name__, str(error)
+    except BaseException as error:  # the user's code may raise anything, SystemExit included
+        result.status, result.error = "error", "JobError"
+        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        result.job_traceback = traceback.format_exc()
+    result.steps = recorder.steps
+    result.ledger = gpu.ledger()
+    if result.status != "error":
+        sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
+        header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}
+        result.trace = recorder.stop(header=header, workspace_sizes=sizes)
+    result.foreign = foreign_libraries()
+    result.trace_seconds = time.perf_counter() - started
+    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return result
+
+
+def _run(job: Job, result: Result) -> None:
+    if job.script is not None:
+        _run_script(job.script, result)
+        return
+    import torch
+
+    from vramcast.tracer import step
+
+    step.run(job, torch.device("cuda"))
+
+
+def _run_script(script: tuple[str, ...], result: Result) -> None:
+    import runpy
+
+    sys.argv = list(script)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script[0])))
+    try:
+        runpy.run_path(script[0], run_name="__main__")
+    except SystemExit as error:
+        result.script_exit = str(error.code)
+        if error.code not in (None, 0):
+            raise

@@ -1,0 +1,176 @@
+"""The caller's end of the null GPU: starts the worker and the cuDNN oracle, sends jobs, turns failures into errors.
+
+Needs no torch in the caller's process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from vramcast import errors
+from vramcast.errors import JobError, NullGpuError, WorkerError
+from vramcast.job import Job
+from vramcast.tracer.nullgpu import worker
+from vramcast.tracer.nullgpu.build import build, cache_folder, find_torch
+from vramcast.tracer.nullgpu.child import Result
+
+_START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
+_PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm",), "hf": ("transformers",)}
+
+
+class NullGpuTracer:
+    """A warm worker for one interpreter; jobs run one after the other, each in a process of its own.
+
+    Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds.
+    """
+
+    _shared: NullGpuTracer | None = None
+
+    def __init__(self) -> None:
+        """Build the stand-ins if need be and start the worker.
+
+        Raises:
+            NullGpuError: torch has no CUDA code, no compiler, or the worker does not start; says what to do.
+        """
+        self._lock = threading.Lock()
+        torch = find_torch()
+        libraries = build(torch)
+        self._folder = tempfile.TemporaryDirectory(prefix="vramcast-")
+        self._oracle, self._oracle_socket = _start_oracle(torch.site, libraries, Path(self._folder.name))
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "NULLGPU_CUDNN_SOCKET": self._oracle_socket, "PYTHONPATH": _python_path()}
+        environment.pop("LD_PRELOAD", None)
+        self._log = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(theirs.fileno()), str(libraries)],
+            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), cwd="/",
+        )  # fmt: skip
+        theirs.close()
+        self._connection = ours
+        self._connection.settimeout(_START_SECONDS)
+        try:
+            self.torch_version: str = worker.receive(self._connection)["ready"]
+        except (EOFError, OSError) as error:
+            self.close()
+            raise NullGpuError(
+                f"The null GPU's worker did not start ({type(error).__name__}); its messages are above. Try --tracer fake."
+            ) from None
+
+    @classmethod
+    def shared(cls) -> NullGpuTracer:
+        """Return the process-wide worker, started at the first call and again when it died."""
+        if cls._shared is None or cls._shared._process.poll() is not None:
+            cls._shared = cls()
+            atexit.register(cls._shared.close)
+        return cls._shared
+
+    def trace(self, job: Job, *, timeout_s: float = 1800.0, preload: tuple[str, ...] = ()) -> Result:
+        """Run `job` and return its result (status ok or oom).
+
+        Args:
+            job: What to run.
+            timeout_s: The job is killed after so many seconds.
+            preload: Installed packages which the worker imports first, so that the next job finds them imported.
+        Raises:
+            JobError: the job's own code raised.
+            UsageError: the job's description is wrong.
+            WorkerError: its process died or ran out of time.
+        """
+        kind = (job.target or "").partition(":")[0]
+        record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
+        with self._lock:
+            try:
+                self._connection.settimeout(timeout_s)
+                request = {
+                    "job": job,
+                    "preload": [*_PACKAGES.get(kind, ()), *preload],
+                    "environment": {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))},
+                }
+                worker.send(self._connection, request)
+                pid = worker.receive(self._connection)["pid"]
+                answer = worker.receive(self._connection)
+            except TimeoutError:
+                self._kill(pid if "pid" in locals() else None)
+                raise WorkerError(f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps.") from None
+            except (EOFError, OSError):
+                self._kill(None)
+                raise WorkerError("The null GPU's worker was killed: is the machine out of memory? Try again.") from None
+            except KeyboardInterrupt:
+                self._kill(pid if "pid" in locals() else None)
+                raise
+        if isinstance(answer, Result):
+            return _checked(answer)
+        raise WorkerError(_death(answer))
+
+    def _kill(self, pid: int | None) -> None:
+        """End a job and the worker with it: the connection is out of step, the next job starts a new one."""
+        if pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """End the worker and the oracle."""
+        if getattr(self, "_connection", None) is not None:
+            self._connection.close()
+        for process in (self._process, self._oracle):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+        if self._oracle is not None and self._oracle.stdin is not None:
+            self._oracle.stdin.close()
+        self._log.close()
+        self._folder.cleanup()
+
+
+def _python_path() -> str:
+    """The worker must find what the caller finds, also in a checkout that is not installed."""
+    import vramcast
+
+    root = str(Path(next(iter(vramcast.__path__))).parent)
+    return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+
+
+def _start_oracle(site: Path, libraries: Path, folder: Path) -> tuple[subprocess.Popen[bytes] | None, str]:
+    """Start the process which asks the real cuDNN; returns it and its socket ("" where cuDNN is not installed)."""
+    cudnn = site / "nvidia" / "cudnn" / "lib"
+    if not cudnn.is_dir():
+        return None, ""
+    path = folder / "cudnn"
+    command = [
+        sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn_oracle", "--socket", str(path), "--cudnn-dir", str(cudnn),
+        "--libcuda", str(libraries / "refusing" / "libcuda.so.1"), "--cache", str(cache_folder() / "cudnn.sqlite"),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": _python_path()})
+    return process, str(path)
+
+
+def _checked(result: Result) -> Result:
+    """Return `result`, or raise what it stands for."""
+    if result.status != "error":
+        return result
+    kind = getattr(errors, result.error, JobError)
+    refused = [entry.name for entry in result.ledger if entry.kind == "refused"]
+    message = result.message
+    if refused:
+        message += f" (the null GPU had to refuse: {', '.join(refused)})"
+    if kind is JobError:
+        raise JobError(f"The job raised {message}", result.job_traceback)
+    raise kind(message)
+
+
+def _death(answer: dict[str, Any]) -> str:
+    hint = "it was probably out of memory" if answer.get("signal") == signal.SIGKILL else "see its last output"
+    said = answer.get("output", "")
+    return f"The job's process {answer['died']}: {hint}." + (f"\n{said}" if said else "")

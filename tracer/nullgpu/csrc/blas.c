@@ -1,0 +1,116 @@
+/* libcublas and libcublasLt: handles and modes exist, mathematics does nothing. Both libraries are built from this file;
+ * the version script of each exports its own names. */
+#include "nullgpu.h"
+
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cublasContext {
+    cudaStream_t stream;
+    cublasPointerMode_t pointer_mode;
+    cublasMath_t math_mode;
+};
+
+EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
+    *handle = calloc(1, sizeof **handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+    handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream) {
+    *stream = handle->stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode) {
+    handle->pointer_mode = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *mode) {
+    *mode = handle->pointer_mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
+    handle->math_mode = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode) {
+    *mode = handle->math_mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version) {
+    (void)handle;
+    *version = CUBLAS_VERSION;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size_bytes) {
+    (void)handle, (void)workspace;
+    ng_workspace(size_bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
+
+EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    *handle = ng_new_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *descriptor, cublasComputeType_t compute,
+                                               cudaDataType_t scale) {
+    (void)compute, (void)scale;
+    *descriptor = ng_new_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
+                                                 uint64_t columns, int64_t leading) {
+    (void)type, (void)rows, (void)columns, (void)leading;
+    *layout = ng_new_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
+    *preference = ng_new_handle();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* PyTorch allocates its own cuBLASLt workspace before it asks, whatever the algorithm then needs: zero is enough. */
+EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                                     cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                     cublasLtMatmulPreference_t preference, int wanted,
+                                                     cublasLtMatmulHeuristicResult_t results[], int *found) {
+    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
+    memset(results, 0, (size_t)wanted * sizeof *results);
+    *found = wanted > 0;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
+                                     const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                                     cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                                     cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                                     const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
+                                     cudaStream_t stream) {
+    (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c;
+    (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)stream;
+    ng_workspace(workspace_bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,252 @@
+/* The ledger, the device model and the report: see nullgpu.h. */
+#include "nullgpu.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------ ledger */
+static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_counter *ledger;
+static uint64_t launches;
+
+void ng_hit(struct ng_counter *counter, uint64_t bytes) {
+    pthread_mutex_lock(&ledger_lock);
+    if (!counter->listed) {
+        counter->listed = 1;
+        counter->next = ledger;
+        ledger = counter;
+        if (counter->kind == NG_REFUSED)
+            fprintf(stderr, "vramcast null GPU: %s is not implemented and must return a result: refused\n", counter->name);
+    }
+    counter->hits++;
+    counter->bytes += bytes;
+    pthread_mutex_unlock(&ledger_lock);
+}
+
+#define MAX_WORKSPACE_SIZES 4096 /* arbitrary: distinct sizes in one job; more are counted as one */
+static uint64_t workspace_sizes[MAX_WORKSPACE_SIZES];
+static size_t n_workspace_sizes;
+
+void ng_workspace(uint64_t size_bytes) {
+    size_t i = 0;
+    if (!size_bytes) return;
+    pthread_mutex_lock(&ledger_lock);
+    while (i < n_workspace_sizes && workspace_sizes[i] != size_bytes) i++;
+    if (i == n_workspace_sizes && i < MAX_WORKSPACE_SIZES) workspace_sizes[n_workspace_sizes++] = size_bytes;
+    pthread_mutex_unlock(&ledger_lock);
+}
+
+void ng_count_launch(void) { __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED); }
+
+struct report {
+    char *text;
+    size_t capacity, length;
+};
+
+static void report_line(struct report *r, const char *kind, const char *name, uint64_t hits, uint64_t bytes) {
+    const size_t room = r->length < r->capacity ? r->capacity - r->length : 0;
+    r->length += (size_t)snprintf(room ? r->text + r->length : NULL, room, "%s\t%s\t%llu\t%llu\n", kind, name,
+                                  (unsigned long long)hits, (unsigned long long)bytes);
+}
+
+/* Writes the ledger as lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length it needs. */
+EXPORT size_t nullgpu_report(char *text, size_t capacity);
+size_t nullgpu_report(char *text, size_t capacity) {
+    static const char *const kinds[] = {"noop", "refused", "assumed", "read"};
+    struct report r = {text, capacity, 0};
+    pthread_mutex_lock(&ledger_lock);
+    for (const struct ng_counter *c = ledger; c; c = c->next) report_line(&r, kinds[c->kind], c->name, c->hits, c->bytes);
+    for (size_t i = 0; i < n_workspace_sizes; i++) report_line(&r, "workspace", "size", 1, workspace_sizes[i]);
+    pthread_mutex_unlock(&ledger_lock);
+    report_line(&r, "launches", "kernels", launches, 0);
+    return r.length;
+}
+
+/* ------------------------------------------------------------------------------------------ device model */
+static struct ng_device device;
+static pthread_once_t configured = PTHREAD_ONCE_INIT;
+
+static const struct {
+    const char *key;
+    int *field;
+} int_fields[] = {
+    {"major", &device.major},
+    {"minor", &device.minor},
+    {"sm_count", &device.sm_count},
+    {"clock_khz", &device.clock_khz},
+    {"memory_clock_khz", &device.memory_clock_khz},
+    {"memory_bus_bits", &device.memory_bus_bits},
+    {"l2_bytes", &device.l2_bytes},
+    {"shared_per_sm_bytes", &device.shared_per_sm_bytes},
+    {"shared_per_block_optin_bytes", &device.shared_per_block_optin_bytes},
+    {"threads_per_sm", &device.threads_per_sm},
+    {"blocks_per_sm", &device.blocks_per_sm},
+    {"device_count", &device.device_count},
+};
+
+static void fatal(const char *what, const char *value) {
+    fprintf(stderr, "vramcast null GPU: bad configuration: %s '%s'\n", what, value);
+    abort();
+}
+
+static void set_field(const char *key, const char *value) {
+    if (!strcmp(key, "name")) {
+        snprintf(device.name, sizeof device.name, "%s", value);
+        return;
+    }
+    char *end;
+    const unsigned long long number = strtoull(value, &end, 10);
+    if (*value == '\0' || *end != '\0') fatal("not a number", value);
+    if (!strcmp(key, "total_bytes")) {
+        device.total_bytes = number;
+    } else if (!strcmp(key, "capacity_bytes")) {
+        device.capacity_bytes = number;
+    } else if (!strcmp(key, "context_bytes")) {
+        device.context_bytes = number;
+    } else {
+        for (size_t i = 0; i < sizeof int_fields / sizeof *int_fields; i++)
+            if (!strcmp(key, int_fields[i].key)) {
+                *int_fields[i].field = (int)number;
+                return;
+            }
+        fatal("unknown key", key);
+    }
+}
+
+/* Reads "key=value;key=value"; every integer field must come. */
+static void configure(const char *text) {
+    char *copy = strdup(text), *state = NULL;
+    memset(&device, 0, sizeof device);
+    device.device_count = 1;
+    for (char *pair = strtok_r(copy, ";", &state); pair; pair = strtok_r(NULL, ";", &state)) {
+        char *equals = strchr(pair, '=');
+        if (!equals) fatal("no '=' in", pair);
+        *equals = '\0';
+        set_field(pair, equals + 1);
+    }
+    free(copy);
+    if (!device.total_bytes) fatal("no total_bytes in", text);
+    if (!device.capacity_bytes) device.capacity_bytes = device.total_bytes;
+    for (size_t i = 0; i < sizeof int_fields / sizeof *int_fields; i++)
+        if (!*int_fields[i].field && strcmp(int_fields[i].key, "minor")) fatal("missing", int_fields[i].key);
+}
+
+static void configure_from_environment(void) {
+    const char *text = getenv("NULLGPU_DEVICE");
+    if (!text) fatal("environment variable is not set:", "NULLGPU_DEVICE");
+    configure(text);
+}
+
+const struct ng_device *ng_device(void) {
+    pthread_once(&configured, configure_from_environment);
+    return &device;
+}
+
+int ng_attribute(int attribute) {
+    const struct ng_device *d = ng_device();
+    const int hopper = d->major >= 9;
+    switch (attribute) {
+    /* spec: CUDA C Programming Guide, "Technical Specifications per Compute Capability" */
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return 64;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return 2147483647;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: return 65535;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return 49152;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: return d->major >= 8 ? 1024 : 0;
+    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: return 65536;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: return 65536;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: return 65536;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: return hopper;
+    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED: return hopper;
+    case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return 2147483647;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
+    case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
+    case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: return 512;
+    /* the device table */
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return d->major;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return d->minor;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return d->sm_count;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return d->clock_khz;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return d->memory_clock_khz;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return d->memory_bus_bits;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return d->l2_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return d->shared_per_sm_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return d->shared_per_block_optin_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return d->threads_per_sm;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return d->blocks_per_sm;
+    /* features which all supported devices have */
+    case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS: return 1;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 2;                         /* arbitrary */
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return 1;                                 /* arbitrary */
+    case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE: return d->l2_bytes / 2; /* arbitrary */
+    case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE: return 134217728;      /* arbitrary */
+    case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: return 1;                                /* arbitrary */
+    /* features which are off, because the null GPU does not model them */
+    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+    case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT:
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD:
+    case CU_DEVICE_ATTRIBUTE_TCC_DRIVER: return 0;
+    default: NG_HIT(NG_ASSUMED, "device attribute not modelled: 0", 0); return 0;
+    }
+}
+
+#define REGISTERS_PER_THREAD 32 /* arbitrary: the kernel images are never read */
+
+int ng_kernel_attribute(int attribute) {
+    switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: return REGISTERS_PER_THREAD;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return ng_device()->major * 10 + ng_device()->minor;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: return 49152;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return -1;
+    default: return 0; /* static shared, constant and local bytes: none */
+    }
+}
+
+int ng_blocks_per_sm(int threads_per_block, size_t dynamic_shared_bytes) {
+    const struct ng_device *d = ng_device();
+    const int threads = threads_per_block > 0 ? threads_per_block : 1;
+    int blocks = d->blocks_per_sm;
+    const int by_threads = d->threads_per_sm / threads;
+    const int by_registers = 65536 / (REGISTERS_PER_THREAD * threads);
+    const int by_shared = d->shared_per_sm_bytes / (int)(dynamic_shared_bytes + 1024);
+    if (by_threads < blocks) blocks = by_threads;
+    if (by_registers < blocks) blocks = by_registers;
+    if (by_shared < blocks) blocks = by_shared;
+    return blocks;
+}
+
+void *ng_new_handle(void) { return calloc(1, 64); }

@@ -1,0 +1,271 @@
+/* libcuda.so.1: the driver's documented calls which PyTorch, Triton and NVRTC users reach directly. The state of the
+ * null GPU (core.c, memory.c) is linked into this library. */
+#include "nullgpu.h"
+
+#define __CUDA_API_VERSION_INTERNAL /* the header then declares every name without its version suffix macro */
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------- devices and contexts */
+#define MAX_DEVICES 64 /* arbitrary */
+struct CUctx_st {
+    int device;
+};
+static struct CUctx_st primary[MAX_DEVICES];
+static int primary_active[MAX_DEVICES];
+static __thread CUcontext current;
+
+static CUcontext context(void) { return current ? current : primary_active[0] ? &primary[0] : NULL; }
+
+void ng_activate_context(int device) { primary_active[device] = 1; }
+
+EXPORT CUresult cuInit(unsigned int flags) {
+    (void)flags;
+    ng_device();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDriverGetVersion(int *version) {
+    *version = CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetCount(int *count) {
+    *count = ng_device()->device_count;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    if (ordinal < 0 || ordinal >= ng_device()->device_count || ordinal >= MAX_DEVICES) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+    (void)device;
+    snprintf(name, (size_t)length, "%s", ng_device()->name);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    (void)device;
+    *bytes = ng_device()->total_bytes;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    (void)device;
+    *value = ng_attribute((int)attribute);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
+    primary[device].device = device;
+    primary_active[device] = 1;
+    *out = &primary[device];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    if (flags) *flags = 0;
+    if (active) *active = primary_active[device];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *out) {
+    *out = context();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext wanted) {
+    current = wanted;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
+    const CUcontext c = context();
+    *device = c ? c->device : 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- memory */
+EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    ng_memory_info(free_bytes, total_bytes);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) { return (CUresult)ng_malloc((uint64_t *)pointer, size); }
+EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) { return (CUresult)ng_free(pointer); }
+
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
+                                              CUmemAllocationGranularity_flags option) {
+    (void)properties, (void)option;
+    *granularity = 2 << 20; /* spec: CUDA driver API, virtual memory management: 2 MiB on current GPUs */
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr hint,
+                                    unsigned long long flags) {
+    (void)alignment, (void)hint, (void)flags;
+    return (CUresult)ng_reserve_range((uint64_t *)pointer, size);
+}
+
+EXPORT CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
+    (void)size;
+    return (CUresult)ng_release_range(pointer);
+}
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
+                            unsigned long long flags) {
+    (void)properties, (void)flags;
+    return (CUresult)ng_create_physical((uint64_t *)handle, size);
+}
+
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return (CUresult)ng_release_physical(handle); }
+
+EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    const enum ng_place place = ng_place_of(pointer);
+    uint64_t start = 0, size = 0;
+    if (place == NG_UNREGISTERED) return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)value = context(); return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)value = place == NG_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)value = pointer; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)value = 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        if (ng_range_of(pointer, &start, &size)) return CUDA_ERROR_INVALID_VALUE;
+        *(CUdeviceptr *)value = start;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        if (ng_range_of(pointer, &start, &size)) return CUDA_ERROR_INVALID_VALUE;
+        *(size_t *)value = size;
+        return CUDA_SUCCESS;
+    default: NG_HIT(NG_REFUSED, "cuPointerGetAttribute (another attribute)", 0); return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- modules and kernels */
+static CUresult new_module(CUmodule *module) {
+    *module = ng_new_handle();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path) {
+    (void)path;
+    return new_module(module);
+}
+
+EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    (void)image;
+    return new_module(module);
+}
+
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n, CUjit_option *options, void **values) {
+    (void)image, (void)n, (void)options, (void)values;
+    return new_module(module);
+}
+
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    (void)module, (void)name;
+    *function = ng_new_handle();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    (void)function;
+    *value = ng_kernel_attribute((int)attribute);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
+    (void)function;
+    *blocks = ng_blocks_per_sm(threads, shared);
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) {
+    (void)function, (void)config;
+    *clusters = ng_device()->sm_count / 2; /* arbitrary */
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                               unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
+                               CUstream stream, void **arguments, void **extra) {
+    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z, (void)shared;
+    (void)stream, (void)arguments, (void)extra;
+    ng_count_launch();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra) {
+    (void)config, (void)function, (void)arguments, (void)extra;
+    ng_count_launch();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                                          unsigned int block_x, unsigned int block_y, unsigned int block_z,
+                                          unsigned int shared, CUstream stream, void **arguments) {
+    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, arguments, NULL);
+}
+
+EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                       const cuuint64_t *dims, const cuuint64_t *strides, const cuuint32_t *box,
+                                       const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
+                                       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                                       CUtensorMapFloatOOBfill fill) {
+    (void)type, (void)rank, (void)address, (void)dims, (void)strides, (void)box, (void)element_strides;
+    (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    memset(map, 0, sizeof *map); /* the map is opaque; only kernels read it */
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
+    *text = error == CUDA_SUCCESS ? "no error" : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "null GPU driver error";
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGetErrorName(CUresult error, const char **text) {
+    *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
+            : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                                : "CUDA_ERROR_UNKNOWN";
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- symbol lookup
+ * The generated table maps documented base names ("cuMemCreate") to the functions of this library. */
+struct ng_symbol {
+    const char *name;
+    void *function;
+};
+extern const struct ng_symbol ng_driver_symbols[];
+extern const size_t ng_n_driver_symbols;
+
+void *ng_driver_symbol(const char *name) {
+    for (size_t i = 0; i < ng_n_driver_symbols; i++)
+        if (!strcmp(ng_driver_symbols[i].name, name)) return ng_driver_symbols[i].function;
+    return NULL;
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *status) {
+    (void)version, (void)flags;
+    *function = ng_driver_symbol(name);
+    if (status) *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* NVIDIA's own runtime asks here for undocumented tables, and then whether the driver is genuine. It gets no answer, so
+ * it never runs on this driver: see docs/null-gpu.md, "Licence boundary". */
+EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    (void)id;
+    NG_HIT(NG_REFUSED, "cuGetExportTable", 0);
+    *table = NULL;
+    return CUDA_ERROR_NOT_FOUND;
+}

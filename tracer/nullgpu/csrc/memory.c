@@ -1,0 +1,291 @@
+/* Device memory without a device: addresses from one reserved range, exact accounts, and a real end of the card.
+ *
+ * Rules of the driver which the caching allocator can see:
+ *   - cudaMalloc and cuMemCreate charge whole 2 MiB pages against total - context, and fail with error 2 beyond that;
+ *   - addresses are 2 MiB aligned, the lowest free range that fits is taken (arbitrary: real drivers differ; notes in
+ *     docs/null-gpu.md), so freed addresses come back;
+ *   - reserving addresses (expandable segments) costs nothing, only mapping physical memory does.
+ */
+#include "nullgpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE_BYTES (2ull << 20)    /* spec: cuMemGetAllocationGranularity on current GPUs */
+#define ARENA_BYTES (16ull << 40)  /* arbitrary: far above any card, within 47-bit addresses */
+#define ARENA_HINT 0x700000000000u /* arbitrary: away from heap and libraries */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ------------------------------------------------------------------------------- addresses
+ * `ranges` covers [arena, top) without gaps, sorted by address: every range is live or free, no two free neighbours. */
+struct range {
+    uint64_t address, size;
+    int live;
+};
+static struct range *ranges;
+static size_t n_ranges, ranges_capacity;
+static uint64_t arena, top, used_bytes;
+
+static uint64_t round_up(uint64_t size) { return (size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
+
+static void open_arena(void) {
+    if (arena) return;
+    void *p = mmap((void *)ARENA_HINT, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        perror("vramcast null GPU: cannot reserve the device's address range");
+        abort();
+    }
+    arena = top = round_up((uint64_t)p);
+}
+
+static int in_arena(uint64_t address) { return arena && address >= arena && address < arena + ARENA_BYTES - PAGE_BYTES; }
+
+/* Index of the last range which starts at or below `address`, or -1. */
+static long find(uint64_t address) {
+    long low = 0, high = (long)n_ranges - 1, found = -1;
+    while (low <= high) {
+        const long middle = (low + high) / 2;
+        if (ranges[middle].address <= address) {
+            found = middle;
+            low = middle + 1;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return found;
+}
+
+static void insert(size_t at, struct range r) {
+    if (n_ranges == ranges_capacity) {
+        ranges_capacity = ranges_capacity ? 2 * ranges_capacity : 256;
+        ranges = realloc(ranges, ranges_capacity * sizeof *ranges);
+        if (!ranges) abort();
+    }
+    memmove(ranges + at + 1, ranges + at, (n_ranges - at) * sizeof *ranges);
+    ranges[at] = r;
+    n_ranges++;
+}
+
+static void drop(size_t at) {
+    memmove(ranges + at, ranges + at + 1, (n_ranges - at - 1) * sizeof *ranges);
+    n_ranges--;
+}
+
+static uint64_t take(uint64_t size) {
+    open_arena();
+    for (size_t i = 0; i < n_ranges; i++) {
+        if (ranges[i].live || ranges[i].size < size) continue;
+        if (ranges[i].size > size) {
+            const struct range rest = {ranges[i].address + size, ranges[i].size - size, 0};
+            ranges[i].size = size;
+            insert(i + 1, rest);
+        }
+        ranges[i].live = 1;
+        return ranges[i].address;
+    }
+    if (top + size > arena + ARENA_BYTES - PAGE_BYTES) return 0;
+    const struct range fresh = {top, size, 1};
+    insert(n_ranges, fresh);
+    top += size;
+    return fresh.address;
+}
+
+/* Frees the live range at `address`; returns its size, or 0 when there is none. */
+static uint64_t give_back(uint64_t address) {
+    long i = find(address);
+    if (i < 0 || ranges[i].address != address || !ranges[i].live) return 0;
+    const uint64_t size = ranges[i].size;
+    ranges[i].live = 0;
+    if ((size_t)i + 1 < n_ranges && !ranges[i + 1].live) {
+        ranges[i].size += ranges[i + 1].size;
+        drop((size_t)i + 1);
+    }
+    if (i > 0 && !ranges[i - 1].live) {
+        ranges[i - 1].size += ranges[i].size;
+        drop((size_t)i);
+        i--;
+    }
+    if ((size_t)i == n_ranges - 1) {
+        top = ranges[i].address;
+        n_ranges--;
+    }
+    return size;
+}
+
+/* -------------------------------------------------------------------------------- accounts */
+static int charge(uint64_t size) {
+    const struct ng_device *d = ng_device();
+    if (d->context_bytes + used_bytes + size > d->capacity_bytes) return NG_OUT_OF_MEMORY;
+    used_bytes += size;
+    return 0;
+}
+
+int ng_malloc(uint64_t *address, uint64_t size_bytes) {
+    if (!size_bytes) {
+        *address = 0;
+        return 0;
+    }
+    if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
+    const uint64_t size = round_up(size_bytes);
+    pthread_mutex_lock(&lock);
+    int error = charge(size);
+    if (!error && !(*address = take(size))) {
+        used_bytes -= size;
+        error = NG_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+int ng_free(uint64_t address) {
+    if (!address) return 0;
+    pthread_mutex_lock(&lock);
+    const uint64_t size = give_back(address);
+    used_bytes -= size;
+    pthread_mutex_unlock(&lock);
+    return size ? 0 : NG_INVALID_VALUE;
+}
+
+void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes) {
+    const struct ng_device *d = ng_device();
+    pthread_mutex_lock(&lock);
+    const uint64_t taken = d->context_bytes + used_bytes;
+    pthread_mutex_unlock(&lock);
+    *total_bytes = d->total_bytes;
+    *free_bytes = taken < d->total_bytes ? d->total_bytes - taken : 0;
+}
+
+int ng_reserve_range(uint64_t *address, uint64_t size_bytes) {
+    if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    *address = take(round_up(size_bytes));
+    pthread_mutex_unlock(&lock);
+    return *address ? 0 : NG_OUT_OF_MEMORY;
+}
+
+int ng_release_range(uint64_t address) {
+    pthread_mutex_lock(&lock);
+    const uint64_t size = give_back(address);
+    pthread_mutex_unlock(&lock);
+    return size ? 0 : NG_INVALID_VALUE;
+}
+
+struct physical {
+    uint64_t size;
+};
+
+int ng_create_physical(uint64_t *handle, uint64_t size_bytes) {
+    pthread_mutex_lock(&lock);
+    const int error = charge(round_up(size_bytes));
+    pthread_mutex_unlock(&lock);
+    if (error) return error;
+    struct physical *p = malloc(sizeof *p);
+    if (!p) abort();
+    p->size = round_up(size_bytes);
+    *handle = (uint64_t)p;
+    return 0;
+}
+
+int ng_release_physical(uint64_t handle) {
+    struct physical *p = (struct physical *)handle;
+    pthread_mutex_lock(&lock);
+    used_bytes -= p->size;
+    pthread_mutex_unlock(&lock);
+    free(p);
+    return 0;
+}
+
+int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes) {
+    pthread_mutex_lock(&lock);
+    const long i = find(address);
+    const int found = i >= 0 && ranges[i].live && address < ranges[i].address + ranges[i].size;
+    if (found) {
+        *start = ranges[i].address;
+        *size_bytes = ranges[i].size;
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? 0 : NG_INVALID_VALUE;
+}
+
+/* ------------------------------------------------------------------------------ host memory
+ * Pinned memory is real memory, but untouched pages of it cost nothing. */
+struct pinned {
+    uint64_t address, size;
+    int mapped;
+};
+static struct pinned *pins;
+static size_t n_pins, pins_capacity;
+
+static void add_pin(void *address, uint64_t size_bytes, int mapped) {
+    pthread_mutex_lock(&lock);
+    if (n_pins == pins_capacity) {
+        pins_capacity = pins_capacity ? 2 * pins_capacity : 64;
+        pins = realloc(pins, pins_capacity * sizeof *pins);
+        if (!pins) abort();
+    }
+    pins[n_pins++] = (struct pinned){(uint64_t)address, size_bytes, mapped};
+    pthread_mutex_unlock(&lock);
+}
+
+static long find_pin(uint64_t address) {
+    for (size_t i = 0; i < n_pins; i++)
+        if (address >= pins[i].address && address < pins[i].address + pins[i].size) return (long)i;
+    return -1;
+}
+
+static struct pinned remove_pin(void *address) {
+    struct pinned found = {0, 0, 0};
+    pthread_mutex_lock(&lock);
+    const long i = find_pin((uint64_t)address);
+    if (i >= 0) {
+        found = pins[i];
+        pins[i] = pins[--n_pins];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+int ng_host_malloc(void **address, uint64_t size_bytes) {
+    void *p = mmap(NULL, size_bytes ? size_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NG_OUT_OF_MEMORY;
+    add_pin(p, size_bytes ? size_bytes : 1, 1);
+    *address = p;
+    return 0;
+}
+
+int ng_host_free(void *address) {
+    const struct pinned p = remove_pin(address);
+    if (p.mapped) munmap((void *)p.address, p.size);
+    return p.mapped ? 0 : NG_INVALID_VALUE;
+}
+
+void ng_host_register(void *address, uint64_t size_bytes) { add_pin(address, size_bytes, 0); }
+void ng_host_unregister(void *address) { remove_pin(address); }
+
+enum ng_place ng_place_of(uint64_t address) {
+    if (in_arena(address)) return NG_DEVICE;
+    pthread_mutex_lock(&lock);
+    const int pinned = find_pin(address) >= 0;
+    pthread_mutex_unlock(&lock);
+    return pinned ? NG_HOST : NG_UNREGISTERED;
+}
+
+/* ----------------------------------------------------------------------------------- copies
+ * Nothing is ever stored on the device: what the host reads from it is zero, and each such read is recorded. */
+void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes) {
+    if (!size_bytes || in_arena(destination)) return;
+    if (in_arena(source)) {
+        NG_HIT(NG_READ, "device to host", size_bytes);
+        memset((void *)destination, 0, size_bytes);
+    } else {
+        memmove((void *)destination, (const void *)source, size_bytes);
+    }
+}
+
+void ng_set(uint64_t destination, int value, uint64_t size_bytes) {
+    if (!in_arena(destination)) memset((void *)destination, value, size_bytes);
+}

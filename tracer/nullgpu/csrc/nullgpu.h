@@ -1,0 +1,78 @@
+/* The null GPU: what all stand-in libraries share.
+ *
+ * libcuda.so.1 holds the state (core.c, memory.c); libcudart, libcublas, libcudnn, ... are linked to it. Memory calls
+ * keep exact accounts, launches and maths do nothing, and every call which is not fully answered is entered in the
+ * ledger, which Python reads after the job (nullgpu_report).
+ */
+#ifndef NULLGPU_H
+#define NULLGPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ---- ledger (core.c) ---------------------------------------------------------------------------------------------
+ * One counter per (kind, name). A counter is a static object of its call site; it enters the list at its first hit. */
+enum ng_kind {
+    NG_NOOP,    /* a reviewed call without results: did nothing and succeeded              */
+    NG_REFUSED, /* a call which should have returned numbers we do not have: failed loudly */
+    NG_ASSUMED, /* answered with a number which is an assumption, not NVIDIA's answer       */
+    NG_READ     /* the host read device memory and got zeros                                */
+};
+struct ng_counter {
+    enum ng_kind kind;
+    const char *name;
+    uint64_t hits, bytes;
+    int listed;
+    struct ng_counter *next;
+};
+EXPORT void ng_hit(struct ng_counter *counter, uint64_t bytes);
+#define NG_HIT(kind, name, bytes)                                  \
+    do {                                                           \
+        static struct ng_counter counter_ = {kind, name, 0, 0, 0, 0}; \
+        ng_hit(&counter_, (uint64_t)(bytes));                      \
+    } while (0)
+
+/* Sizes which a library was handed as workspace: the trace calls blocks of these sizes workspaces. */
+EXPORT void ng_workspace(uint64_t size_bytes);
+
+/* ---- device model (core.c) ----------------------------------------------------------------------------------------
+ * Set once per process, before the first CUDA call, from vramcast/devices.py through nullgpu_configure. */
+struct ng_device {
+    char name[96];
+    uint64_t total_bytes, context_bytes;
+    uint64_t capacity_bytes; /* where allocations end; beyond total_bytes to see what a job would need */
+    int major, minor, sm_count, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
+    int shared_per_sm_bytes, shared_per_block_optin_bytes, threads_per_sm, blocks_per_sm, device_count;
+};
+EXPORT const struct ng_device *ng_device(void);
+EXPORT int ng_attribute(int cuda_device_attribute);
+EXPORT int ng_kernel_attribute(int cuda_function_attribute);
+EXPORT int ng_blocks_per_sm(int threads_per_block, size_t dynamic_shared_bytes);
+EXPORT void ng_count_launch(void);
+EXPORT void *ng_new_handle(void); /* a fresh, unique, non-null handle */
+EXPORT void ng_activate_context(int device); /* the runtime makes a device's primary context at its first use */
+EXPORT void *ng_driver_symbol(const char *name);
+
+/* ---- memory (memory.c): 0 or a CUDA error number ------------------------------------------------------------------ */
+#define NG_INVALID_VALUE 1 /* spec: CUDA driver and runtime API, CUDA_ERROR_INVALID_VALUE */
+#define NG_OUT_OF_MEMORY 2 /* spec: CUDA driver and runtime API, CUDA_ERROR_OUT_OF_MEMORY */
+enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE };
+EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes);
+EXPORT int ng_free(uint64_t address);
+EXPORT void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
+EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);
+EXPORT int ng_release_range(uint64_t address);
+EXPORT int ng_create_physical(uint64_t *handle, uint64_t size_bytes);
+EXPORT int ng_release_physical(uint64_t handle);
+EXPORT int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes);
+EXPORT int ng_host_malloc(void **address, uint64_t size_bytes);
+EXPORT int ng_host_free(void *address);
+EXPORT void ng_host_register(void *address, uint64_t size_bytes);
+EXPORT void ng_host_unregister(void *address);
+EXPORT enum ng_place ng_place_of(uint64_t address);
+EXPORT void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes);
+EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
+
+#endif

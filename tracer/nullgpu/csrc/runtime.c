@@ -1,0 +1,579 @@
+/* libcudart.so.12 / .13: the CUDA runtime's documented calls, as far as PyTorch is linked to them. */
+#include "nullgpu.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static __thread int current_device;
+static __thread cudaError_t last_error;
+
+static cudaError_t result(int error) {
+    if (!error) return cudaSuccess;
+    return last_error = error == NG_OUT_OF_MEMORY ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
+}
+
+/* ---------------------------------------------------------------------------------------- device */
+EXPORT cudaError_t cudaGetDeviceCount(int *count) {
+    *count = ng_device()->device_count;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaGetDevice(int *device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaSetDevice(int device) {
+    if (device < 0 || device >= ng_device()->device_count) return last_error = cudaErrorInvalidDevice;
+    current_device = device;
+    ng_activate_context(device);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDriverGetVersion(int *version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaRuntimeGetVersion(int *version) {
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    (void)device;
+    *value = ng_attribute((int)attribute); /* spec: cudaDeviceAttr has the values of CUdevice_attribute */
+    return cudaSuccess;
+}
+
+static cudaError_t properties(struct cudaDeviceProp *p, int device) {
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "%s", ng_device()->name);
+    memset(&p->uuid, 0x11, sizeof p->uuid); /* arbitrary */
+    p->uuid.bytes[15] = (char)device;
+    p->totalGlobalMem = ng_device()->total_bytes;
+    const struct {
+        int *field;
+        CUdevice_attribute attribute;
+    } ints[] = {
+        {&p->regsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK},
+        {&p->warpSize, CU_DEVICE_ATTRIBUTE_WARP_SIZE},
+        {&p->maxThreadsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK},
+        {&p->maxThreadsDim[0], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X},
+        {&p->maxThreadsDim[1], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y},
+        {&p->maxThreadsDim[2], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z},
+        {&p->maxGridSize[0], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X},
+        {&p->maxGridSize[1], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y},
+        {&p->maxGridSize[2], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z},
+        {&p->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+        {&p->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+        {&p->multiProcessorCount, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+        {&p->canMapHostMemory, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY},
+        {&p->concurrentKernels, CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS},
+        {&p->ECCEnabled, CU_DEVICE_ATTRIBUTE_ECC_ENABLED},
+        {&p->pciBusID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID},
+        {&p->asyncEngineCount, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT},
+        {&p->unifiedAddressing, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING},
+        {&p->memoryBusWidth, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH},
+        {&p->l2CacheSize, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+        {&p->persistingL2CacheMaxSize, CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE},
+        {&p->maxThreadsPerMultiProcessor, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR},
+        {&p->streamPrioritiesSupported, CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED},
+        {&p->globalL1CacheSupported, CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED},
+        {&p->localL1CacheSupported, CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED},
+        {&p->regsPerMultiprocessor, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR},
+        {&p->managedMemory, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY},
+        {&p->concurrentManagedAccess, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS},
+        {&p->computePreemptionSupported, CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED},
+        {&p->cooperativeLaunch, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH},
+        {&p->maxBlocksPerMultiProcessor, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR},
+        {&p->accessPolicyMaxWindowSize, CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE},
+        {&p->hostRegisterSupported, CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED},
+        {&p->memoryPoolsSupported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED},
+        {&p->clusterLaunch, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH},
+#if CUDART_VERSION < 13000
+        {&p->clockRate, CU_DEVICE_ATTRIBUTE_CLOCK_RATE},
+        {&p->memoryClockRate, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE},
+        {&p->deviceOverlap, CU_DEVICE_ATTRIBUTE_GPU_OVERLAP},
+#endif
+    };
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i].field = ng_attribute((int)ints[i].attribute);
+    p->sharedMemPerBlock = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    p->sharedMemPerBlockOptin = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    p->sharedMemPerMultiprocessor = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    p->reservedSharedMemPerBlock = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
+    p->totalConstMem = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+    p->memPitch = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+    p->textureAlignment = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    p->texturePitchAlignment = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT);
+    return cudaSuccess;
+}
+
+/* CUDA 12's headers rename the call to its _v2 with a macro; both names must exist there. */
+#undef cudaGetDeviceProperties
+#if CUDART_VERSION < 13000
+EXPORT cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *p, int device) { return properties(p, device); }
+#else
+EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) { return properties(p, device); }
+#endif
+
+EXPORT cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device) {
+    snprintf(id, (size_t)length, "0000:%02X:00.0", 1 + device); /* arbitrary */
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    if (least) *least = 0;
+    if (greatest) *greatest = -5; /* spec: CUDA runtime API, six priority levels on current GPUs */
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    (void)device, (void)peer;
+    *can = 0;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
+    static char pools[64];
+    *pool = (cudaMemPool_t)&pools[device & 63];
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
+    (void)pool, (void)attribute;
+    NG_HIT(NG_ASSUMED, "cudaMemPoolGetAttribute: 0", 0);
+    *(uint64_t *)value = 0;
+    return cudaSuccess;
+}
+
+/* ---------------------------------------------------------------------------------------- errors */
+EXPORT cudaError_t cudaGetLastError(void) {
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+EXPORT cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+EXPORT const char *cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    default: return "cudaErrorUnknown";
+    }
+}
+
+EXPORT const char *cudaGetErrorString(cudaError_t error) {
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotSupported: return "operation not supported by the null GPU";
+    default: return "unknown error";
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- driver entry points */
+static cudaError_t entry_point(const char *name, void **function, enum cudaDriverEntryPointQueryResult *status) {
+    *function = ng_driver_symbol(name);
+    if (status) *status = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION < 13000
+EXPORT cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                           enum cudaDriverEntryPointQueryResult *status) {
+    (void)flags;
+    return entry_point(name, function, status);
+}
+#endif
+#if CUDART_VERSION >= 12050
+EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned int version,
+                                                    unsigned long long flags,
+                                                    enum cudaDriverEntryPointQueryResult *status) {
+    (void)flags, (void)version;
+    return entry_point(name, function, status);
+}
+#endif
+
+/* ---------------------------------------------------------------------------------------- memory */
+EXPORT cudaError_t cudaMalloc(void **pointer, size_t size) {
+    ng_activate_context(current_device);
+    return result(ng_malloc((uint64_t *)pointer, size));
+}
+
+EXPORT cudaError_t cudaFree(void *pointer) { return result(ng_free((uint64_t)pointer)); }
+
+EXPORT cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream) {
+    (void)stream;
+    return cudaMalloc(pointer, size);
+}
+
+EXPORT cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
+    (void)stream;
+    return cudaFree(pointer);
+}
+
+EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    ng_memory_info(free_bytes, total_bytes);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned int flags) {
+    (void)flags;
+    return result(ng_host_malloc(pointer, size));
+}
+
+EXPORT cudaError_t cudaFreeHost(void *pointer) { return result(ng_host_free(pointer)); }
+
+EXPORT cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned int flags) {
+    (void)flags;
+    ng_host_register(pointer, size);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaHostUnregister(void *pointer) {
+    ng_host_unregister(pointer);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
+    memset(attributes, 0, sizeof *attributes);
+    attributes->device = -1;
+    switch (ng_place_of((uint64_t)pointer)) {
+    case NG_DEVICE:
+        attributes->type = cudaMemoryTypeDevice;
+        attributes->device = 0;
+        attributes->devicePointer = (void *)pointer;
+        break;
+    case NG_HOST:
+        attributes->type = cudaMemoryTypeHost;
+        attributes->device = 0;
+        attributes->devicePointer = attributes->hostPointer = (void *)pointer;
+        break;
+    case NG_UNREGISTERED: attributes->type = cudaMemoryTypeUnregistered; break;
+    }
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemcpy(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind) {
+    (void)kind;
+    ng_copy((uint64_t)destination, (uint64_t)source, size);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind,
+                                   cudaStream_t stream) {
+    (void)stream;
+    return cudaMemcpy(destination, source, size, kind);
+}
+
+EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source, size_t source_pitch,
+                                     size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    (void)kind, (void)stream;
+    for (size_t row = 0; row < height; row++)
+        ng_copy((uint64_t)destination + row * destination_pitch, (uint64_t)source + row * source_pitch, width);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemset(void *pointer, int value, size_t size) {
+    ng_set((uint64_t)pointer, value, size);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, cudaStream_t stream) {
+    (void)stream;
+    return cudaMemset(pointer, value, size);
+}
+
+EXPORT cudaError_t cudaGetSymbolAddress(void **pointer, const void *symbol) {
+    /* A module's global variable lives in the module's image, outside all accounts: its host shadow stands for it. */
+    *pointer = (void *)symbol;
+    return cudaSuccess;
+}
+
+/* ---------------------------------------------------------------------------------------- streams and events
+ * The null GPU is infinitely fast: every event has happened, every stream is idle. */
+#define MAX_CAPTURES 64 /* arbitrary: streams captured at the same time */
+static struct {
+    cudaStream_t stream;
+    unsigned long long id;
+} captures[MAX_CAPTURES];
+static int n_captures;
+static unsigned long long last_capture_id;
+static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static unsigned long long capture_id(cudaStream_t stream) { /* 0: not capturing */
+    unsigned long long id = 0;
+    pthread_mutex_lock(&capture_lock);
+    for (int i = 0; i < n_captures; i++)
+        if (captures[i].stream == stream) id = captures[i].id;
+    pthread_mutex_unlock(&capture_lock);
+    return id;
+}
+
+EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+    *stream = ng_new_handle();
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
+    (void)flags;
+    return cudaStreamCreate(stream);
+}
+
+EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
+    (void)flags, (void)priority;
+    return cudaStreamCreate(stream);
+}
+
+EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
+    (void)stream;
+    *priority = 0;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
+    *status = capture_id(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+static void capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                         cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *n_dependencies) {
+    const unsigned long long found = capture_id(stream);
+    *status = found ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    if (id) *id = found;
+    if (graph) *graph = found ? (cudaGraph_t)found : NULL;
+    if (dependencies) *dependencies = NULL;
+    if (n_dependencies) *n_dependencies = 0;
+}
+
+#if CUDART_VERSION < 13000
+EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                               unsigned long long *id, cudaGraph_t *graph,
+                                               const cudaGraphNode_t **dependencies, size_t *n_dependencies) {
+    capture_info(stream, status, id, graph, dependencies, n_dependencies);
+    return cudaSuccess;
+}
+#else
+EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                            unsigned long long *id, cudaGraph_t *graph,
+                                            const cudaGraphNode_t **dependencies, const cudaGraphEdgeData **edges,
+                                            size_t *n_dependencies) {
+    capture_info(stream, status, id, graph, dependencies, n_dependencies);
+    if (edges) *edges = NULL;
+    return cudaSuccess;
+}
+#endif
+
+EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    cudaError_t error = cudaSuccess;
+    pthread_mutex_lock(&capture_lock);
+    if (n_captures == MAX_CAPTURES) {
+        error = last_error = cudaErrorInvalidValue;
+    } else {
+        captures[n_captures].stream = stream;
+        captures[n_captures++].id = ++last_capture_id;
+    }
+    pthread_mutex_unlock(&capture_lock);
+    return error;
+}
+
+EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    pthread_mutex_lock(&capture_lock);
+    for (int i = 0; i < n_captures; i++)
+        if (captures[i].stream == stream) {
+            captures[i] = captures[--n_captures];
+            break;
+        }
+    pthread_mutex_unlock(&capture_lock);
+    *graph = ng_new_handle();
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
+    (void)graph, (void)flags;
+    *executable = ng_new_handle();
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION < 13000
+EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
+    return cudaGraphInstantiateWithFlags(executable, graph, flags);
+}
+#endif
+
+EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+    (void)graph;
+    if (nodes && *count) nodes[0] = ng_new_handle();
+    *count = 1; /* arbitrary: PyTorch only asks whether the captured graph is empty */
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+    static __thread enum cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+    const enum cudaStreamCaptureMode old = current;
+    current = *mode;
+    *mode = old;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event) {
+    *event = ng_new_handle();
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
+    (void)flags;
+    return cudaEventCreate(event);
+}
+
+EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    free(event);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
+    (void)start, (void)end;
+    *milliseconds = 0.001f; /* arbitrary: > 0, so that nobody divides by it in vain */
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned int flags) {
+    (void)flags;
+    callback(stream, cudaSuccess, data);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+    (void)stream;
+    function(data);
+    return cudaSuccess;
+}
+
+/* ---------------------------------------------------------------------------------------- kernels
+ * The compiler's registration calls are what a program with kernels is made of; nothing is kept of them. */
+EXPORT void **__cudaRegisterFatBinary(void *image);
+EXPORT void __cudaRegisterFatBinaryEnd(void **handle);
+EXPORT void __cudaUnregisterFatBinary(void **handle);
+EXPORT char __cudaInitModule(void **handle);
+EXPORT void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size,
+                              int constant, int global);
+EXPORT void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *thread,
+                                   void *block, void *block_dim, void *grid_dim, int *warp_size);
+EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream);
+EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
+
+void **__cudaRegisterFatBinary(void *image) {
+    (void)image;
+    return ng_new_handle();
+}
+
+void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
+void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
+
+char __cudaInitModule(void **handle) {
+    (void)handle;
+    return 1;
+}
+
+void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size, int constant,
+                       int global) {
+    (void)handle, (void)host, (void)device, (void)name, (void)external, (void)size, (void)constant, (void)global;
+}
+
+void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *thread,
+                            void *block, void *block_dim, void *grid_dim, int *warp_size) {
+    (void)handle, (void)host, (void)device, (void)name, (void)limit, (void)thread, (void)block, (void)block_dim;
+    (void)grid_dim, (void)warp_size;
+}
+
+#define MAX_NESTED_LAUNCHES 8 /* arbitrary: a launch's arguments may contain a launch */
+static __thread struct {
+    dim3 grid, block;
+    size_t shared;
+    void *stream;
+} pushed[MAX_NESTED_LAUNCHES];
+static __thread unsigned n_pushed;
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
+    const unsigned i = n_pushed++ % MAX_NESTED_LAUNCHES;
+    pushed[i].grid = grid;
+    pushed[i].block = block;
+    pushed[i].shared = shared;
+    pushed[i].stream = stream;
+    return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+    const unsigned i = --n_pushed % MAX_NESTED_LAUNCHES;
+    *grid = pushed[i].grid;
+    *block = pushed[i].block;
+    *shared = pushed[i].shared;
+    *(void **)stream = pushed[i].stream;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                    cudaStream_t stream) {
+    (void)kernel, (void)grid, (void)block, (void)arguments, (void)shared, (void)stream;
+    ng_count_launch();
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 13000
+EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function);
+EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                      cudaStream_t stream);
+
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
+    *kernel = (cudaKernel_t)function;
+    return cudaSuccess;
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                               cudaStream_t stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+#endif
+
+EXPORT cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                               cudaStream_t stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+
+EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
+    return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
+}
+
+EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel) {
+    (void)kernel;
+    memset(attributes, 0, sizeof *attributes);
+    attributes->maxThreadsPerBlock = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    attributes->numRegs = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_NUM_REGS);
+    attributes->ptxVersion = attributes->binaryVersion = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
+    attributes->maxDynamicSharedSizeBytes = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared) {
+    (void)kernel;
+    *blocks = ng_blocks_per_sm(threads, shared);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int threads,
+                                                                          size_t shared, unsigned int flags) {
+    (void)flags;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
+}

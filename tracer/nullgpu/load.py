@@ -1,0 +1,82 @@
+"""Loads the null GPU into this process, before torch: the one way in, used by the worker and by tests.
+
+glibc matches a library that is needed by its SONAME against those already loaded. So it is enough to load the stand-ins,
+globally, before `import torch`: no LD_PRELOAD, which would leak into every child (compilers, data loaders).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramcast.errors import NullGpuError
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One line of the null GPU's account of calls that were not fully answered.
+
+    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), read (the host
+    read zeros), workspace (a size that a library was handed as workspace), launches.
+    """
+
+    kind: str
+    name: str
+    hits: int
+    size_bytes: int
+
+
+class NullGpu:
+    """The loaded libraries; one per process."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load all stand-ins from `folder`, as made by `build()`; torch must not be loaded yet.
+
+        Raises:
+            NullGpuError: torch is already there, or a library does not load.
+        """
+        if "torch" in sys.modules:
+            raise NullGpuError("torch is already loaded in this process: the null GPU must come first. Use the worker process.")
+        try:
+            self._driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+            for path in sorted(folder.glob("null-*.so")):
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise NullGpuError(f"A stand-in library in {folder} does not load ({error}): delete the folder and try again.") from None
+        self._driver.nullgpu_report.restype = ctypes.c_size_t
+        self._driver.nullgpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        # Triton compiles its launcher against libcuda and looks for it in this folder.
+        os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+
+    @staticmethod
+    def configure(device: str) -> None:
+        """Set the device model: `Device.to_config()` plus context_bytes; read at the first CUDA call of the process."""
+        os.environ["NULLGPU_DEVICE"] = device
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return the calls which were not fully answered so far."""
+        size = self._driver.nullgpu_report(None, 0) + 4096  # arbitrary: room for lines that appear in between
+        buffer = ctypes.create_string_buffer(size)
+        self._driver.nullgpu_report(buffer, size)
+        entries = []
+        for line in buffer.value.decode().splitlines():
+            kind, name, hits, size_bytes = line.split("\t")
+            entries.append(LedgerEntry(kind, name, int(hits), int(size_bytes)))
+        return entries
+
+
+def foreign_libraries() -> list[str]:
+    """Return the files of NVIDIA's own driver and CUDA libraries which are mapped into this process; must be empty.
+
+    Source: the licence boundary in docs/null-gpu.md; Linux /proc/self/maps.
+    """
+    names = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[5] if line.count("/") else ""
+        if re.search(r"/nvidia/[^ ]*\.so|/lib(cuda|cudart|cublas\w*|cudnn\w*|cusolver|cufft|nccl|nvrtc)\.so", path):
+            names.add(path)
+    return sorted(name for name in names if "/nullgpu/" not in name)

@@ -1,0 +1,127 @@
+"""The warm worker: a process which has loaded the null GPU and torch, and forks a fresh child for every job.
+
+One job, one process: what an earlier job left in the allocator would move the numbers of the next. Forking after the
+import keeps the price of that at milliseconds.
+
+    python -m vramcast.tracer.nullgpu.worker FD LIBRARIES
+
+Messages on the socket FD, each a pickle behind its length (8 bytes, little-endian); both ends are our own processes:
+    request   {"job": Job, "preload": [package, ...], "environment": {...}}      or nothing more: the client is gone, the worker ends
+    answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result` (or {"died": text})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from vramcast.tracer.nullgpu.load import NullGpu
+
+_LENGTH = struct.Struct("<Q")
+
+
+def send(connection: socket.socket, message: Any) -> None:
+    """Send one message."""
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    connection.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(connection: socket.socket) -> Any:
+    """Return the next message; raises EOFError when the other end is gone. Only between our own processes."""
+    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+    return pickle.loads(_read(connection, length))
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    parts = []
+    while length:
+        part = connection.recv(min(length, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def main(fd: int, libraries: Path) -> None:
+    """Serve requests until the client closes its end."""
+    connection = socket.socket(fileno=fd)
+    gpu = NullGpu(libraries)
+    import torch
+
+    # Imported before the fork, so that no job pays for it.
+    import vramcast.tracer.nullgpu.child
+    import vramcast.tracer.record
+    import vramcast.tracer.step  # noqa: F401
+
+    send(connection, {"ready": torch.__version__})
+    while True:
+        try:
+            request = receive(connection)
+        except EOFError:
+            return
+        for package in request["preload"]:
+            # What does not import is the job's problem, with the job's error message.
+            with contextlib.suppress(Exception):
+                importlib.import_module(package)
+        os.environ.update(request["environment"])
+        _serve(connection, gpu, request["job"])
+
+
+def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
+    output = tempfile.TemporaryFile()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(connection, gpu, job, output.fileno())
+    send(connection, {"pid": pid})
+    _, status = os.waitpid(pid, 0)
+    if status == 0:
+        return  # the child has answered
+    output.seek(0)
+    said = output.read()[-4000:].decode(errors="replace").strip()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        reason = f"was killed by signal {signal.Signals(number).name}"
+    else:
+        reason = f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+    send(connection, {"died": reason, "output": said, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+
+
+def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> None:
+    """Run the job, answer, and leave without any of the parent's clean-up."""
+    code = 1
+    try:
+        if job.script is None:  # a model's chatter is kept for the error message; a script speaks to its user
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+        else:
+            os.dup2(2, 1)  # stdout belongs to vramcast's answer
+        from vramcast.tracer.nullgpu.child import run_job
+
+        result = run_job(job, gpu)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        send(connection, result)
+        code = 0
+    except BaseException:  # nothing may fall through into the parent's loop
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

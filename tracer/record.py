@@ -1,0 +1,401 @@
+"""Watches a PyTorch CUDA job from inside and makes a `Trace` of it, without changing what it allocates.
+
+Three sources, joined at the end:
+  - the allocator's own memory history: every request and free, in order, without stacks;
+  - PyTorch's profiler (CPU activity and memory): which operator, on which thread, inside which module's range, and the
+    sequence number which ties an operator of the backward pass to the one of the forward pass;
+  - global hooks on modules and optimizers, which note *where in the history* a forward or a step began and ended, and
+    which addresses then hold parameters, gradients, optimizer state and inputs.
+
+A place in the history is a count of requests and frees (`_position`), taken from the allocator's statistics: it needs no
+clock. Nothing here holds a reference to a tensor.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_flatten
+
+from vramcast.tracer.snapshot import trace_from_snapshot
+from vramcast.tracer.step import DATA_RANGE
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+
+_MODULE_RANGE = "vramcast::"
+# Operators which only make storage: the one around them is the one a reader wants to see.
+_FACTORIES = frozenset(
+    f"aten::{n}"
+    for n in "empty empty_strided empty_like resize_ zeros zeros_like ones ones_like full new_empty new_empty_strided new_zeros "
+    "empty_permuted clone contiguous to _to_copy copy_".split()
+)
+_MAX_EVENTS = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
+
+# Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
+_WORKSPACE_OPS = ("conv", "mm", "linear", "baddbmm", "bmm", "matmul", "attention", "rnn", "lstm", "gru", "fft", "dot", "mv")
+
+
+@dataclasses.dataclass(slots=True)
+class _Context:
+    """What is known of a place in the profile."""
+
+    op: str = ""
+    module: str = ""
+    backward: bool = False
+    data: bool = False
+    optimizer: bool = False
+
+
+class Recorder:
+    """Records one job on one device: `start()`, run the job, `stop()`.
+
+    Args:
+        on_step: Called after every optimizer step with the number of steps so far.
+        profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
+
+    Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
+    their own names but no module; blocks which die on another stream count until the allocator completes their free.
+    """
+
+    def __init__(self, *, on_step: Callable[[int], None] | None = None, profile: bool = True) -> None:
+        self._on_step = on_step
+        self._profile = profile
+        self._marks: list[tuple[int, str]] = []
+        self._tags: list[tuple[int, Category, list[int]]] = []
+        self._names: dict[int, str] = {}
+        self._roots: set[int] = set()
+        self._local = threading.local()
+        self._main = threading.get_ident()
+        self._steps: dict[int, int] = {}
+        self._handles: list[Any] = []
+        self._profiler: Any = None
+
+    # -------------------------------------------------------------------------------------------- recording
+    def start(self) -> None:
+        """Begin recording; CUDA is initialised if it was not."""
+        torch.cuda.init()
+        torch.cuda.memory._record_memory_history(context=None, max_entries=_MAX_EVENTS)
+        self._origin = 0
+        self._origin = self._position()
+        self._handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+        if self._profile:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._profiler = torch.profiler.profile(
+                    activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+                )
+                self._profiler.__enter__()
+
+    def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
+        """End recording and return the trace.
+
+        Args:
+            header: Facts for the trace's header; the peaks counted by the allocator are added.
+            workspace_sizes: Sizes which libraries were handed as workspace (the null GPU's ledger knows them).
+        """
+        snapshot = torch.cuda.memory._snapshot()
+        stats = torch.cuda.memory_stats()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        for handle in self._handles:
+            handle.remove()
+        contexts: list[tuple[int, _Context]] = []
+        if self._profiler is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._profiler.__exit__(None, None, None)
+            contexts = _allocations(self._profiler.profiler.kineto_results.experimental_event_tree())
+        peaks = {
+            "allocated": stats.get("allocated_bytes.all.peak", 0),
+            "reserved": stats.get("reserved_bytes.all.peak", 0),
+            "requested": stats.get("requested_bytes.all.peak", 0),
+            "retries": stats.get("num_alloc_retries", 0),
+            "ooms": stats.get("num_ooms", 0),
+        }
+        trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks})
+        return _annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
+
+    @property
+    def steps(self) -> int:
+        """Steps so far: of the optimizer which stepped most often."""
+        return max(self._steps.values(), default=0)
+
+    def _position(self) -> int:
+        counts = torch.cuda.memory_stats_as_nested_dict().get("allocation", {}).get("all", {})
+        return int(counts.get("allocated", 0) + counts.get("freed", 0)) - self._origin
+
+    def _mark(self, what: str) -> None:
+        self._marks.append((self._position(), what))
+
+    def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
+        addresses = [
+            t.untyped_storage().data_ptr()
+            for t in tensors
+            if isinstance(t, torch.Tensor) and t.is_cuda and t.layout == torch.strided and not _is_wrapper(t)
+        ]
+        if addresses:
+            self._tags.append((self._position(), category, addresses))
+
+    def _enter_module(self, module: torch.nn.Module, arguments: Any) -> None:
+        stack = self._local.__dict__.setdefault("stack", [])
+        if not stack and threading.get_ident() == self._main:
+            if id(module) not in self._roots:
+                self._roots.add(id(module))
+                for path, child in module.named_modules():
+                    self._names.setdefault(id(child), path or type(module).__name__)
+                self._tag(Category.PARAMETER, [*module.parameters(), *module.buffers()])
+            self._tag(Category.INPUT, tree_flatten(arguments)[0])
+            self._mark("forward")
+        name = self._names.get(id(module)) or type(module).__name__
+        scope = torch._C._profiler._RecordFunctionFast(_MODULE_RANGE + name)
+        scope.__enter__()
+        stack.append((id(module), scope))
+
+    def _leave_module(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+        stack = self._local.__dict__.setdefault("stack", [])
+        # A forward which raised never comes here: its entries are dropped when one further out ends.
+        while stack:
+            key, scope = stack.pop()
+            scope.__exit__(None, None, None)
+            if key == id(module):
+                break
+        if not stack and threading.get_ident() == self._main:
+            self._mark("forward end")
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._tag(Category.PARAMETER, parameters)
+        self._tag(Category.GRADIENT, [p.grad for p in parameters])
+        self._mark("step")
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._mark("step end")
+        self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])
+        self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
+        if self._on_step is not None:
+            self._on_step(self.steps)
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is a subclass without storage of its own (DTensor, tensor parallel)."""
+    return hasattr(tensor, "__tensor_flatten__")
+
+
+# ------------------------------------------------------------------------------------------------ the profile
+def _allocations(roots: Iterable[Any]) -> list[tuple[int, _Context]]:
+    """Return (address, context) of every CUDA allocation of the profile, in time order.
+
+    Frees are left out: many happen between operators, where autograd's threads report none.
+    """
+    modules_by_sequence: dict[int, str] = {}
+    found: list[tuple[int, int, _Context]] = []
+    # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
+    # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
+    pending: list[tuple[Any, _Context]] = [(root, _Context()) for root in sorted(roots, key=_start, reverse=True)]
+    op_type = torch._C._profiler._EventType.TorchOp
+    allocation = torch._C._profiler._EventType.Allocation
+    while pending:
+        event, context = pending.pop()
+        tag = event.tag
+        if tag == allocation:
+            fields = event.extra_fields
+            if fields.alloc_size > 0 and fields.device.type == "cuda":
+                found.append((event.start_time_ns, fields.ptr, context))
+            continue
+        if tag == op_type:
+            context = _enter(event, context, modules_by_sequence)
+        children = event.children
+        if children:
+            pending.extend((child, context) for child in reversed(children))
+    found.sort(key=lambda item: item[0])
+    return [(address, context) for _, address, context in found]
+
+
+def _start(event: Any) -> int:
+    return int(event.start_time_ns)
+
+
+def _enter(event: Any, context: _Context, modules_by_sequence: dict[int, str]) -> _Context:
+    name: str = event.name
+    if name.startswith(_MODULE_RANGE):
+        return dataclasses.replace(context, module=name[len(_MODULE_RANGE) :])
+    if name == DATA_RANGE:
+        return dataclasses.replace(context, data=True)
+    if name.startswith("Optimizer."):
+        return dataclasses.replace(context, optimizer=True, op=context.op or name.split("#")[0])
+    if name.startswith("autograd::engine"):
+        module = modules_by_sequence.get(event.extra_fields.sequence_number, "")
+        return dataclasses.replace(context, backward=True, module=module, op=name.rpartition(" ")[2])
+    if context.module and not context.backward:
+        number = event.extra_fields.sequence_number
+        if number >= 0:
+            modules_by_sequence.setdefault(number, context.module)
+    if name in _FACTORIES and context.op:
+        return context
+    return dataclasses.replace(context, op=name)
+
+
+# ------------------------------------------------------------------------------------------------ joining
+def _annotate(
+    trace: Trace,
+    marks: list[tuple[int, str]],
+    tags: list[tuple[int, Category, list[int]]],
+    contexts: list[tuple[int, _Context]],
+    workspace_sizes: set[int],
+) -> Trace:
+    """Return `trace` with steps, phases, operators, modules and categories."""
+    n = len(trace)
+    action = trace.action
+    counted = (action == Action.ALLOC) | (action == Action.FREE_REQUESTED)
+    position = np.cumsum(counted)  # of a row: how many requests and frees there were, itself included
+    by_row, unmatched = _match(trace, np.flatnonzero(action == Action.ALLOC), contexts)
+
+    step, phase = _steps_and_phases(position, marks, by_row, n)
+    ops, modules = _Names(), _Names()
+    op = np.full(n, -1, np.int32)
+    module = np.full(n, -1, np.int32)
+    for row, context in by_row.items():
+        op[row], module[row] = ops.index(context.op), modules.index(context.module)
+    category = _categories(trace, position, marks, tags, by_row, phase, workspace_sizes)
+    header = dict(trace.header)
+    if unmatched:
+        header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
+    return dataclasses.replace(
+        trace, step=step, phase=phase, op=op, module=module, category=category, ops=ops.names, modules=modules.names, header=header
+    )
+
+
+class _Names:
+    """A table of strings without repetition; "" is unknown (-1)."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._indexes: dict[str, int] = {"": -1}
+
+    def index(self, name: str) -> int:
+        if name not in self._indexes:
+            self._indexes[name] = len(self.names)
+            self.names.append(name)
+        return self._indexes[name]
+
+
+def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, _Context]]) -> tuple[dict[int, _Context], int]:
+    """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
+
+    Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
+    """
+    if not contexts:
+        return {}, 0
+    by_row: dict[int, _Context] = {}
+    at = 0
+    for row in allocs.tolist():
+        if at < len(contexts) and contexts[at][0] == trace.address[row]:
+            by_row[row] = contexts[at][1]
+            at += 1
+    return by_row, len(allocs) - len(by_row)
+
+
+def _steps_and_phases(position: Any, marks: list[tuple[int, str]], by_row: dict[int, _Context], n: int) -> tuple[Any, Any]:
+    ends = [p for p, what in marks if what == "step end"] or [p for p, what in marks if what == "forward end"]
+    first_forward = next((p for p, what in marks if what == "forward"), None)
+    # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
+    step = np.minimum(np.searchsorted(ends, position, side="left"), max(len(ends) - 1, 0)).astype(np.int32)
+    places = [p for p, _ in marks]
+    names = [what for _, what in marks]
+    phase = np.full(n, Phase.OTHER, np.uint8)
+    backward_seen = False
+    last = -1
+    for row, at in enumerate(position.tolist()):
+        before = bisect.bisect_left(places, at) - 1  # the last mark before this event
+        what = names[before] if before >= 0 else ""
+        if before != last:
+            backward_seen, last = False, before
+        context = by_row.get(row)
+        if context is not None and context.backward:
+            backward_seen = True
+            phase[row] = Phase.BACKWARD
+        elif context is not None and context.data:
+            phase[row] = Phase.DATA
+        elif what == "forward":
+            phase[row] = Phase.FORWARD
+        elif what == "step" or (context is not None and context.optimizer):
+            phase[row] = Phase.OPTIMIZER
+        elif what == "forward end":
+            # After backward the main thread may unscale or clip gradients; frees carry no context and stay with backward.
+            after = Phase.OPTIMIZER if context is not None else Phase.BACKWARD
+            phase[row] = after if backward_seen else Phase.FORWARD
+        elif what == "step end":
+            phase[row] = Phase.DATA
+        else:
+            phase[row] = Phase.BUILD
+    if first_forward is not None:
+        step[(position <= first_forward) & (phase == Phase.BUILD)] = -1
+    return step, phase
+
+
+def _categories(
+    trace: Trace,
+    position: Any,
+    marks: list[tuple[int, str]],
+    tags: list[tuple[int, Category, list[int]]],
+    by_row: dict[int, _Context],
+    phase: Any,
+    workspace_sizes: set[int],
+) -> Any:
+    n = len(trace)
+    category = np.full(n, Category.UNKNOWN, np.uint8)
+    allocs = np.flatnonzero(trace.action == Action.ALLOC)
+    never = int(position[-1]) + 1 if n else 0
+    freed_at = np.full(n, never)
+    frees = np.flatnonzero((trace.action == Action.FREE_REQUESTED) & (trace.block >= 0))
+    freed_at[trace.block[frees]] = position[frees]
+    forward_ends = [p for p, what in marks if what == "forward end"]
+    for row in allocs.tolist():
+        context = by_row.get(row)
+        ending = bisect.bisect_left(forward_ends, position[row])
+        end_of_forward = forward_ends[ending] if ending < len(forward_ends) else never
+        if int(trace.size_bytes[row]) in workspace_sizes and context is not None and _takes_workspace(context.op):
+            category[row] = Category.WORKSPACE
+        elif phase[row] == Phase.FORWARD and freed_at[row] > end_of_forward:
+            category[row] = Category.ACTIVATION
+        elif phase[row] == Phase.DATA and freed_at[row] == never or (phase[row] == Phase.DATA and context is not None and context.data):
+            category[row] = Category.INPUT
+        else:
+            category[row] = Category.TEMPORARY
+    rows_at: dict[int, list[int]] = {}
+    for row in allocs.tolist():
+        rows_at.setdefault(int(trace.address[row]), []).append(row)
+    priority = [Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER]
+    for at, kind, addresses in sorted(tags, key=lambda tag: priority.index(tag[1])):
+        for address in addresses:
+            candidates = rows_at.get(address, ())
+            last = bisect.bisect_right(candidates, at, key=lambda row: position[row]) - 1
+            if last >= 0 and freed_at[candidates[last]] > at:
+                category[candidates[last]] = kind
+    return category
+
+
+def _takes_workspace(op: str) -> bool:
+    lowered = op.lower()
+    return any(word in lowered for word in _WORKSPACE_OPS)
+
+
+@contextlib.contextmanager
+def recording(**options: Any) -> Iterator[Recorder]:
+    """Start a `Recorder` for a block; the caller stops it inside."""
+    recorder = Recorder(**options)
+    recorder.start()
+    yield recorder

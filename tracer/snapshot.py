@@ -1,0 +1,435 @@
+"""PyTorch's memory snapshots (`torch.cuda.memory._snapshot()`, a pickle), read without trust and written without torch.
+
+    read_snapshot(path) -> dict -> trace_from_snapshot(dict) -> Trace
+    Trace -> snapshot_from_trace(trace) -> dict; write_snapshot(trace, path) for pytorch.org/memory_viz
+
+    dict = {"segments": [segment, ...], "device_traces": [[entry, ...] a device], "allocator_settings": {...}, ...}
+    segment = {device, address, total_size, stream, segment_type, is_expandable, blocks: [block, ...], ...}
+    block = {address, size, requested_size, state, frames}
+    entry = {action, addr, size, stream, frames, time_us}; "oom" has device_free and no addr
+
+What an entry says of frames is the stack with the innermost call first. The reader and the writer of these files in
+PyTorch are torch/csrc/cuda/Module.cpp, torch/cuda/_memory_viz.py and torch/utils/viz/MemoryViz.js.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import pickletools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from vramcast.errors import TraceFileError, UsageError
+from vramcast.tracer.trace import Action, BlockState, Category, Trace, atomic_write
+from vramcast.units import gib
+
+READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
+_PICKLE_PROTOCOL: Final = 4  # spec: unpickle() in torch/utils/viz/MemoryViz.js reads 2 to 4
+_OP_FILE: Final = "<op>"  # stands where a frame names its file, when the frame is an operator and no line of Python
+_MODULE_FILE: Final = "<module path>"
+
+# torch writes active_pending_free and documents active_awaiting_free.
+_STATES: Final = {
+    "active_allocated": BlockState.ACTIVE_ALLOCATED,
+    "active_pending_free": BlockState.ACTIVE_PENDING_FREE,
+    "active_awaiting_free": BlockState.ACTIVE_PENDING_FREE,
+    "inactive": BlockState.INACTIVE,
+}
+_STATE_NAMES: Final = ("active_allocated", "active_pending_free", "inactive")
+
+Frame: TypeAlias = dict[str, Any]
+
+
+def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT_BYTES) -> dict[str, Any]:
+    """Return the snapshot in the file `path`, which may come from anywhere: nothing in it is executed.
+
+    Args:
+        path: A pickle of PyTorch's memory history, perhaps gzipped.
+        limit_bytes: Refuse a file which holds more, packed or unpacked.
+    Returns:
+        At least `segments` (list of dicts), `device_traces` (list of lists of dicts) and `allocator_settings` (dict),
+        whatever the age of the file.
+    Raises:
+        TraceFileError: The file is absent, damaged, too large, or asks for more than plain data.
+    Limits: Read by the slow unpickler, which alone can be told to refuse: some 6 s for 300,000 entries.
+    """
+    try:
+        return _normalised(_BuiltinsUnpickler(io.BytesIO(_read_file(path, limit_bytes))).load())
+    except FileNotFoundError as error:
+        raise TraceFileError(f"Snapshot '{path}' does not exist: check the path.") from error
+    # The file is untrusted: whatever a damaged one makes the unpickler raise is one and the same news.
+    except Exception as error:
+        reason = (str(error) if isinstance(error, TraceFileError) else f"{type(error).__name__}: {error}").rstrip(".")
+        raise TraceFileError(
+            f"Snapshot '{path}' cannot be read: {reason}. Write it again with torch.cuda.memory._dump_snapshot()."
+        ) from error
+
+
+def trace_from_snapshot(
+    snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None
+) -> Trace:
+    """Return what `snapshot` recorded on one device as a trace.
+
+    Args:
+        snapshot: What `read_snapshot` or `torch.cuda.memory._snapshot()` returned.
+        device_index: Which device's history.
+        header: Facts to add to the trace's header: the file holds neither the GPU's name nor torch's version.
+    Returns:
+        Phases are OTHER, operators are the innermost Python function of each stack, modules and categories are unknown
+        unless `snapshot_from_trace` wrote the file. header["warnings"] says what was left out.
+    Raises:
+        TraceFileError: An entry, segment or block is damaged.
+        UsageError: The snapshot has no such device.
+    """
+    snapshot = _normalised(snapshot)
+    histories = snapshot["device_traces"]
+    segments = [s for s in snapshot["segments"] if _integer(s, "device", 0) == device_index]
+    if not 0 <= device_index < max(len(histories), 1) and not segments:
+        raise UsageError(f"Device {device_index} is not in the snapshot: it has {len(histories)}, counted from 0.")
+    rows = _EventRows()
+    for number, entry in enumerate(histories[device_index] if 0 <= device_index < len(histories) else []):
+        try:
+            rows.add(entry)
+        except TraceFileError as error:
+            raise TraceFileError(f"Entry {number} of device {device_index} is damaged: {error}.") from error
+    segment_columns, block_columns = _layout_columns(segments, rows.streams)
+    facts = {
+        "tracer": "snapshot",
+        "allocator_settings": snapshot["allocator_settings"],
+        "device_index": device_index,
+        "oom_device_free_bytes": rows.device_free,
+        "warnings": rows.warnings(),
+    }
+    return Trace.build(
+        rows.columns,
+        ops=list(rows.ops),
+        modules=list(rows.modules),
+        header={**facts, **(header or {})},
+        stream_ids=list(rows.streams),
+        segments=segment_columns,
+        blocks=block_columns,
+    )
+
+
+def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
+    """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout."""
+    frames = _frames_of_rows(trace)
+    names = [Action(code).name.lower() for code in trace.action.tolist()]
+    streams = [trace.stream_ids[index] for index in trace.stream.tolist()]
+    columns = (names, trace.address.tolist(), trace.size_bytes.tolist(), streams, frames, trace.time_us.tolist())
+    keys = ("action", "addr", "size", "stream", "frames", "time_us")
+    entries: list[dict[str, Any]] = [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
+    known_free = iter(trace.header.get("oom_device_free_bytes", ()))
+    for entry in entries:
+        if entry["action"] == "oom":
+            del entry["addr"]
+            entry["device_free"] = next(known_free, 0)
+    categories = [
+        Category(code) if name == "alloc" else Category.UNKNOWN
+        for code, name in zip(trace.category.tolist(), names, strict=True)
+    ]
+    # The web viewer colours by category, but stumbles (`snapshot.categores`) when no entry at all is "unknown".
+    if len({category is Category.UNKNOWN for category in categories}) == 2:
+        for entry, category in zip(entries, categories, strict=True):
+            entry["category"] = category.name.lower()
+    return {
+        "segments": _segment_dicts(trace, frames),
+        "device_traces": [entries],
+        "allocator_settings": trace.header.get("allocator_settings") or {},
+    }
+
+
+def write_snapshot(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Write `trace` as a snapshot which pytorch.org/memory_viz and `torch.cuda._memory_viz` open.
+
+    Raises:
+        TraceFileError: The file cannot be written.
+    """
+    with atomic_write(path) as file:
+        pickle.dump(snapshot_from_trace(trace), file, protocol=_PICKLE_PROTOCOL)
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
+
+# The instructions which make plain data. Those left out import, call or build objects (INST, OBJ, NEWOBJ, BUILD, EXT*,
+# PERSID), or claim memory before there is anything to fill it (BYTEARRAY8).
+_PLAIN_DATA: Final = frozenset(
+    """PROTO FRAME STOP MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT
+    BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE
+    BINUNICODE8 EMPTY_DICT EMPTY_LIST EMPTY_TUPLE EMPTY_SET TUPLE TUPLE1 TUPLE2 TUPLE3 LIST DICT APPEND APPENDS SETITEM
+    SETITEMS ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE""".split()  # noqa: SIM905
+)
+# Only ever applied to what `find_class` returns: see there.
+_FOR_SETS: Final = frozenset({"GLOBAL", "STACK_GLOBAL", "REDUCE"})
+
+
+def _refused(name: str, _: pickle._Unpickler) -> None:
+    raise pickle.UnpicklingError(f"the pickle instruction {name} is refused, a snapshot is plain data")
+
+
+def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> None:
+    load(unpickler)
+    # hash() of tuples a million deep overruns the C stack: an end which no `except` sees.
+    if any(isinstance(item, tuple) for item in unpickler.stack[-1]):  # type: ignore[attr-defined]
+        raise pickle.UnpicklingError("a tuple inside a tuple is refused, a snapshot has none")
+
+
+def _handler(name: str, code: int) -> Callable[[Any], None]:
+    load = pickle._Unpickler.dispatch[code]
+    if name.startswith("TUPLE"):
+        return partial(_flat_tuple, load)
+    return load if name in _PLAIN_DATA | _FOR_SETS else partial(_refused, name)
+
+
+class _BuiltinsUnpickler(pickle._Unpickler):
+    """Makes builtins and nothing else.
+
+    The C unpickler is ten times faster and could refuse classes too. But it believes the sizes which a file declares:
+    ten bytes make it clear 32 GiB for its memo.
+    """
+
+    dispatch = {ord(op.code): _handler(op.name, ord(op.code)) for op in pickletools.opcodes}  # noqa: RUF012
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a stand-in for `set` and refuse all else.
+
+        One known file holds a set, pickled as a call of the class. Nothing is read from it, so that an empty one will
+        do; a real one would let a small file copy a large list again and again.
+        """
+        if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
+            return lambda *_: frozenset()
+        raise pickle.UnpicklingError(f"the class {module}.{name} is refused, a snapshot is plain data")
+
+
+def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """Return the bytes of `path`, unpacked, at most `limit_bytes`."""
+    with open(path, "rb") as file:
+        data = file.read(limit_bytes + 1)
+    if data[:2] == _GZIP_MAGIC and len(data) <= limit_bytes:
+        with gzip.open(io.BytesIO(data)) as unpacked:
+            data = unpacked.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise TraceFileError(f"it holds more than limit_bytes, which is {gib(limit_bytes)}")
+    return data
+
+
+def _normalised(snapshot: Any) -> dict[str, Any]:
+    """Return `snapshot` in today's layout: very old ones are the bare list of segments, old ones have no history."""
+    if isinstance(snapshot, list):
+        snapshot = {"segments": snapshot}
+    if not isinstance(snapshot, Mapping) or "segments" not in snapshot:
+        raise TraceFileError("it is not a memory snapshot, which is a dict with 'segments' or a list of segments")
+    histories, settings = snapshot.get("device_traces", []), snapshot.get("allocator_settings", {})
+    if not isinstance(histories, list) or not isinstance(settings, dict):
+        raise TraceFileError("'device_traces' is not a list, or 'allocator_settings' is not a dict")
+    for what, rows in [("segments", snapshot["segments"]), *((f"history {i}", h) for i, h in enumerate(histories))]:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise TraceFileError(f"'{what}' is not a list of dicts")
+    return {**snapshot, "device_traces": histories, "allocator_settings": settings}
+
+
+class _EventRows:
+    """Collects entries into the columns of a trace."""
+
+    def __init__(self) -> None:
+        names = ("action", "address", "size_bytes", "stream", "block", "op", "module", "category", "time_us")
+        self.columns: dict[str, list[int]] = {name: [] for name in names}
+        self.streams: dict[int, int] = {0: 0}  # id -> index, in order of appearance; the same for the two tables below
+        self.ops: dict[str, int] = {}
+        self.modules: dict[str, int] = {}
+        self.device_free: list[int] = []
+        self._live: dict[int, int] = {}  # address -> row of the ALLOC
+        self._requested: set[int] = set()  # rows of ALLOCs whose free was requested
+        self._unknown_actions: dict[str, int] = {}
+        self._n_overwritten = 0
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append one entry of a history; entries of unknown action are counted and left out."""
+        name, category = entry.get("action"), entry.get("category")
+        if not isinstance(name, str):
+            raise TraceFileError(f"'action' is of type {type(name).__name__}, expected str")
+        if name.upper() not in Action.__members__:
+            self._unknown_actions[name] = self._unknown_actions.get(name, 0) + 1
+            return
+        action = Action[name.upper()]
+        address = _integer(entry, "addr", None if action < Action.OOM else 0)
+        row = len(self.columns["action"])
+        op, module = _op_and_module(entry.get("frames"))
+        values = {
+            "action": action,
+            "address": address,
+            "size_bytes": _integer(entry, "size", None if action < Action.SNAPSHOT else 0),
+            "stream": _index(_integer(entry, "stream", 0), self.streams),
+            "block": self._block(action, address, row),
+            "op": _index(op, self.ops) if op else -1,
+            "module": _index(module, self.modules) if module else -1,
+            "category": Category.__members__.get(
+                category.upper() if isinstance(category, str) else "", Category.UNKNOWN
+            ),
+            "time_us": _integer(entry, "time_us", 0),
+        }
+        for column, value in values.items():
+            self.columns[column].append(value)
+        if action is Action.OOM:
+            self.device_free.append(_integer(entry, "device_free", 0))
+
+    def _block(self, action: Action, address: int, row: int) -> int:
+        """Return the row of the ALLOC which the event at `address` belongs to, -1 for none."""
+        if action is Action.ALLOC:
+            self._n_overwritten += address in self._live
+            self._live[address] = row
+            return row
+        if action is Action.FREE_REQUESTED:
+            block = self._live.get(address, -1)
+            if block in self._requested:
+                raise TraceFileError(f"the block at {address:#x} is freed a second time")
+            if block >= 0:
+                self._requested.add(block)
+            return block
+        return self._live.pop(address, -1) if action is Action.FREE_COMPLETED else -1
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of the trace should know about the loss."""
+        texts = [f"{n} entries of unknown action '{name}' are left out" for name, n in self._unknown_actions.items()]
+        if self._n_overwritten:
+            texts.append(f"{self._n_overwritten} blocks begin where another was never freed: entries are missing")
+        return texts
+
+
+def _layout_columns(
+    segments: Sequence[dict[str, Any]], streams: dict[int, int]
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return the columns of `Segments` and `Blocks`; new streams are added to `streams`."""
+    segment_columns: dict[str, list[int]] = {
+        "address": [_integer(segment, "address") for segment in segments],
+        "total_size": [_integer(segment, "total_size") for segment in segments],
+        "stream": [_index(_integer(segment, "stream", 0), streams) for segment in segments],
+        "is_large": [segment.get("segment_type") != "small" for segment in segments],
+        "is_expandable": [segment.get("is_expandable") is True for segment in segments],
+    }
+    names = ("segment", "address", "size_bytes", "requested_bytes", "state")
+    block_columns: dict[str, list[int]] = {name: [] for name in names}
+    for row, segment in enumerate(segments):
+        blocks = segment.get("blocks", [])
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+            raise TraceFileError(f"Segment {row} is damaged: 'blocks' is not a list of dicts.")
+        address = segment_columns["address"][row]  # blocks tile the segment; only newer files repeat their addresses
+        for block in blocks:
+            state = block.get("state")
+            if not isinstance(state, str) or state not in _STATES:
+                raise TraceFileError(f"Segment {row} is damaged: the state of a block is none of {list(_STATES)}.")
+            size_bytes = _integer(block, "size")
+            values = (row, _integer(block, "address", address), size_bytes, _requested(block), _STATES[state])
+            for name, value in zip(names, values, strict=True):
+                block_columns[name].append(value)
+            address += size_bytes
+    return segment_columns, block_columns
+
+
+def _requested(block: dict[str, Any]) -> int:
+    """Return the requested bytes of a block; old files keep them in its history, the oldest not at all."""
+    history = block.get("history")
+    if "requested_size" not in block and isinstance(history, list) and history and isinstance(history[0], dict):
+        return _integer(history[0], "real_size", _integer(block, "size"))
+    return _integer(block, "requested_size", _integer(block, "size"))
+
+
+def _integer(entry: dict[str, Any], key: str, default: int | None = None) -> int:
+    """Return entry[key], or `default` when there is none."""
+    value = entry.get(key, default)
+    if type(value) is not int:
+        raise TraceFileError(f"'{key}' is of type {type(value).__name__}, expected int")
+    return value
+
+
+def _index(name: Any, table: dict[Any, int]) -> int:
+    """Return the place of `name` in `table`, at its end if it is new."""
+    return table.setdefault(name, len(table))
+
+
+def _op_and_module(frames: Any) -> tuple[str | None, str | None]:
+    """Return the innermost Python function of a stack, and the module path if this file wrote one."""
+    op = module = None
+    for frame in frames if isinstance(frames, list) else []:
+        name, filename = (frame.get("name"), frame.get("filename")) if isinstance(frame, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(filename, str):
+            continue
+        if filename == _MODULE_FILE:
+            module = name
+        elif op is None and (filename.endswith(".py") or filename.startswith("<")):  # else a frame of C++
+            op = name
+    return op, module
+
+
+# Writing ----------------------------------------------------------------------------------------------------------
+
+
+def _frames_of_rows(trace: Trace) -> list[list[Frame]]:
+    """Return a stack for every row: its operator, then its module. Equal stacks are one object, which pickles small."""
+    stacks: dict[tuple[int, int], list[Frame]] = {}
+    frames: list[list[Frame]] = []
+    for op, module in zip(trace.op.tolist(), trace.module.tolist(), strict=True):
+        if (op, module) not in stacks:
+            stack = [{"name": trace.ops[op], "filename": _OP_FILE, "line": 0}] if op >= 0 else []
+            stack += [{"name": trace.modules[module], "filename": _MODULE_FILE, "line": 0}] if module >= 0 else []
+            stacks[op, module] = stack
+        frames.append(stacks[op, module])
+    return frames
+
+
+def _segment_dicts(trace: Trace, frames: list[list[Frame]]) -> list[dict[str, Any]]:
+    """Return the final layout in PyTorch's form; live blocks carry the stack of their ALLOC."""
+    if trace.segments is None or trace.blocks is None:
+        return []
+    live = {int(trace.address[row]): frames[row] for row in trace.live_at(len(trace) - 1).tolist()}
+    of_segment: list[list[dict[str, Any]]] = [[] for _ in trace.segments.address]
+    blocks = trace.blocks
+    for segment, address, size_bytes, requested_bytes, state in zip(
+        blocks.segment.tolist(),
+        blocks.address.tolist(),
+        blocks.size_bytes.tolist(),
+        blocks.requested_bytes.tolist(),
+        blocks.state.tolist(),
+        strict=True,
+    ):
+        of_segment[segment].append(
+            {
+                "address": address,
+                "size": size_bytes,
+                "requested_size": requested_bytes,
+                "state": _STATE_NAMES[state],
+                "frames": [] if state == BlockState.INACTIVE else live.get(address, []),
+            }
+        )
+    segments = trace.segments
+    return [
+        {
+            "device": 0,
+            "address": address,
+            "total_size": total_size,
+            "allocated_size": sum(b["size"] for b in held if b["state"] == "active_allocated"),
+            "active_size": sum(b["size"] for b in held if b["state"] != "inactive"),
+            "requested_size": sum(b["requested_size"] for b in held if b["state"] == "active_allocated"),
+            "stream": trace.stream_ids[stream],
+            "segment_type": "large" if is_large else "small",
+            "segment_pool_id": (0, 0),
+            "is_expandable": is_expandable,
+            "frames": [],
+            "blocks": held,
+        }
+        for address, total_size, stream, is_large, is_expandable, held in zip(
+            segments.address.tolist(),
+            segments.total_size.tolist(),
+            segments.stream.tolist(),
+            segments.is_large.tolist(),
+            segments.is_expandable.tolist(),
+            of_segment,
+            strict=True,
+        )
+    ]

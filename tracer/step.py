@@ -1,0 +1,377 @@
+"""The job as a program: builds the model and runs the training loop, with the user's own order of things.
+
+This is the loop which all tracers and the collector run, on whatever `device` is there. It is plain PyTorch and does not
+know that it is watched. What stays referenced between steps is part of the job: as in a script's loop, the inputs,
+output and loss of one step live until the next step assigns them again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import record_function
+
+from vramcast.errors import JobError, UsageError
+from vramcast.job import Batch, Job, TensorSpec, map_batch
+from vramcast.tracer import hollow
+
+DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
+
+
+# ------------------------------------------------------------------------------------------------ model
+def build_model(job: Job) -> torch.nn.Module:
+    """Return the job's module on the CPU, in the job's dtype and memory format, without touching its storage.
+
+    Raises:
+        UsageError: the target does not exist.
+        JobError: building it raised.
+    """
+    with hollow.HollowInit():
+        model = hollow.loads(job.model) if job.model is not None else _from_target(job)
+        if not isinstance(model, torch.nn.Module):
+            if not callable(model):
+                raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable which returns one.")
+            model = model()
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
+        if job.precision in ("bf16", "fp16"):
+            model = model.to(torch.bfloat16 if job.precision == "bf16" else torch.float16)
+        if job.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        if job.checkpointing:
+            _enable_checkpointing(model)
+    return model.train(job.mode == "train")
+
+
+def _from_target(job: Job) -> Any:
+    kind, separator, name = (job.target or "").partition(":")
+    if not separator or not name:
+        raise UsageError(
+            f"TARGET '{job.target}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
+            "package.module:factory or file.py:factory."
+        )
+    if kind == "torchvision":
+        return _torchvision(name, job.num_classes)
+    if kind == "timm":
+        return _timm(name, job.num_classes)
+    if kind == "hf":
+        return _hugging_face(name, job.num_classes)
+    return _factory(kind, name)
+
+
+def _need(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"The package '{module}' does not import here ({error}): pip install {module} beside this torch.") from None
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    matches = difflib.get_close_matches(name, list(known), 3)
+    return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
+
+
+def _torchvision(name: str, num_classes: int | None) -> Any:
+    models = _need("torchvision").models
+    if name not in models.list_models():
+        raise UsageError(f"torchvision has no model '{name}': {_close(name, models.list_models())}")
+    options: dict[str, Any] = {"weights": None}
+    parameters = inspect.signature(models.get_model_builder(name)).parameters
+    if "weights_backbone" in parameters:
+        options["weights_backbone"] = None
+    if num_classes is not None:
+        options["num_classes"] = num_classes
+    return models.get_model(name, **options)
+
+
+def _timm(name: str, num_classes: int | None) -> Any:
+    timm = _need("timm")
+    if not timm.is_model(name):
+        raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
+    return timm.create_model(name, pretrained=False, **({} if num_classes is None else {"num_classes": num_classes}))
+
+
+def _hugging_face(name: str, num_classes: int | None) -> Any:
+    transformers = _need("transformers")
+    if name.endswith(".json") or Path(name).exists():
+        path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+        try:
+            values = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"The config '{path}' cannot be read ({error}): give a Hugging Face config.json.") from None
+        model_type = values.pop("model_type", None)
+        if model_type is None:
+            raise UsageError(f"The config '{path}' has no model_type: give a Hugging Face config.json.")
+    else:
+        model_type, values = name, {}
+    try:
+        config = transformers.AutoConfig.for_model(model_type, **values)
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"transformers has no model type '{model_type}': {str(error).splitlines()[0][:200]}") from None
+    if num_classes is not None:
+        config.num_labels = num_classes
+    named = (getattr(config, "architectures", None) or [None])[0]
+    dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    before = torch.get_default_dtype()
+    try:
+        if dtype is not None:
+            torch.set_default_dtype(dtype)
+        if named and hasattr(transformers, named):
+            return getattr(transformers, named)(config)
+        for auto in _AUTO_CLASSES:
+            mapping = getattr(transformers, auto, None)
+            if mapping is not None and type(config) in mapping._model_mapping:
+                return mapping.from_config(config)
+    finally:
+        torch.set_default_dtype(before)
+    raise UsageError(f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures.")
+
+
+# The task whose loss a model type is usually trained with, first that fits.
+_AUTO_CLASSES = (
+    "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForImageClassification",
+    "AutoModelForSpeechSeq2Seq", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
+    "AutoModelForObjectDetection", "AutoModelForPreTraining", "AutoModel",
+)  # fmt: skip
+
+
+def _factory(place: str, name: str) -> Any:
+    try:
+        if place.endswith(".py"):
+            path = Path(place)
+            if not path.exists():
+                raise UsageError(f"The file '{place}' does not exist: TARGET is file.py:factory.")
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[path.stem] = module
+            sys.path.insert(0, str(path.resolve().parent))
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"TARGET '{place}:{name}': {error}. Write package.module:factory or file.py:factory.") from None
+    if not hasattr(module, name):
+        raise UsageError(f"'{place}' has no '{name}': TARGET is {place}:factory, {_close(name, dir(module))}")
+    return getattr(module, name)
+
+
+def _enable_checkpointing(model: torch.nn.Module) -> None:
+    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing"):
+        if hasattr(model, enable):
+            getattr(model, enable)()
+            return
+    raise UsageError(
+        f"{type(model).__name__} has no switch for gradient checkpointing (Hugging Face's gradient_checkpointing_enable or "
+        "timm's set_grad_checkpointing): build it into the model, without --checkpointing."
+    )
+
+
+# ------------------------------------------------------------------------------------------------ optimizer and loss
+_SHORT_OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {"sgdm": ("SGD", {"momentum": 0.9})}
+
+
+def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the job's optimizer over `parameters`.
+
+    Raises:
+        UsageError: no optimizer of that name, or it does not take the options.
+    """
+    trainable = [p for p in parameters if p.requires_grad]
+    if isinstance(job.optimizer, bytes):
+        made = hollow.loads(job.optimizer)
+        if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
+            return made(trainable, lr=job.lr)  # type: ignore[call-arg]
+        optimizer: torch.optim.Optimizer = made(trainable)
+        return optimizer
+    name, _, option_text = job.optimizer.partition(":")
+    class_name, options = _SHORT_OPTIMIZERS.get(name.lower(), (name, {}))
+    known = {
+        n.lower(): n
+        for n, c in vars(torch.optim).items()
+        if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and c is not torch.optim.Optimizer
+    }
+    if class_name.lower() not in known:
+        raise UsageError(f"Optimizer '{job.optimizer}' is unknown: use one of {', '.join(sorted([*known, *_SHORT_OPTIMIZERS]))}.")
+    for pair in filter(None, option_text.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            options = {**options, key: json.loads(value)}
+        except ValueError:
+            raise UsageError(f"Optimizer option '{pair}' is not key=value with a JSON value, for example fused=true.") from None
+    try:
+        optimizer_class = getattr(torch.optim, known[class_name.lower()])
+        return optimizer_class(trainable, lr=job.lr, **options)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise UsageError(f"Optimizer '{job.optimizer}' does not take these options ({error}).") from None
+
+
+def first_float(output: Any) -> torch.Tensor | None:
+    """Return the tensor a loss is computed from: `.logits`, `["out"]`, or the first floating tensor inside `output`."""
+    if isinstance(output, torch.Tensor):
+        return output if output.is_floating_point() or output.is_complex() else None
+    if getattr(output, "logits", None) is not None and isinstance(output.logits, torch.Tensor):
+        return output.logits
+    values: Iterable[Any] = ()
+    if isinstance(output, dict):
+        values = ([output["out"]] if "out" in output else []) + list(output.values())
+    elif isinstance(output, (tuple, list)):
+        values = output
+    return next((found for value in values if (found := first_float(value)) is not None), None)
+
+
+def _total(losses: Iterable[Any]) -> torch.Tensor | None:
+    scalars = [v for v in losses if isinstance(v, torch.Tensor) and v.numel() == 1 and v.requires_grad]
+    return sum(scalars[1:], scalars[0]) if scalars else None
+
+
+def default_loss(output: Any, labels: Any) -> torch.Tensor:
+    """Return the loss by the kind of output.
+
+    Numbered cases, in this order:
+      1. the model's own `.loss` (Hugging Face);
+      2. a dict of scalar losses (torchvision detection models in training): their sum;
+      3. floating scores and integer labels: cross-entropy (scores N x C x ..., labels N x ...);
+      4. floating scores and floating labels of the same shape: mean squared error;
+      5. otherwise the mean of the output.
+    """
+    own = getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    if isinstance(output, dict) and labels is None and (total := _total(output.values())) is not None:
+        return total
+    scores = first_float(output)
+    if scores is None:
+        raise JobError(f"The model's output ({type(output).__name__}) holds no floating tensor to train on: give a loss.")
+    if isinstance(labels, torch.Tensor):
+        if not labels.is_floating_point() and labels.shape == scores.shape[:1] + scores.shape[2:]:
+            return torch.nn.functional.cross_entropy(scores, labels)
+        if not labels.is_floating_point() and labels.shape == scores.shape[:-1]:
+            return torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), labels.reshape(-1))
+        if labels.shape == scores.shape:
+            return torch.nn.functional.mse_loss(scores, labels.to(scores.dtype))
+        raise UsageError(
+            f"The labels {tuple(labels.shape)} ({labels.dtype}) do not fit the output {tuple(scores.shape)}: cross-entropy wants "
+            "integer labels without the class dimension; or give a loss."
+        )
+    return scores.abs().mean() if scores.is_complex() else scores.mean()
+
+
+# ------------------------------------------------------------------------------------------------ the loop
+def host_batch(job: Job, batch: Batch) -> Any:
+    """Return `batch` as CPU tensors: zeros where values could matter, never written where they are big."""
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
+
+    def make(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorSpec):
+            return leaf
+        dtype = getattr(torch, leaf.dtype)
+        tensor = torch.empty(leaf.shape, dtype=low if low is not None and dtype == torch.float32 else dtype)
+        if not (dtype.is_floating_point or dtype.is_complex) or tensor.nbytes < hollow.BIG_BYTES:
+            tensor.zero_()
+        return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
+
+    return map_batch(batch, make)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return `batch` with every tensor moved to `device`."""
+    return map_batch(batch, lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def split_labels(model: torch.nn.Module, batch: Batch) -> tuple[Batch, Any]:
+    """Return (what the model takes, labels) of a tuple batch whose last element does not fit the model's forward.
+
+    `(x, y)` for a model with `forward(x)` means input and labels; for `forward(a, b)` both are inputs.
+    """
+    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields") or len(batch) < 2:
+        return batch, None
+    try:
+        inspect.signature(model.forward).bind(*batch)
+    except TypeError:
+        return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    except ValueError:
+        pass
+    return batch, None
+
+
+def _call(model: torch.nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+        return model(*inputs)
+    return model(inputs)
+
+
+def run(job: Job, device: torch.device) -> None:
+    """Run the whole job on `device`: build, move, and `job.steps` steps.
+
+    Raises:
+        UsageError, JobError: see the parts above; whatever the user's code raises passes through.
+        torch.OutOfMemoryError: the card is full.
+    """
+    torch.backends.cudnn.benchmark = job.cudnn_benchmark
+    model = build_model(job).to(device)
+    batch, labels_batch = split_labels(model, job.batch)
+    if job.labels is not None:
+        labels_batch = job.labels
+    inputs_host, labels_host = host_batch(job, batch), host_batch(job, labels_batch)
+    if job.mode == "infer":
+        _infer(job, device, model, inputs_host)
+    else:
+        _train(job, device, model, inputs_host, labels_host)
+
+
+def _autocast(job: Job, device: torch.device) -> Any:
+    dtype = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(job.precision)
+    return torch.autocast(device.type, dtype=dtype) if dtype is not None else nullcontext()
+
+
+def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any) -> None:
+    with torch.no_grad():
+        for _ in range(job.steps):
+            with record_function(DATA_RANGE):
+                inputs = to_device(inputs_host, device)
+            with _autocast(job, device):
+                output = _call(model, inputs)
+    del output
+
+
+def _train(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any) -> None:
+    optimizer = build_optimizer(job, model.parameters())
+    scaler = torch.amp.GradScaler(device.type) if job.precision == "amp-fp16" else None
+    loss_of: Callable[[Any, Any], torch.Tensor] = default_loss if job.loss is None else hollow.loads(job.loss)
+    compared_with_batch = job.loss is not None and labels_host is None
+    for _ in range(job.steps):
+        if job.zero_grad == "step-start":
+            optimizer.zero_grad()
+        with record_function(DATA_RANGE):
+            inputs = to_device(inputs_host, device)
+            labels = to_device(labels_host, device)
+        with _autocast(job, device):
+            output = _call(model, inputs)
+            loss = loss_of(output, inputs if compared_with_batch else labels)
+        if job.zero_grad == "before-backward":
+            optimizer.zero_grad()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        if job.zero_grad == "after-step":
+            optimizer.zero_grad()

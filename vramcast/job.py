@@ -1,0 +1,147 @@
+"""What is asked: one training (or inference) job, as plain data which travels to the process that traces it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from vramcast.devices import Device
+from vramcast.errors import UsageError
+
+Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Mode = Literal["train", "infer"]
+ZeroGrad = Literal["step-start", "before-backward", "after-step"]
+
+PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
+MODES = ("train", "infer")
+ZERO_GRADS = ("step-start", "before-backward", "after-step")
+TRACERS = ("auto", "nullgpu", "fake", "cpu")
+# Bytes an element; the names are torch's own.
+DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor without values: `TensorSpec((32, 3, 224, 224))`, `TensorSpec((8, 128), "int64", high=30522)`.
+
+    Args:
+        shape: Its dimensions, each >= 0.
+        dtype: torch's name of the type, with or without `torch.`.
+        high: For integers: values are below it (token ids below the vocabulary's size). They are all 0 here; the limit
+            documents what the model accepts.
+    Raises:
+        UsageError: a negative dimension or an unknown dtype.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    high: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        if self.dtype not in DTYPE_BYTES:
+            raise UsageError(f"Dtype '{self.dtype}' is unknown: use one of {', '.join(DTYPE_BYTES)}.")
+        if any(n < 0 for n in self.shape):
+            raise UsageError(f"Shape {self.shape} has a negative dimension: all must be >= 0.")
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the values are integers or booleans."""
+        return not self.dtype.startswith(("float", "bfloat", "complex"))
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Return the tensor that `32x3x224x224`, `8x128:int64<30522` or `32:int64` says.
+
+        Raises:
+            UsageError: the text is none of these forms.
+        """
+        match = re.fullmatch(r"(\d+(?:x\d+)*)(?::([a-z]+\d*)(?:<(\d+))?)?", text.strip())
+        if match is None:
+            raise UsageError(f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32 or 8x128:int64<30522.")
+        shape = tuple(int(n) for n in match[1].split("x"))
+        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None)
+
+    def with_batch(self, batch_size: int) -> TensorSpec:
+        """Return the same tensor with another first dimension."""
+        return replace(self, shape=(batch_size, *self.shape[1:]))
+
+
+# A batch: a TensorSpec, or tuples, lists and dicts of them (other leaves are passed on as they are).
+Batch = Any
+
+
+def map_batch(batch: Batch, function: Any) -> Any:
+    """Return `batch` with `function` applied to every leaf, its tuples, lists and dicts kept."""
+    if isinstance(batch, dict):
+        return {key: map_batch(value, function) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
+        return type(batch)(map_batch(value, function) for value in batch)
+    return function(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job. Exactly one of `target`, `model` and `script` says what runs.
+
+    Attributes:
+        target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
+        model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow.dumps`.
+        script: Path of a training script and its arguments; runs as `python script.py args`.
+        batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
+        labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
+        loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
+        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
+            class or callable (params), pickled.
+        steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
+            first.
+        zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
+        memory_bytes: The card's size instead of the device's own.
+        context_bytes: What of the card is gone before the first tensor.
+        limited: Whether the card ends at its size; without, it has no end (what the job would need).
+    """
+
+    device: Device
+    target: str | None = None
+    model: bytes | None = None
+    script: tuple[str, ...] | None = None
+    batch: Batch = None
+    labels: TensorSpec | None = None
+    num_classes: int | None = None
+    loss: bytes | None = None
+    optimizer: str | bytes = "adam"
+    lr: float = 1e-3  # arbitrary: values never matter
+    precision: Precision = "fp32"
+    mode: Mode = "train"
+    steps: int = 3
+    zero_grad: ZeroGrad = "step-start"
+    checkpointing: bool = False
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+    alloc_conf: str = ""
+    memory_bytes: int | None = None
+    context_bytes: int = 0
+    limited: bool = True
+    search_path: tuple[str, ...] = field(default=(), repr=False)
+    working_folder: str = "."
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("precision", self.precision, PRECISIONS),
+            ("mode", self.mode, MODES),
+            ("zero_grad", self.zero_grad, ZERO_GRADS),
+        ):
+            if value not in known:
+                raise UsageError(f"{name} '{value}' is unknown: use one of {', '.join(known)}.")
+        if self.steps < 1:
+            raise UsageError(f"steps is {self.steps}: at least 1 is needed, 3 show the steady state.")
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the card on which the job runs."""
+        return self.memory_bytes if self.memory_bytes is not None else self.device.total_bytes
