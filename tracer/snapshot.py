@@ -245,7 +245,6 @@ class _EventRows:
         self.modules: dict[str, int] = {}
         self.device_free: list[int] = []
         self._live: dict[int, int] = {}  # address -> row of the ALLOC
-        self._requested: set[int] = set()  # rows of ALLOCs whose free was requested
         self._unknown_actions: dict[str, int] = {}
         self._n_overwritten = 0
 
@@ -286,12 +285,7 @@ class _EventRows:
             self._live[address] = row
             return row
         if action is Action.FREE_REQUESTED:
-            block = self._live.get(address, -1)
-            if block in self._requested:
-                raise TraceFileError(f"the block at {address:#x} is freed a second time")
-            if block >= 0:
-                self._requested.add(block)
-            return block
+            return self._live.get(address, -1)
         return self._live.pop(address, -1) if action is Action.FREE_COMPLETED else -1
 
     def warnings(self) -> list[str]:

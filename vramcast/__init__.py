@@ -10,3 +10,32 @@ if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
     # them shadows an installed package of the same name (Hugging Face's `datasets`, a user's `models`).
     # A wheel has them inside this folder (package-dir in pyproject.toml), and this branch is not taken.
     __path__.append(str(_ROOT))
+
+from vramcast.errors import (  # noqa: E402  (the rooms must be on the path first)
+    CannotEstimate,
+    JobError,
+    NullGpuError,
+    TraceFileError,
+    UsageError,
+    VramcastError,
+    WorkerError,
+)
+from vramcast.estimate import estimate  # noqa: E402
+from vramcast.job import TensorSpec  # noqa: E402
+from vramcast.result import Estimate  # noqa: E402
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "CannotEstimate",
+    "Estimate",
+    "JobError",
+    "NullGpuError",
+    "TensorSpec",
+    "TraceFileError",
+    "UsageError",
+    "VramcastError",
+    "WorkerError",
+    "__version__",
+    "estimate",
+]

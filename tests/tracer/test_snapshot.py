@@ -115,6 +115,18 @@ def test_an_address_used_again_names_the_newer_block() -> None:
     assert trace.block.tolist() == [0, 0, 0, 3, 3, 3]
 
 
+def test_a_free_after_the_block_has_ended_belongs_to_one_which_was_not_recorded() -> None:
+    free = [entry("free_requested", BASE, 8), entry("free_completed", BASE, 8)]
+    trace = trace_from_snapshot({"segments": [], "device_traces": [[entry("alloc", BASE, 8), *free, *free]]})
+    assert trace.block.tolist() == [0, 0, 0, -1, -1]
+
+
+def test_a_block_freed_twice_is_refused() -> None:
+    history = [entry("alloc", BASE, 8), entry("free_requested", BASE, 8), entry("free_requested", BASE, 8)]
+    with pytest.raises(TraceFileError, match="block 0 has two FREE_REQUESTED"):
+        trace_from_snapshot({"segments": [], "device_traces": [history]})
+
+
 def test_what_is_left_out_is_counted_in_the_warnings() -> None:
     history = [entry("alloc", BASE, 8), entry("alloc", BASE, 9), entry("new_thing", BASE, 1), entry("new_thing", 0, 1)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [history]})

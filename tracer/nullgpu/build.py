@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -41,13 +42,14 @@ class TorchBuild:
     """The installed torch, as far as the null GPU must know it; found without importing it."""
 
     version: str
+    cuda: str | None
     lib: Path
     site: Path
 
     @property
     def has_cuda(self) -> bool:
         """Whether this build has CUDA code."""
-        return (self.lib / "libtorch_cuda.so").exists()
+        return self.cuda is not None and (self.lib / "libtorch_cuda.so").exists()
 
 
 def find_torch() -> TorchBuild:
@@ -60,7 +62,9 @@ def find_torch() -> TorchBuild:
     if spec is None or spec.origin is None:
         raise NullGpuError("torch is not installed here: run pip install torch==2.11.0.")
     package = Path(spec.origin).parent
-    build = TorchBuild(importlib.metadata.version("torch"), package / "lib", package.parent)
+    # version.py is read, not run: `cuda: Optional[str] = '13.0'`, or None in a CPU-only build.
+    cuda = re.search(r"^cuda[^=\n]*= '([\d.]+)'", (package / "version.py").read_text(), re.MULTILINE)
+    build = TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None, package / "lib", package.parent)
     if not build.has_cuda:
         raise NullGpuError(
             f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "

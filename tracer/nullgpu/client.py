@@ -21,9 +21,9 @@ from typing import Any
 from vramcast import errors
 from vramcast.errors import JobError, NullGpuError, WorkerError
 from vramcast.job import Job
-from vramcast.tracer.nullgpu import worker
 from vramcast.tracer.nullgpu.build import build, cache_folder, find_torch
 from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.protocol import receive, send
 
 _START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
 _PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm",), "hf": ("transformers",)}
@@ -45,6 +45,7 @@ class NullGpuTracer:
         """
         self._lock = threading.Lock()
         torch = find_torch()
+        self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
         self._folder = tempfile.TemporaryDirectory(prefix="vramcast-")
         self._oracle, self._oracle_socket = _start_oracle(torch.site, libraries, Path(self._folder.name))
@@ -60,7 +61,7 @@ class NullGpuTracer:
         self._connection = ours
         self._connection.settimeout(_START_SECONDS)
         try:
-            self.torch_version: str = worker.receive(self._connection)["ready"]
+            self.torch_version: str = receive(self._connection)["ready"]
         except (EOFError, OSError) as error:
             self.close()
             raise NullGpuError(
@@ -97,9 +98,9 @@ class NullGpuTracer:
                     "preload": [*_PACKAGES.get(kind, ()), *preload],
                     "environment": {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))},
                 }
-                worker.send(self._connection, request)
-                pid = worker.receive(self._connection)["pid"]
-                answer = worker.receive(self._connection)
+                send(self._connection, request)
+                pid = receive(self._connection)["pid"]
+                answer = receive(self._connection)
             except TimeoutError:
                 self._kill(pid if "pid" in locals() else None)
                 raise WorkerError(f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps.") from None

@@ -5,7 +5,7 @@ import keeps the price of that at milliseconds.
 
     python -m vramcast.tracer.nullgpu.worker FD LIBRARIES
 
-Messages on the socket FD, each a pickle behind its length (8 bytes, little-endian); both ends are our own processes:
+Messages on the socket FD (see protocol.py):
     request   {"job": Job, "preload": [package, ...], "environment": {...}}      or nothing more: the client is gone, the worker ends
     answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result` (or {"died": text})
 """
@@ -15,42 +15,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import pickle
 import signal
 import socket
-import struct
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from vramcast.tracer.nullgpu.load import NullGpu
-
-_LENGTH = struct.Struct("<Q")
-
-
-def send(connection: socket.socket, message: Any) -> None:
-    """Send one message."""
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def receive(connection: socket.socket) -> Any:
-    """Return the next message; raises EOFError when the other end is gone. Only between our own processes."""
-    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
-    return pickle.loads(_read(connection, length))
-
-
-def _read(connection: socket.socket, length: int) -> bytes:
-    parts = []
-    while length:
-        part = connection.recv(min(length, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
-
+from vramcast.tracer.nullgpu.protocol import receive, send
 
 def main(fd: int, libraries: Path) -> None:
     """Serve requests until the client closes its end."""

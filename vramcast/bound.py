@@ -1,0 +1,72 @@
+"""The upper bound until the learned part exists: quantiles of what first principles missed on public measured runs.
+
+    process quantile(q) = reserved x (1 + residual quantile(q) of the family) + context quantile(q) + what is unknown
+
+The residual is measured / estimated reserved - 1. Its quantiles are empirical, by family (does a convolution library
+choose the workspaces, or not), from the runs named below; nothing is fitted to single rows, and no rule of the simulator
+uses them. `make accuracy` prints the table again.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import Final
+
+from vramcast.context import Context
+
+METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Empirical quantiles of measured / estimated reserved - 1, upwards: levels ascending, values not decreasing."""
+
+    n: int
+    levels: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def at(self, level: float) -> float:
+        """Return the residual which a share `level` of the runs stays below; linear between the listed levels."""
+        if level <= self.levels[0]:
+            return self.values[0]
+        right = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
+        left = max(right - 1, 0)
+        span = self.levels[right] - self.levels[left]
+        share = min((level - self.levels[left]) / span, 1.0) if span else 1.0
+        return self.values[left] + share * (self.values[right] - self.values[left])
+
+
+_LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
+# measured: see docs/accuracy.md, "The bound"
+RESIDUALS: Final[dict[str, Residuals]] = {
+    "matmul": Residuals(0, _LEVELS, (0.0, 0.02, 0.03, 0.06, 0.10)),
+    "convolution": Residuals(0, _LEVELS, (0.0, 0.12, 0.16, 0.20, 0.25)),
+}
+UNKNOWN_SHARE: Final = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
+
+
+def family(libraries: frozenset[str]) -> str:
+    """Return the family whose residuals apply: "convolution" once cuDNN chooses workspaces, else "matmul"."""
+    return "convolution" if "cudnn" in libraries else "matmul"
+
+
+def process_quantile(level: float, reserved_bytes: int, context: Context, family_name: str, n_unknown: int) -> int:
+    """Return the bytes of the card which the job stays below with probability `level`, as far as public runs tell.
+
+    Args:
+        level: In (0, 1).
+        reserved_bytes: The estimated peak of reserved segments.
+        context: What the process takes besides.
+        family_name: From `family`.
+        n_unknown: Kinds of calls which were refused or answered with an assumption; each widens the bound.
+    Limits: the quantiles come from other people's jobs and cards; they hold for jobs like those. The 0.5 quantile is the
+    point estimate, by definition: first principles are not corrected here.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+    residual = max(RESIDUALS[family_name].at(level), 0.0) if level > 0.5 else 0.0
+    above = max(level - 0.5, 0.0) / 0.5
+    widening = n_unknown * UNKNOWN_SHARE * above
+    context_bytes = context.bytes + round((context.high_bytes - context.bytes) * above)
+    return round(reserved_bytes * (1 + residual + widening)) + context_bytes

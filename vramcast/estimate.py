@@ -1,0 +1,200 @@
+"""`estimate(model, batch)`: one job, one answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vramcast.context import LIBRARIES, context_bytes
+from vramcast.devices import Device
+from vramcast.devices import device as find_device
+from vramcast.errors import CannotEstimate, UsageError
+from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
+from vramcast.result import Estimate
+from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.units import gib, parse_bytes
+
+# A library belongs to the context when one of its calls was counted.
+_LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
+
+
+def estimate(
+    model: Any,
+    batch: Batch,
+    *,
+    labels: Any = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: str | type | Callable[..., Any] = "adam",
+    lr: float = 1e-3,
+    precision: Precision = "fp32",
+    mode: Mode = "train",
+    steps: int = 3,
+    zero_grad: ZeroGrad = "step-start",
+    device: str | Device = "h200",
+    memory: int | str | None = None,
+    alloc_conf: str = "",
+    checkpointing: bool = False,
+    channels_last: bool = False,
+    cudnn_benchmark: bool = False,
+    tracer: str = "auto",
+    level: float = 0.99,
+    timeout_s: float = 1800.0,
+) -> Estimate:
+    """Return how much GPU memory training (or running) `model` on `batch` takes.
+
+    Args:
+        model: An `nn.Module`, or a callable which builds one. It is only read: its weights are neither copied nor sent,
+            and its state, gradients, buffers, hooks and random numbers stay as they are.
+        batch: An example batch: a tensor, a tuple (positional arguments), a dict (keyword arguments), or `TensorSpec`s.
+            `(x, y)` for a model whose forward takes one argument means input and labels.
+        labels: What the loss compares the output with, if not in `batch`.
+        loss: `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`,
+            cross-entropy for scores and integer labels, mean squared error for floating ones, else the mean of the output.
+        optimizer: `"adamw"` (any class of torch.optim by name; `"sgdm"` is SGD with momentum 0.9; options as
+            `"adamw:fused=true"`), a class, or a callable which takes the parameters.
+        lr: The learning rate; it never changes the memory.
+        precision: fp32, bf16 or fp16 (the whole model), amp-bf16 or amp-fp16 (autocast; fp16 with a GradScaler).
+        mode: train or infer.
+        steps: Training steps to run, 3 by default: the optimizer's state appears at the end of the first.
+        zero_grad: Where gradients are dropped (set to None): at the step's start, before backward, or after the step.
+        device: The card, see `vramcast.devices.DEVICES`.
+        memory: Its size, if not the device's own: bytes or `"12GiB"`.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job.
+        checkpointing: Switch the model's gradient checkpointing on.
+        channels_last: Convert model and images to channels_last.
+        cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
+        tracer: auto or nullgpu.
+        level: Of `upper_bound`.
+        timeout_s: The job is stopped after so many seconds.
+    Raises:
+        UsageError: An argument is wrong.
+        CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
+    """
+    from vramcast.tracer import hollow  # needs torch, which the caller of this function has
+
+    def spec_of(leaf: Any) -> Any:
+        if hasattr(leaf, "untyped_storage") and hasattr(leaf, "dtype"):
+            return TensorSpec(tuple(leaf.shape), str(leaf.dtype))
+        return leaf
+
+    job = Job(
+        device=find_device(device) if isinstance(device, str) else device,
+        model=hollow.dumps(model),
+        batch=map_batch(batch, spec_of),
+        labels=map_batch(labels, spec_of) if labels is not None else None,
+        loss=hollow.dumps(loss) if loss is not None else None,
+        optimizer=optimizer if isinstance(optimizer, str) else hollow.dumps(optimizer),
+        lr=lr,
+        precision=precision,
+        mode=mode,
+        steps=steps,
+        zero_grad=zero_grad,
+        alloc_conf=alloc_conf,
+        checkpointing=checkpointing,
+        channels_last=channels_last,
+        cudnn_benchmark=cudnn_benchmark,
+        memory_bytes=parse_bytes(memory) if isinstance(memory, str) else memory,
+        search_path=tuple(sys.path),
+        working_folder=os.getcwd(),
+    )
+    return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s, preload=_packages_of(model))
+
+
+def run_job(
+    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0, preload: Sequence[str] = ()
+) -> Estimate:
+    """Return the estimate of `job`; the function behind `estimate` and the command line.
+
+    A job which does not fit on its card is traced again on one without an end, so that its peaks say what it needs.
+    """
+    if tracer not in TRACERS:
+        raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
+    if tracer in ("fake", "cpu"):
+        raise CannotEstimate(f"The {tracer} tracer is not part of this release: use --tracer nullgpu on Linux with a CUDA build of torch.")
+    if not 0 < level < 1:
+        raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+    started = time.perf_counter()
+    worker = NullGpuTracer.shared()
+    ready = time.perf_counter()
+    cuda_major = worker.cuda_major
+    # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
+    assumed = context_bytes(job.device.key, cuda_major, ("cublas", "cudnn"))
+    job = replace(job, context_bytes=min(assumed.bytes, job.total_bytes))
+    result = worker.trace(job, timeout_s=timeout_s, preload=tuple(preload))
+    out_of_memory = None
+    if result.status == "oom":
+        out_of_memory = result.message
+        result = worker.trace(replace(job, limited=False), timeout_s=timeout_s, preload=tuple(preload))
+        if result.status == "oom":
+            raise CannotEstimate(f"The job asks for more than any card: {result.message}")
+    seconds = {"start": ready - started, "trace": time.perf_counter() - ready, "total": time.perf_counter() - started}
+    return _estimate(job, result, cuda_major, level, out_of_memory, seconds)
+
+
+def _estimate(
+    job: Job, result: Result, cuda_major: int, level: float, out_of_memory: str | None, seconds: dict[str, float]
+) -> Estimate:
+    trace = result.trace
+    assert trace is not None
+    peaks = trace.header["peaks"]
+    libraries = frozenset(
+        library
+        for library in LIBRARIES
+        if any(e.name.startswith(_LIBRARY_PREFIXES[library]) for e in result.ledger if e.kind in ("noop", "assumed"))
+    )
+    context = context_bytes(job.device.key, cuda_major, libraries)
+    unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
+    reads = sum(e.hits for e in result.ledger if e.kind == "read")
+    warnings = list(trace.header.get("warnings", []))
+    if context.assumed:
+        low, high = gib(context.low_bytes), gib(context.high_bytes)
+        warnings.append(f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}")
+    warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in unknown]
+    if reads:
+        warnings.append(f"the host read {reads} values from the device and got zeros: branches on them may go the other way")
+    if out_of_memory is not None:
+        warnings.append(f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end")
+    if result.steps < job.steps and job.script is not None:
+        warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
+    if result.foreign:
+        raise CannotEstimate(
+            f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(result.foreign)}): the numbers cannot be "
+            "trusted. Please report the torch version and how it was installed."
+        )
+    return Estimate(
+        job=job,
+        trace=trace,
+        allocated=peaks["allocated"],
+        reserved=peaks["reserved"],
+        process=peaks["reserved"] + context.bytes,
+        min_feasible=None,
+        context=context,
+        level=level,
+        tracer="nullgpu",
+        torch=result.torch,
+        cuda_major=cuda_major,
+        steps=result.steps if job.mode == "train" or job.script else job.steps,
+        out_of_memory=out_of_memory,
+        libraries=libraries,
+        unknown=unknown,
+        noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
+        host_reads=reads,
+        warnings=tuple(warnings),
+        seconds=seconds,
+        max_resident_bytes=result.max_resident_bytes,
+    )
+
+
+def _packages_of(model: Any) -> list[str]:
+    """Installed packages which the model's classes come from: the worker keeps them imported."""
+    modules = getattr(model, "modules", None)
+    classes = {type(m) for m in modules()} if callable(modules) and not isinstance(model, type) else set()
+    names = {c.__module__.partition(".")[0] for c in classes} - {"torch", "__main__", "builtins"}
+    installed = ("site-packages", "dist-packages")
+    return sorted(n for n in names if any(part in (getattr(sys.modules.get(n), "__file__", None) or "") for part in installed))
+

@@ -1,0 +1,246 @@
+"""The answer: `Estimate`, with its three peaks, its bound, and where the bytes are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vramcast import bound
+from vramcast.context import Context, context_bytes
+from vramcast.devices import DEVICES, Device, device
+from vramcast.job import Job
+from vramcast.tracer.snapshot import write_snapshot
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.units import gib
+
+SCHEMA = 1
+_QUANTILES = (0.5, 0.9, 0.95, 0.99)
+_NAMES = {
+    Category.PARAMETER: "parameters",
+    Category.GRADIENT: "gradients",
+    Category.OPTIMIZER_STATE: "optimizer_state",
+    Category.ACTIVATION: "activations",
+    Category.INPUT: "inputs",
+    Category.WORKSPACE: "workspaces",
+    Category.TEMPORARY: "temporaries",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a job takes from a card. All sizes are integer bytes.
+
+    Attributes:
+        allocated: Peak of live blocks, as `torch.cuda.max_memory_allocated()` would say.
+        reserved: Peak of the allocator's segments, as `torch.cuda.max_memory_reserved()` would say.
+        process: What the job takes from the card, as nvidia-smi would say: reserved + CUDA context + libraries.
+        min_feasible: The smallest card on which it still runs; None: not computed by this release.
+        out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
+            those of a card without an end.
+        libraries: Which libraries the job used that take memory of their own.
+        unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
+        warnings: What the reader should know.
+    """
+
+    job: Job
+    trace: Trace
+    allocated: int
+    reserved: int
+    process: int
+    min_feasible: int | None
+    context: Context
+    level: float
+    tracer: str
+    torch: str
+    cuda_major: int
+    steps: int
+    out_of_memory: str | None = None
+    libraries: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    noops: tuple[str, ...] = ()
+    host_reads: int = 0
+    warnings: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    max_resident_bytes: int = 0
+
+    # -------------------------------------------------------------------------------------------- bound
+    def quantile(self, level: float) -> int:
+        """Return the bytes of the card which the job stays below with probability `level`; see `vramcast.bound`."""
+        return bound.process_quantile(level, self.reserved, self.context, self._family, len(self.unknown))
+
+    @property
+    def upper_bound(self) -> int:
+        """The process peak's bound at `level`."""
+        return max(self.quantile(self.level), self.process)
+
+    @property
+    def _family(self) -> str:
+        return bound.family(self.libraries)
+
+    def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
+        """Return whether the job fits on a card at `level` (default: the estimate's own).
+
+        Args:
+            on: A device; default: the one the job was traced for. For another one the same reserved peak is held against
+                its size and context: trace for that device (`estimate(..., device=on)`) to have its own kernel and
+                workspace choices.
+            level: In (0, 1).
+        """
+        card = self.job.device.with_memory(self.job.total_bytes) if on is None else on if isinstance(on, Device) else device(on)
+        if card.key == self.job.device.key and self.out_of_memory is not None and card.total_bytes <= self.job.total_bytes:
+            return False
+        context = context_bytes(card.key, self.cuda_major, self.libraries)
+        chosen = self.level if level is None else level
+        needed = bound.process_quantile(chosen, self.reserved, context, self._family, len(self.unknown))
+        return max(needed, self.reserved + context.bytes) <= card.total_bytes
+
+    def point_fits(self) -> bool:
+        """Return whether the point estimate fits on the job's own card."""
+        return self.out_of_memory is None and self.process <= self.job.total_bytes
+
+    # -------------------------------------------------------------------------------------------- where the bytes are
+    @property
+    def breakdown(self) -> dict[str, int]:
+        """Bytes by category at the peak of live blocks; with fragmentation and context they sum to `process`."""
+        _, row = self.trace.peak_live()
+        by_category = self.trace.by_category_at(row) if row >= 0 else {}
+        parts = {name: by_category.get(category, 0) for category, name in _NAMES.items()}
+        parts["temporaries"] += by_category.get(Category.UNKNOWN, 0)
+        parts["fragmentation"] = self.reserved - sum(parts.values())
+        parts["context"] = self.context.bytes
+        return parts
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Peak of what libraries were handed as workspace."""
+        sizes = self.trace.rounded_bytes()
+        is_workspace = self.trace.category == Category.WORKSPACE
+        live = peak = 0
+        for row in range(len(self.trace)):
+            block = int(self.trace.block[row])
+            if block < 0 or not is_workspace[block]:
+                continue
+            if self.trace.action[row] == Action.ALLOC:
+                live += int(sizes[row])
+                peak = max(peak, live)
+            elif self.trace.action[row] == Action.FREE_COMPLETED:
+                live -= int(sizes[block])
+        return peak
+
+    @property
+    def timeline(self) -> list[tuple[int, str, int, int]]:
+        """(step, phase, live bytes, reserved bytes) after every event which changed one of them."""
+        sizes = self.trace.rounded_bytes()
+        live = reserved = 0
+        points = []
+        for row in range(len(self.trace)):
+            action, block = self.trace.action[row], int(self.trace.block[row])
+            if action == Action.ALLOC:
+                live += int(sizes[row])
+            elif action == Action.FREE_COMPLETED and block >= 0:
+                live -= int(sizes[block])
+            elif action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
+                reserved += int(self.trace.size_bytes[row])
+            elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
+                reserved -= int(self.trace.size_bytes[row])
+            else:
+                continue
+            points.append((int(self.trace.step[row]), Phase(self.trace.phase[row]).name.lower(), live, reserved))
+        return points
+
+    @property
+    def by_module(self) -> dict[str, int]:
+        """Live bytes at the peak by the module which asked for them, largest first; "" is outside of all modules."""
+        _, row = self.trace.peak_live()
+        totals: dict[str, int] = {}
+        sizes = self.trace.rounded_bytes()
+        for alloc in self.trace.live_at(row).tolist() if row >= 0 else ():
+            index = int(self.trace.module[alloc])
+            name = self.trace.modules[index] if index >= 0 else ""
+            totals[name] = totals.get(name, 0) + int(sizes[alloc])
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    @property
+    def peak_at(self) -> dict[str, Any]:
+        """Where the peak of live blocks is reached: step, phase, module, operator."""
+        _, row = self.trace.peak_live()
+        if row < 0:
+            return {"step": None, "phase": None, "module": None, "op": None}
+        op, module = int(self.trace.op[row]), int(self.trace.module[row])
+        return {
+            "step": int(self.trace.step[row]),
+            "phase": Phase(self.trace.phase[row]).name.lower(),
+            "module": self.trace.modules[module] if module >= 0 else None,
+            "op": self.trace.ops[op] if op >= 0 else None,
+        }
+
+    # -------------------------------------------------------------------------------------------- output
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
+        job = self.job
+        return {
+            "schema": SCHEMA,
+            "target": job.target or (job.script[0] if job.script else None),
+            "device": job.device.key,
+            "memory_bytes": job.total_bytes,
+            "tracer": self.tracer,
+            "torch": self.torch,
+            "precision": job.precision if job.script is None else None,
+            "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable") if job.script is None and job.mode == "train" else None,
+            "steps": self.steps,
+            "peaks": {
+                "allocated": self.allocated,
+                "reserved": self.reserved,
+                "process": self.process,
+                "min_feasible": self.min_feasible,
+            },
+            "quantiles": {str(q): self.quantile(q) for q in _QUANTILES},
+            "upper_bound": {
+                "level": self.level,
+                "bytes": self.upper_bound,
+                "method": bound.METHOD,
+                "n_calibration": bound.RESIDUALS[self._family].n,
+            },
+            "context_bytes": self.context.bytes,
+            "workspace_bytes": self.workspace_bytes,
+            "breakdown": self.breakdown,
+            "peak_at": self.peak_at,
+            "fits": {key: self.fits(key) for key in DEVICES},
+            "out_of_memory": self.out_of_memory,
+            "seconds": self.seconds,
+            "artifact": None,
+            "out_of_distribution": None,
+            "unknown_calls": list(self.unknown),
+            "noop_calls": list(self.noops),
+            "host_reads": self.host_reads,
+            "host_peak_bytes": self.max_resident_bytes,
+            "warnings": list(self.warnings),
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as one line of JSON."""
+        return json.dumps(self.to_dict())
+
+    def save_snapshot(self, path: str | Path) -> None:
+        """Write the allocator's history as a snapshot which pytorch.org/memory_viz opens."""
+        write_snapshot(self.trace, path)
+
+    def __str__(self) -> str:
+        card = self.job.device
+        verdict = "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"
+        lines = [
+            f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
+            + (" (assumed)" if self.context.assumed else ""),
+            f"{'upper bound':<18}{gib(self.upper_bound):>12}   at level {self.level:g}",
+            f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
+            f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
+            f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {verdict}",
+        ]
+        parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in self.breakdown.items() if size)
+        at = self.peak_at
+        lines.append(f"at the peak       {parts}")
+        lines.append(f"peak in           step {at['step']}, {at['phase']}, {at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}")
+        lines += [f"warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
