@@ -1,8 +1,15 @@
-"""vramcast: how much GPU memory will this PyTorch training job take?"""
+"""vramcast: how much GPU memory will this PyTorch training job take?
+
+    import vramcast
+    est = vramcast.estimate(model, batch, optimizer="adamw", device="a100-40gb")
+    est.process, est.upper_bound, est.fits()
+"""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 _ROOT = Path(__file__).resolve().parent.parent
 if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
@@ -11,18 +18,19 @@ if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
     # A wheel has them inside this folder (package-dir in pyproject.toml), and this branch is not taken.
     __path__.append(str(_ROOT))
 
-from vramcast.errors import (  # noqa: E402  (the rooms must be on the path first)
-    CannotEstimate,
-    JobError,
-    NullGpuError,
-    TraceFileError,
-    UsageError,
-    VramcastError,
-    WorkerError,
-)
-from vramcast.estimate import estimate  # noqa: E402
-from vramcast.job import TensorSpec  # noqa: E402
-from vramcast.result import Estimate  # noqa: E402
+if TYPE_CHECKING:
+    from vramcast.errors import (
+        CannotEstimate,
+        JobError,
+        NullGpuError,
+        TraceFileError,
+        UsageError,
+        VramcastError,
+        WorkerError,
+    )
+    from vramcast.estimator import estimate
+    from vramcast.job import TensorSpec
+    from vramcast.result import Estimate
 
 __version__ = "0.1.0.dev0"
 
@@ -39,3 +47,12 @@ __all__ = [
     "__version__",
     "estimate",
 ]
+
+_HOMES = {"Estimate": "result", "TensorSpec": "job", "estimate": "estimator"}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the face.
+    if name not in __all__:
+        raise AttributeError(f"module 'vramcast' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"vramcast.{_HOMES.get(name, 'errors')}"), name)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import entry_points
+from vramcast.tracer.nullgpu.cudnn_backend import DRIVER_NAMES
 from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
 
 # Which hand-written files make which library; all others are generated only. libcuda holds the common state.
@@ -112,7 +113,7 @@ def _defined(objects: list[Path]) -> set[str]:
 def _key(torch: TorchBuild) -> str:
     digest = hashlib.sha256(torch.version.encode())
     here = Path(__file__)
-    for path in sorted([path for path in CSRC.rglob("*") if path.is_file()] + [here, here.with_name("entry_points.py")]):
+    for path in sorted([path for path in CSRC.rglob("*") if path.is_file()] + [here, here.with_name("entry_points.py"), here.with_name("cudnn_backend.py")]):
         digest.update(path.read_bytes())
     # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
     for path in sorted(torch.lib.glob("lib*cuda*.so")):
@@ -201,7 +202,7 @@ def _build_one(
 
 
 def _build_refusing_driver(torch: TorchBuild, compiler: str, work: Path) -> None:
-    names = {name for name, (library, _) in entry_points.read_list().items() if library == "libcuda"}
+    names = {name for name, (library, _) in entry_points.read_list().items() if library == "libcuda"} | set(DRIVER_NAMES)
     for path in (torch.site / "nvidia").glob("cudnn/lib/libcudnn*.so.*"):
         undefined = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True).stdout
         names |= {n for n in (line.split()[-1].split("@")[0] for line in undefined.splitlines()) if entry_points._guess(n) == "libcuda"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -37,6 +38,13 @@ class Result:
     trace_seconds: float = 0.0
     max_resident_bytes: int = 0
     script_exit: str = ""
+    imported: tuple[str, ...] = ()
+
+
+# Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
+_WARM_PACKAGES = frozenset(
+    "torch torchvision timm transformers sympy numpy mpmath safetensors tokenizers huggingface_hub einops regex PIL yaml".split()
+)
 
 
 class StopJob(BaseException):
@@ -53,6 +61,7 @@ def device_config(job: Job) -> str:
 def run_job(job: Job, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
     started = time.perf_counter()
+    before = set(sys.modules)
     gpu.configure(device_config(job))
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
     if job.search_path:
@@ -86,6 +95,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         result.status, result.error = "error", "JobError"
         result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         result.job_traceback = traceback.format_exc()
+    gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     result.steps = recorder.steps
     result.ledger = gpu.ledger()
     if result.status != "error":
@@ -93,6 +103,8 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
     result.foreign = foreign_libraries()
+    fresh = set(sys.modules) - before
+    result.imported = tuple(sorted(name for name in fresh if name.partition(".")[0] in _WARM_PACKAGES))
     result.trace_seconds = time.perf_counter() - started
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from vramcast.errors import JobError, NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.build import build, cache_folder, find_torch
 from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.protocol import receive, send
 
 _START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
-_PACKAGES = {"torchvision": ("torchvision",), "timm": ("timm",), "hf": ("transformers",)}
 
 
 class NullGpuTracer:
@@ -44,15 +43,20 @@ class NullGpuTracer:
             NullGpuError: torch has no CUDA code, no compiler, or the worker does not start; says what to do.
         """
         self._lock = threading.Lock()
+        self._preload: tuple[str, ...] = ()
         torch = find_torch()
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
-        self._folder = tempfile.TemporaryDirectory(prefix="vramcast-")
-        self._oracle, self._oracle_socket = _start_oracle(torch.site, libraries, Path(self._folder.name))
+        self._resources = contextlib.ExitStack()
+        oracle = _oracle(torch.site, libraries)
+        self._oracle = self._resources.enter_context(oracle) if oracle is not None else None
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, "NULLGPU_CUDNN_SOCKET": self._oracle_socket, "PYTHONPATH": _python_path()}
+        environment = {
+            **os.environ,
+            "NULLGPU_CUDNN_SOCKET": str(self._oracle.socket_path) if self._oracle is not None else "",
+            "PYTHONPATH": _python_path(),
+        }
         environment.pop("LD_PRELOAD", None)
-        self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(theirs.fileno()), str(libraries)],
             pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), cwd="/",
@@ -76,26 +80,24 @@ class NullGpuTracer:
             atexit.register(cls._shared.close)
         return cls._shared
 
-    def trace(self, job: Job, *, timeout_s: float = 1800.0, preload: tuple[str, ...] = ()) -> Result:
+    def trace(self, job: Job, *, timeout_s: float = 1800.0) -> Result:
         """Run `job` and return its result (status ok or oom).
 
         Args:
             job: What to run.
             timeout_s: The job is killed after so many seconds.
-            preload: Installed packages which the worker imports first, so that the next job finds them imported.
         Raises:
             JobError: the job's own code raised.
             UsageError: the job's description is wrong.
             WorkerError: its process died or ran out of time.
         """
-        kind = (job.target or "").partition(":")[0]
         record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
         with self._lock:
             try:
                 self._connection.settimeout(timeout_s)
                 request = {
                     "job": job,
-                    "preload": [*_PACKAGES.get(kind, ()), *preload],
+                    "preload": self._preload,
                     "environment": {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))},
                 }
                 send(self._connection, request)
@@ -111,6 +113,7 @@ class NullGpuTracer:
                 self._kill(pid if "pid" in locals() else None)
                 raise
         if isinstance(answer, Result):
+            self._preload = answer.imported  # what this job had to import, the next one finds imported
             return _checked(answer)
         raise WorkerError(_death(answer))
 
@@ -121,18 +124,22 @@ class NullGpuTracer:
                 os.kill(pid, signal.SIGKILL)
         self.close()
 
+    def cudnn_answer(self) -> str:
+        """Return who answers for cuDNN's workspaces, for people: a version, or why nobody does."""
+        if self._oracle is None:
+            return "unknown: no cuDNN is installed beside torch"
+        try:
+            return f"cuDNN {self._oracle.version()} in its deviceless mode"
+        except NullGpuError as error:
+            return f"unknown: {error}"
+
     def close(self) -> None:
         """End the worker and the oracle."""
-        if getattr(self, "_connection", None) is not None:
-            self._connection.close()
-        for process in (self._process, self._oracle):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
-        if self._oracle is not None and self._oracle.stdin is not None:
-            self._oracle.stdin.close()
-        self._log.close()
-        self._folder.cleanup()
+        self._connection.close()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._resources.close()
 
 
 def _python_path() -> str:
@@ -143,18 +150,12 @@ def _python_path() -> str:
     return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
 
 
-def _start_oracle(site: Path, libraries: Path, folder: Path) -> tuple[subprocess.Popen[bytes] | None, str]:
-    """Start the process which asks the real cuDNN; returns it and its socket ("" where cuDNN is not installed)."""
+def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
+    """Return the (not yet started) process which asks the real cuDNN; None where cuDNN is not installed."""
     cudnn = site / "nvidia" / "cudnn" / "lib"
     if not cudnn.is_dir():
-        return None, ""
-    path = folder / "cudnn"
-    command = [
-        sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn_oracle", "--socket", str(path), "--cudnn-dir", str(cudnn),
-        "--libcuda", str(libraries / "refusing" / "libcuda.so.1"), "--cache", str(cache_folder() / "cudnn.sqlite"),
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": _python_path()})
-    return process, str(path)
+        return None
+    return CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache_folder() / "cudnn.sqlite")
 
 
 def _checked(result: Result) -> Result:

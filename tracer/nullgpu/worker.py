@@ -6,13 +6,14 @@ import keeps the price of that at milliseconds.
     python -m vramcast.tracer.nullgpu.worker FD LIBRARIES
 
 Messages on the socket FD (see protocol.py):
-    request   {"job": Job, "preload": [package, ...], "environment": {...}}      or nothing more: the client is gone, the worker ends
+    request   {"job": Job, "preload": [module, ...], "environment": {...}}      or nothing more: the client is gone, the worker ends
     answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result` (or {"died": text})
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -36,6 +37,7 @@ def main(fd: int, libraries: Path) -> None:
     import vramcast.tracer.record
     import vramcast.tracer.step  # noqa: F401
 
+    gc.freeze()
     send(connection, {"ready": torch.__version__})
     while True:
         try:
@@ -43,9 +45,9 @@ def main(fd: int, libraries: Path) -> None:
         except EOFError:
             return
         for package in request["preload"]:
-            # What does not import is the job's problem, with the job's error message.
-            with contextlib.suppress(Exception):
-                importlib.import_module(package)
+            if package not in sys.modules:
+                with contextlib.suppress(Exception):  # made by hand, or a sub-module of something that is not importable
+                    importlib.import_module(package)
         os.environ.update(request["environment"])
         _serve(connection, gpu, request["job"])
 

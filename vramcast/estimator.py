@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -102,11 +102,11 @@ def estimate(
         search_path=tuple(sys.path),
         working_folder=os.getcwd(),
     )
-    return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s, preload=_packages_of(model))
+    return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s)
 
 
 def run_job(
-    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0, preload: Sequence[str] = ()
+    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0
 ) -> Estimate:
     """Return the estimate of `job`; the function behind `estimate` and the command line.
 
@@ -125,11 +125,11 @@ def run_job(
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     assumed = context_bytes(job.device.key, cuda_major, ("cublas", "cudnn"))
     job = replace(job, context_bytes=min(assumed.bytes, job.total_bytes))
-    result = worker.trace(job, timeout_s=timeout_s, preload=tuple(preload))
+    result = worker.trace(job, timeout_s=timeout_s)
     out_of_memory = None
     if result.status == "oom":
         out_of_memory = result.message
-        result = worker.trace(replace(job, limited=False), timeout_s=timeout_s, preload=tuple(preload))
+        result = worker.trace(replace(job, limited=False), timeout_s=timeout_s)
         if result.status == "oom":
             raise CannotEstimate(f"The job asks for more than any card: {result.message}")
     seconds = {"start": ready - started, "trace": time.perf_counter() - ready, "total": time.perf_counter() - started}
@@ -188,13 +188,3 @@ def _estimate(
         seconds=seconds,
         max_resident_bytes=result.max_resident_bytes,
     )
-
-
-def _packages_of(model: Any) -> list[str]:
-    """Installed packages which the model's classes come from: the worker keeps them imported."""
-    modules = getattr(model, "modules", None)
-    classes = {type(m) for m in modules()} if callable(modules) and not isinstance(model, type) else set()
-    names = {c.__module__.partition(".")[0] for c in classes} - {"torch", "__main__", "builtins"}
-    installed = ("site-packages", "dist-packages")
-    return sorted(n for n in names if any(part in (getattr(sys.modules.get(n), "__file__", None) or "") for part in installed))
-

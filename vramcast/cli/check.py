@@ -1,0 +1,40 @@
+"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict).
+
+    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from vramcast.cli import options as shared
+from vramcast.estimator import run_job
+from vramcast.units import gib
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    shared.add_job(parser)
+    shared.add_output(parser)
+    parser.add_argument("--on", metavar="DEVICE", help="the card to check; the same as --device")
+    parser.add_argument("--strict", action="store_true", help="exit 4 when the point estimate fits and the bound does not")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb. Without --strict the point estimate decides, with it the bound must fit too."""
+    if options.on:
+        options.device = options.on
+    job = shared.job_of(options)
+    with shared.progress(f"checking {options.target} on {job.device.name}"):
+        estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+    if not estimate.point_fits():
+        code, verdict = 1, "does not fit"
+    elif estimate.fits():
+        code, verdict = 0, "fits"
+    else:
+        code, verdict = (4, "uncertain") if options.strict else (0, "fits, but its upper bound does not")
+    shared.finish(options, estimate, {"verdict": verdict})
+    needed = f"needs {gib(estimate.process)}, at most {gib(estimate.upper_bound)} at level {options.level:g}"
+    print(f"{verdict}: {needed}; {job.device.name} has {gib(job.total_bytes)}", file=sys.stderr)
+    return code

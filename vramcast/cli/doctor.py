@@ -1,0 +1,87 @@
+"""Say what is installed, which tracers work here and why not.
+
+    vramcast doctor
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+from typing import Any
+
+from vramcast.errors import VramcastError
+from vramcast.tracer.nullgpu.build import cache_folder, find_torch
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+_PACKAGES = ("torch", "torchvision", "timm", "transformers", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "numpy", "cloudpickle")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def report() -> dict[str, Any]:
+    """Return the facts, each tracer with `works` and `why`."""
+    packages: dict[str, str | None] = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            packages[name] = None
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "compiler": shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc"),
+        "packages": packages,
+        "alloc_conf_in_environment": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
+        "cache": _try(lambda: str(cache_folder())),
+        "tracers": {
+            "nullgpu": _nullgpu(),
+            "fake": {"works": False, "why": "not part of this release"},
+            "cpu": {"works": False, "why": "not part of this release"},
+        },
+        "artifact": None,
+    }
+
+
+def _try(function: Any) -> Any:
+    try:
+        return function()
+    except VramcastError as error:
+        return f"problem: {error}"
+
+
+def _nullgpu() -> dict[str, Any]:
+    if platform.system() != "Linux":
+        return {"works": False, "why": f"the null GPU needs Linux, this is {platform.system()}"}
+    try:
+        torch = find_torch()
+        worker = NullGpuTracer.shared()
+        return {
+            "works": True,
+            "why": f"torch {worker.torch_version} (CUDA {torch.cuda}) runs on the stand-ins",
+            "cudnn_workspaces": worker.cudnn_answer(),
+        }
+    except VramcastError as error:
+        return {"works": False, "why": str(error)}
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0 when at least one tracer works, else 3."""
+    facts = report()
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        print(f"python {facts['python']} on {facts['system']}; compiler {facts['compiler'] or 'none'}; cache {facts['cache']}")
+        print("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
+        for name, tracer in facts["tracers"].items():
+            print(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
+            if tracer.get("cudnn_workspaces"):
+                print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
+        print("learned correction: none in this release")
+    return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3

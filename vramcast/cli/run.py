@@ -1,0 +1,54 @@
+"""Run an unmodified training script on the null GPU, stop it after --steps optimizer steps, and estimate.
+
+    vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from vramcast.cli import options as shared
+from vramcast.devices import device
+from vramcast.errors import CannotEstimate, UsageError
+from vramcast.estimator import run_job
+from vramcast.job import Job
+from vramcast.units import parse_bytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    shared.add_output(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- script.py args", help="the script and its arguments")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0 when there is an estimate, 3 when the script raised or never stepped."""
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if command[:1] in (["python"], ["python3"]):
+        command = command[1:]
+    if not command:
+        raise UsageError("No script: write vramcast run [options] -- train.py args.")
+    script = Path(command[0])
+    if not script.is_file():
+        raise UsageError(f"The script '{script}' does not exist: write vramcast run [options] -- train.py args.")
+    job = Job(
+        device=device(options.device),
+        script=(str(script), *command[1:]),
+        steps=options.steps,
+        alloc_conf=options.alloc_conf,
+        memory_bytes=parse_bytes(options.memory) if options.memory else None,
+        search_path=tuple(sys.path),
+        working_folder=os.getcwd(),
+    )
+    with shared.progress(f"running {script.name}"):
+        estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+    if estimate.steps == 0:
+        raise CannotEstimate(
+            f"{script} ended without one optimizer step on the GPU: vramcast counts steps of torch.optim optimizers. "
+            "Does the script train, on device 'cuda', without spawning processes?"
+        )
+    shared.finish(options, estimate)
+    return 0
