@@ -35,9 +35,7 @@ def numbers(found: Context) -> tuple[int, int, int]:
         ("v100-16gb", 11, set(), 1343),  # HF docs, CUDA 11.2
     ],
 )
-def test_the_published_constants_are_returned_as_measured(
-    key: str, cuda_major: int, libraries: set[str], mib: int
-) -> None:
+def test_the_published_constants_are_returned_as_measured(key: str, cuda_major: int, libraries: set[str], mib: int) -> None:
     found = context_bytes(key, cuda_major, libraries)
     assert found.bytes == mib * MIB
     assert not found.assumed
@@ -155,11 +153,7 @@ def test_every_size_of_the_tables_says_its_provenance() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_Interval":
             if all(isinstance(argument, ast.Constant) for argument in node.args):
                 lines.add(node.lineno)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Constant)
-            and type(node.value.value) in (int, float)
-        ):
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and type(node.value.value) in (int, float):
             lines.add(node.lineno)
     assert len(lines) == len(context._EAGER) + len(context._LAZY) + 1 + 5 + 3
     assert lines - marked == set()

@@ -121,7 +121,11 @@ class _Storage:
             if self.content is None:
                 self._built = torch.empty(self.size_bytes, dtype=torch.uint8).untyped_storage()
             else:
-                data = torch.frombuffer(bytearray(self.content), dtype=torch.uint8) if self.content else torch.empty(0, dtype=torch.uint8)
+                data = (
+                    torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
+                    if self.content
+                    else torch.empty(0, dtype=torch.uint8)
+                )
                 self._built = data.untyped_storage()
         return self._built
 
@@ -156,7 +160,7 @@ class _Pickler(cloudpickle.Pickler):
             )
         shape, stride, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
         if tensor.device.type == "meta":
-            key, size_bytes = id(tensor), _span(shape, stride, offset) * tensor.dtype.itemsize
+            key, size_bytes = id(tensor), _span(shape, stride, int(offset)) * tensor.dtype.itemsize
         else:
             key, size_bytes = tensor.untyped_storage().data_ptr() or id(tensor), tensor.untyped_storage().nbytes()
         if key not in self._storages:
@@ -174,7 +178,11 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
 
 def _content(tensor: torch.Tensor) -> bytes:
     storage = tensor.untyped_storage()
-    return bytes(storage.tolist()) if storage.nbytes() <= BIG_BYTES else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+    return (
+        bytes(storage.tolist())
+        if storage.nbytes() <= BIG_BYTES
+        else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+    )
 
 
 def dumps(obj: Any) -> bytes:

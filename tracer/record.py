@@ -34,14 +34,30 @@ from vramcast.tracer.trace import Action, Category, Phase, Trace
 _MODULE_RANGE = "vramcast::"
 # Operators which only make storage: the one around them is the one a reader wants to see.
 _FACTORIES = frozenset(
-    f"aten::{n}"
-    for n in "empty empty_strided empty_like resize_ zeros zeros_like ones ones_like full new_empty new_empty_strided new_zeros "
-    "empty_permuted clone contiguous to _to_copy copy_".split()
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "empty_permuted", "empty_strided", "full", "new_empty", "new_empty_strided", "new_zeros"),
+        *("ones", "ones_like", "resize_", "zeros", "zeros_like", "_to_copy", "clone", "contiguous", "copy_", "to"),
+    )
 )
 _MAX_EVENTS = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
 
 # Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
-_WORKSPACE_OPS = ("conv", "mm", "linear", "baddbmm", "bmm", "matmul", "attention", "rnn", "lstm", "gru", "fft", "dot", "mv")
+_WORKSPACE_OPS = (
+    "conv",
+    "mm",
+    "linear",
+    "baddbmm",
+    "bmm",
+    "matmul",
+    "attention",
+    "rnn",
+    "lstm",
+    "gru",
+    "fft",
+    "dot",
+    "mv",
+)
 
 
 @dataclasses.dataclass(slots=True)
@@ -95,9 +111,7 @@ class Recorder:
         if self._profile:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._profiler = torch.profiler.profile(
-                    activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-                )
+                self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
                 self._profiler.__enter__()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
@@ -274,7 +288,15 @@ def _annotate(
     if unmatched:
         header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
     return dataclasses.replace(
-        trace, step=step, phase=phase, op=op, module=module, category=category, ops=ops.names, modules=modules.names, header=header
+        trace,
+        step=step,
+        phase=phase,
+        op=op,
+        module=module,
+        category=category,
+        ops=ops.names,
+        modules=modules.names,
+        header=header,
     )
 
 
@@ -371,7 +393,9 @@ def _categories(
             category[row] = Category.WORKSPACE
         elif phase[row] == Phase.FORWARD and freed_at[row] > end_of_forward:
             category[row] = Category.ACTIVATION
-        elif phase[row] == Phase.DATA and freed_at[row] == never or (phase[row] == Phase.DATA and context is not None and context.data):
+        elif (phase[row] == Phase.DATA and freed_at[row] == never) or (
+            phase[row] == Phase.DATA and context is not None and context.data
+        ):
             category[row] = Category.INPUT
         else:
             category[row] = Category.TEMPORARY

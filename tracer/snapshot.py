@@ -71,9 +71,7 @@ def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT
         ) from error
 
 
-def trace_from_snapshot(
-    snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None
-) -> Trace:
+def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None) -> Trace:
     """Return what `snapshot` recorded on one device as a trace.
 
     Args:
@@ -268,9 +266,7 @@ class _EventRows:
             "block": self._block(action, address, row),
             "op": _index(op, self.ops) if op else -1,
             "module": _index(module, self.modules) if module else -1,
-            "category": Category.__members__.get(
-                category.upper() if isinstance(category, str) else "", Category.UNKNOWN
-            ),
+            "category": Category.__members__.get(category.upper() if isinstance(category, str) else "", Category.UNKNOWN),
             "time_us": _integer(entry, "time_us", 0),
         }
         for column, value in values.items():

@@ -46,7 +46,7 @@ def build_model(job: Job) -> torch.nn.Module:
         if job.precision in ("bf16", "fp16"):
             model = model.to(torch.bfloat16 if job.precision == "bf16" else torch.float16)
         if job.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if job.checkpointing:
             _enable_checkpointing(model)
     return model.train(job.mode == "train")
@@ -72,7 +72,9 @@ def _need(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"The package '{module}' does not import here ({error}): pip install {module} beside this torch.") from None
+        raise UsageError(
+            f"The package '{module}' does not import here ({error}): pip install {module} beside this torch."
+        ) from None
 
 
 def _close(name: str, known: Iterable[str]) -> str:
@@ -136,7 +138,9 @@ def _hugging_face(name: str, num_classes: int | None) -> Any:
                 return mapping.from_config(config)
     finally:
         torch.set_default_dtype(before)
-    raise UsageError(f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures.")
+    raise UsageError(
+        f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures."
+    )
 
 
 # The task whose loss a model type is usually trained with, first that fits.
@@ -205,7 +209,9 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
         if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and c is not torch.optim.Optimizer
     }
     if class_name.lower() not in known:
-        raise UsageError(f"Optimizer '{job.optimizer}' is unknown: use one of {', '.join(sorted([*known, *_SHORT_OPTIMIZERS]))}.")
+        raise UsageError(
+            f"Optimizer '{job.optimizer}' is unknown: use one of {', '.join(sorted([*known, *_SHORT_OPTIMIZERS]))}."
+        )
     for pair in filter(None, option_text.split(",")):
         key, _, value = pair.partition("=")
         try:
@@ -264,8 +270,8 @@ def default_loss(output: Any, labels: Any) -> torch.Tensor:
         if labels.shape == scores.shape:
             return torch.nn.functional.mse_loss(scores, labels.to(scores.dtype))
         raise UsageError(
-            f"The labels {tuple(labels.shape)} ({labels.dtype}) do not fit the output {tuple(scores.shape)}: cross-entropy wants "
-            "integer labels without the class dimension; or give a loss."
+            f"The labels {tuple(labels.shape)} ({labels.dtype}) do not fit the output {tuple(scores.shape)}: "
+            "cross-entropy wants integer labels without the class dimension; or give a loss."
         )
     return scores.abs().mean() if scores.is_complex() else scores.mean()
 
@@ -352,7 +358,7 @@ def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: 
 
 def _train(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any) -> None:
     optimizer = build_optimizer(job, model.parameters())
-    scaler = torch.amp.GradScaler(device.type) if job.precision == "amp-fp16" else None
+    scaler = torch.amp.GradScaler(device.type) if job.precision == "amp-fp16" else None  # type: ignore[attr-defined]
     loss_of: Callable[[Any, Any], torch.Tensor] = default_loss if job.loss is None else hollow.loads(job.loss)
     compared_with_batch = job.loss is not None and labels_host is None
     for _ in range(job.steps):

@@ -262,9 +262,7 @@ class Trace:
             TraceFileError: The file cannot be written.
         """
         texts = {"header": self.header, "ops": self.ops, "modules": self.modules}
-        arrays: dict[str, Array] = {
-            name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()
-        }
+        arrays: dict[str, Array] = {name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()}
         arrays["stream_ids"] = np.array(self.stream_ids, "<u8")
         arrays |= {name: getattr(self, name) for name in EVENT_COLUMNS}
         # Every array is always there: no checksum covers a ZIP's list of members, so one which is lost must be missed.

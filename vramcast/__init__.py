@@ -1,8 +1,8 @@
 """vramcast: how much GPU memory will this PyTorch training job take?
 
-    import vramcast
-    est = vramcast.estimate(model, batch, optimizer="adamw", device="a100-40gb")
-    est.process, est.upper_bound, est.fits()
+import vramcast
+est = vramcast.estimate(model, batch, optimizer="adamw", device="a100-40gb")
+est.process, est.upper_bound, est.fits()
 """
 
 from __future__ import annotations

@@ -105,9 +105,7 @@ def estimate(
     return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s)
 
 
-def run_job(
-    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0
-) -> Estimate:
+def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0) -> Estimate:
     """Return the estimate of `job`; the function behind `estimate` and the command line.
 
     A job which does not fit on its card is traced again on one without an end, so that its peaks say what it needs.
@@ -115,7 +113,9 @@ def run_job(
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
     if tracer in ("fake", "cpu"):
-        raise CannotEstimate(f"The {tracer} tracer is not part of this release: use --tracer nullgpu on Linux with a CUDA build of torch.")
+        raise CannotEstimate(
+            f"The {tracer} tracer is not part of this release: use --tracer nullgpu on Linux with a CUDA build of torch."
+        )
     if not 0 < level < 1:
         raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
     started = time.perf_counter()
@@ -158,7 +158,9 @@ def _estimate(
     if reads:
         warnings.append(f"the host read {reads} values from the device and got zeros: branches on them may go the other way")
     if out_of_memory is not None:
-        warnings.append(f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end")
+        warnings.append(
+            f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end"
+        )
     if result.steps < job.steps and job.script is not None:
         warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
     if result.foreign:

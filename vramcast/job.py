@@ -63,7 +63,9 @@ class TensorSpec:
         """
         match = re.fullmatch(r"(\d+(?:x\d+)*)(?::([a-z]+\d*)(?:<(\d+))?)?", text.strip())
         if match is None:
-            raise UsageError(f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32 or 8x128:int64<30522.")
+            raise UsageError(
+                f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32 or 8x128:int64<30522."
+            )
         shape = tuple(int(n) for n in match[1].split("x"))
         return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None)
 

@@ -188,7 +188,9 @@ class Estimate:
             "tracer": self.tracer,
             "torch": self.torch,
             "precision": job.precision if job.script is None else None,
-            "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable") if job.script is None and job.mode == "train" else None,
+            "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable")
+            if job.script is None and job.mode == "train"
+            else None,
             "steps": self.steps,
             "peaks": {
                 "allocated": self.allocated,
@@ -241,6 +243,9 @@ class Estimate:
         parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in self.breakdown.items() if size)
         at = self.peak_at
         lines.append(f"at the peak       {parts}")
-        lines.append(f"peak in           step {at['step']}, {at['phase']}, {at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}")
+        lines.append(
+            f"peak in           step {at['step']}, {at['phase']}, "
+            f"{at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}"
+        )
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)

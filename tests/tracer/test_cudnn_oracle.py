@@ -171,9 +171,7 @@ def test_a_cache_which_cannot_be_opened_is_said_once_and_done_without(
     assert capfd.readouterr().err.count("going on without") == 1
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(sqlite3.SQLITE_READONLY, "only read"), (sqlite3.SQLITE_FULL, "going on without")]
-)
+@pytest.mark.parametrize(("code", "words"), [(sqlite3.SQLITE_READONLY, "only read"), (sqlite3.SQLITE_FULL, "going on without")])
 def test_a_disk_which_takes_no_more_is_said_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
@@ -300,9 +298,7 @@ def test_a_warm_cache_answers_without_loading_cudnn(paper: PaperCudnn, tmp_path:
 
 
 @pytest.mark.parametrize(("index", "asked"), [(1, 1), (2, 2)])
-def test_only_failures_which_depend_on_nothing_else_are_kept(
-    paper: PaperCudnn, tmp_path: Path, index: int, asked: int
-) -> None:
+def test_only_failures_which_depend_on_nothing_else_are_kept(paper: PaperCudnn, tmp_path: Path, index: int, asked: int) -> None:
     session = paper_session(tmp_path / "c")
     answers = {session.answer(f"PLAN 0 {index} {GRAPH}") for _ in range(2)}
     assert len(answers) == 1
@@ -450,9 +446,7 @@ def attention_graph(batch: int, heads: int, length: int, width: int) -> str:
     full, row = (batch, heads, length, length), (batch, heads, length, 1)
     counter = iter(range(1, 100))
 
-    def new(
-        sizes: tuple[int, ...], dtype: int = FLOAT, *, virtual: bool = True, strides: tuple[int, ...] = ()
-    ) -> Descriptor:
+    def new(sizes: tuple[int, ...], dtype: int = FLOAT, *, virtual: bool = True, strides: tuple[int, ...] = ()) -> Descriptor:
         dense = strides or cudnn_graph.strides_of(sizes, channels_last=False)
         return cudnn_graph.tensor(next(counter), dtype, sizes, dense, virtual=virtual)
 

@@ -141,9 +141,7 @@ def random_traces(draw: st.DrawFn) -> Trace:
             add(Action.FREE_COMPLETED, size_bytes, -1)
         else:
             add(draw(st.sampled_from([a for a in Action if a >= Action.SEGMENT_ALLOC])), size_bytes, -1)
-    return Trace.build(
-        columns, ops=["a", "b\u20ac"], modules=["m.0"], stream_ids=[0, 2**63], header={"job": {"x": [1]}}
-    )
+    return Trace.build(columns, ops=["a", "b\u20ac"], modules=["m.0"], stream_ids=[0, 2**63], header={"job": {"x": [1]}})
 
 
 def live_by_hand(trace: Trace) -> list[dict[int, int]]:

@@ -34,7 +34,16 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libnvrtc": ("nvrtc.c",),
     "libcupti": ("cupti.c",),
 }
-_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
+_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-deprecated-declarations",
+)
 # A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
 
 
@@ -113,7 +122,10 @@ def _defined(objects: list[Path]) -> set[str]:
 def _key(torch: TorchBuild) -> str:
     digest = hashlib.sha256(torch.version.encode())
     here = Path(__file__)
-    for path in sorted([path for path in CSRC.rglob("*") if path.is_file()] + [here, here.with_name("entry_points.py"), here.with_name("cudnn_backend.py")]):
+    for path in sorted(
+        [path for path in CSRC.rglob("*") if path.is_file()]
+        + [here, here.with_name("entry_points.py"), here.with_name("cudnn_backend.py")]
+    ):
         digest.update(path.read_bytes())
     # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
     for path in sorted(torch.lib.glob("lib*cuda*.so")):
@@ -168,9 +180,7 @@ def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -
     _build_refusing_driver(torch, compiler, work)
 
 
-def _build_one(
-    soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]
-) -> None:
+def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]) -> None:
     library = soname.split(".so")[0]
     objects = []
     for name in _SOURCES.get(library, ()):
@@ -198,16 +208,34 @@ def _build_one(
     # torch looks for a file named libcudart.so* among the loaded ones, and then loads NVIDIA's own libraries by path.
     file_name = soname if library == "libcuda" else f"null-{library[3:]}.so"
     quiet = ["-Wno-builtin-declaration-mismatch"]
-    _compile(compiler, [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options])
+    _compile(
+        compiler,
+        [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options],
+    )
 
 
 def _build_refusing_driver(torch: TorchBuild, compiler: str, work: Path) -> None:
     names = {name for name, (library, _) in entry_points.read_list().items() if library == "libcuda"} | set(DRIVER_NAMES)
     for path in (torch.site / "nvidia").glob("cudnn/lib/libcudnn*.so.*"):
         undefined = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True).stdout
-        names |= {n for n in (line.split()[-1].split("@")[0] for line in undefined.splitlines()) if entry_points._guess(n) == "libcuda"}
+        names |= {
+            n
+            for n in (line.split()[-1].split("@")[0] for line in undefined.splitlines())
+            if entry_points._guess(n) == "libcuda"
+        }
     source = work / "refusing.c"
     source.write_text(entry_points.refusing_driver_source(names))
     folder = work / "refusing"
     folder.mkdir()
-    _compile(compiler, [*_FLAGS, "-fvisibility=default", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(folder / "libcuda.so.1"), str(source)])
+    _compile(
+        compiler,
+        [
+            *_FLAGS,
+            "-fvisibility=default",
+            "-shared",
+            "-Wl,-soname,libcuda.so.1",
+            "-o",
+            str(folder / "libcuda.so.1"),
+            str(source),
+        ],
+    )

@@ -9,7 +9,6 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import Any
 
 from vramcast.errors import VramcastError
 from vramcast.job import Job
@@ -43,7 +42,8 @@ class Result:
 
 # Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
 _WARM_PACKAGES = frozenset(
-    "torch torchvision timm transformers sympy numpy mpmath safetensors tokenizers huggingface_hub einops regex PIL yaml".split()
+    {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
+    | {"torchvision", "transformers", "yaml"}
 )
 
 

@@ -105,7 +105,9 @@ class NullGpuTracer:
                 answer = receive(self._connection)
             except TimeoutError:
                 self._kill(pid if "pid" in locals() else None)
-                raise WorkerError(f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps.") from None
+                raise WorkerError(
+                    f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps."
+                ) from None
             except (EOFError, OSError):
                 self._kill(None)
                 raise WorkerError("The null GPU's worker was killed: is the machine out of memory? Try again.") from None

@@ -46,7 +46,9 @@ class NullGpu:
             for path in sorted(folder.glob("null-*.so")):
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
-            raise NullGpuError(f"A stand-in library in {folder} does not load ({error}): delete the folder and try again.") from None
+            raise NullGpuError(
+                f"A stand-in library in {folder} does not load ({error}): delete the folder and try again."
+            ) from None
         self._driver.nullgpu_report.restype = ctypes.c_size_t
         self._driver.nullgpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         # Triton compiles its launcher against libcuda and looks for it in this folder.

@@ -6,7 +6,8 @@ import keeps the price of that at milliseconds.
     python -m vramcast.tracer.nullgpu.worker FD LIBRARIES
 
 Messages on the socket FD (see protocol.py):
-    request   {"job": Job, "preload": [module, ...], "environment": {...}}      or nothing more: the client is gone, the worker ends
+    request   {"job": Job, "preload": [module, ...], "environment": {...}}
+              or nothing more: the client is gone, the worker ends
     answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result` (or {"died": text})
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 
 from vramcast.tracer.nullgpu.load import NullGpu
 from vramcast.tracer.nullgpu.protocol import receive, send
+
 
 def main(fd: int, libraries: Path) -> None:
     """Serve requests until the client closes its end."""
@@ -53,24 +55,25 @@ def main(fd: int, libraries: Path) -> None:
 
 
 def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
-    output = tempfile.TemporaryFile()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _child(connection, gpu, job, output.fileno())
-    send(connection, {"pid": pid})
-    _, status = os.waitpid(pid, 0)
-    if status == 0:
-        return  # the child has answered
-    output.seek(0)
-    said = output.read()[-4000:].decode(errors="replace").strip()
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        reason = f"was killed by signal {signal.Signals(number).name}"
-    else:
-        reason = f"ended with exit code {os.waitstatus_to_exitcode(status)}"
-    send(connection, {"died": reason, "output": said, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _child(connection, gpu, job, output.fileno())
+        send(connection, {"pid": pid})
+        _, status = os.waitpid(pid, 0)
+        if status == 0:
+            return  # the child has answered
+        output.seek(0)
+        said = output.read()[-4000:].decode(errors="replace").strip()
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    reason = (
+        f"was killed by {signal.Signals(number).name}"
+        if number
+        else f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+    )
+    send(connection, {"died": reason, "output": said, "signal": number})
 
 
 def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> None:

@@ -1,6 +1,6 @@
 """Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict).
 
-    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
+vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Say what is installed, which tracers work here and why not.
 
-    vramcast doctor
+vramcast doctor
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from vramcast.errors import VramcastError
 from vramcast.tracer.nullgpu.build import cache_folder, find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
-_PACKAGES = ("torch", "torchvision", "timm", "transformers", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "numpy", "cloudpickle")
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu12",
+    "numpy",
+    "cloudpickle",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

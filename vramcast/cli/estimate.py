@@ -1,7 +1,7 @@
 """Estimate the memory of a training job.
 
-    vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
-    vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
+vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
 """
 
 from __future__ import annotations

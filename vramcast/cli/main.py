@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     for verb in VERBS:
         name = verb.__name__.rpartition(".")[2]
         summary = (verb.__doc__ or "").strip().splitlines()[0]
-        sub = verbs.add_parser(name, help=summary, description=verb.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = verbs.add_parser(
+            name, help=summary, description=verb.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         verb.add_arguments(sub)
         sub.set_defaults(function=verb.main)
     return top

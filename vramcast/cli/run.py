@@ -1,6 +1,6 @@
 """Run an unmodified training script on the null GPU, stop it after --steps optimizer steps, and estimate.
 
-    vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
+vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
 """
 
 from __future__ import annotations

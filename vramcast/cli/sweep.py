@@ -74,7 +74,10 @@ def main(options: argparse.Namespace) -> int:
         return found
 
     if not options.json:
-        print(f"{'batch':>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}", flush=True)
+        print(
+            f"{'batch':>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
+            flush=True,
+        )
     largest = _search(estimate) if options.max_batch else None
     if not options.max_batch:
         for size in parse_sizes(options.batch_sizes):
@@ -83,7 +86,9 @@ def main(options: argparse.Namespace) -> int:
         table = [{"batch": size, **found.to_dict()} for size, found in sorted(rows, key=lambda row: row[0])]
         print(json.dumps({"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table}))
     elif options.max_batch:
-        print(f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}")
+        print(
+            f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}"
+        )
     return 1 if options.max_batch and not largest else 0
 
 

@@ -1,0 +1,43 @@
+# Everything from nothing: Python 3.11, gcc and make are enough.
+#   make demo    set up and run a real estimate
+#   make test    set up and pass the tests
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+
+.PHONY: demo setup test lint typecheck pytest survey accuracy clean
+
+demo: $(VENV)/.ready
+	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[dev]'
+	touch $@
+
+test: lint typecheck pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# mypy does not follow vramcast.__path__: it is shown the installed layout, as links.
+typecheck: $(VENV)/.ready
+	rm -rf build/typecheck && mkdir -p build/typecheck/vramcast
+	ln -s $(CURDIR)/vramcast/* $(CURDIR)/tracer build/typecheck/vramcast/
+	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p vramcast
+
+pytest: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+survey: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.survey
+
+accuracy: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.accuracy.report
+
+clean:
+	rm -rf build .venv *.egg-info
