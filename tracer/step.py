@@ -220,7 +220,7 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
             raise UsageError(f"Optimizer option '{pair}' is not key=value with a JSON value, for example fused=true.") from None
     try:
         optimizer_class = getattr(torch.optim, known[class_name.lower()])
-        return optimizer_class(trainable, lr=job.lr, **options)  # type: ignore[no-any-return]
+        return optimizer_class(trainable, lr=job.lr, **options)
     except TypeError as error:
         raise UsageError(f"Optimizer '{job.optimizer}' does not take these options ({error}).") from None
 

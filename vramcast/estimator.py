@@ -19,6 +19,7 @@ from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.units import gib, parse_bytes
 
+_NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 # A library belongs to the context when one of its calls was counted.
 _LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
 
@@ -133,7 +134,10 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
         if result.status == "oom":
             raise CannotEstimate(f"The job asks for more than any card: {result.message}")
     seconds = {"start": ready - started, "trace": time.perf_counter() - ready, "total": time.perf_counter() - started}
-    return _estimate(job, result, cuda_major, level, out_of_memory, seconds)
+    found = _estimate(job, result, cuda_major, level, out_of_memory, seconds)
+    if any(name.startswith(_NO_ORACLE) for name in found.unknown):
+        found = replace(found, warnings=(*found.warnings, f"convolution workspaces count as 0: {worker.cudnn_answer()}"))
+    return found
 
 
 def _estimate(
@@ -156,7 +160,7 @@ def _estimate(
         warnings.append(f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}")
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in unknown]
     if reads:
-        warnings.append(f"the host read {reads} values from the device and got zeros: branches on them may go the other way")
+        warnings.append(f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way")
     if out_of_memory is not None:
         warnings.append(
             f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end"

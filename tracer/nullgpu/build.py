@@ -78,7 +78,7 @@ def find_torch() -> TorchBuild:
     if not build.has_cuda:
         raise NullGpuError(
             f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
-            "install a CUDA build (pip install torch==2.11.0 on Linux), or use --tracer fake."
+            "install a CUDA build (pip install torch==2.11.0 on Linux)."
         )
     return build
 
@@ -92,7 +92,7 @@ def include_folders(site: Path) -> list[Path]:
     if missing:
         raise NullGpuError(
             f"The CUDA headers {', '.join(missing)} are not in {nvidia}: the null GPU is compiled against the headers in "
-            "torch's own NVIDIA wheels. Install torch with its dependencies (no --no-deps), or use --tracer fake."
+            "torch's own NVIDIA wheels. Install torch with its dependencies (no --no-deps)."
         )
     return folders
 
@@ -150,7 +150,7 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
     if compiler is None or shutil.which(compiler) is None:
         raise NullGpuError(
             f"No C compiler found{f' ({compiler})' if compiler else ''}: the null GPU is compiled once for each torch build. "
-            "Install one (Debian: apt-get install gcc), or use --tracer fake."
+            "Install one (Debian: apt-get install gcc)."
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

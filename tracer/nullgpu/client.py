@@ -55,6 +55,7 @@ class NullGpuTracer:
             **os.environ,
             "NULLGPU_CUDNN_SOCKET": str(self._oracle.socket_path) if self._oracle is not None else "",
             "PYTHONPATH": _python_path(),
+            "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
         }
         environment.pop("LD_PRELOAD", None)
         self._process = subprocess.Popen(
@@ -69,7 +70,7 @@ class NullGpuTracer:
         except (EOFError, OSError) as error:
             self.close()
             raise NullGpuError(
-                f"The null GPU's worker did not start ({type(error).__name__}); its messages are above. Try --tracer fake."
+                f"The null GPU's worker did not start ({type(error).__name__}); its messages are above. Run vramcast doctor."
             ) from None
 
     @classmethod

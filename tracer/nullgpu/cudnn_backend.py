@@ -104,8 +104,9 @@ def load(cudnn_dir: Path, libcuda: Path) -> Backend:
 
     Args:
         cudnn_dir: Folder of libcudnn_graph.so.9 (or libcudnn.so.9), e.g. site-packages/nvidia/cudnn/lib.
-        libcuda: A library of SONAME libcuda.so.1 in which each entry point returns an error. cuDNN's
-            libcudnn_engines_runtime_compiled.so.9 names it NEEDED.
+        libcuda: A library of SONAME libcuda.so.1 which has DRIVER_NAMES and in which each entry point returns an
+            error. cuDNN's libcudnn_engines_runtime_compiled.so.9 names it NEEDED.
+
     Raises:
         CudnnUnusable: nothing to load, too old, or a driver is in this process that does not refuse.
     """
@@ -128,7 +129,7 @@ def load(cudnn_dir: Path, libcuda: Path) -> Backend:
     except (OSError, AttributeError) as error:
         raise CudnnUnusable(f"{path} cannot be loaded: {error}") from None
     if version < OLDEST_VERSION:
-        raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} reads no device records: {OLDEST_VERSION} or later does.")
+        raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} is too old for device records: {OLDEST_VERSION} is needed.")
     return Backend(library, int(version))
 
 

@@ -74,7 +74,7 @@ def _run(*command: str) -> str:
     except FileNotFoundError:
         raise NullGpuError(
             f"'{command[0]}' is not installed: the null GPU is compiled once for each torch build. "
-            "Install a C compiler with binutils (Debian: apt-get install gcc), or use --tracer fake."
+            "Install a C compiler with binutils (Debian: apt-get install gcc)."
         ) from None
 
 

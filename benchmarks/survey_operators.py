@@ -1,0 +1,1 @@
+def jobs(): return iter(())

@@ -1,0 +1,153 @@
+"""What the tests share: one warm worker, one cache folder, and the reason why tracing is skipped where it cannot work."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.devices import device as find_device
+from vramcast.errors import NullGpuError
+from vramcast.job import Job, TensorSpec
+from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+ROOT = Path(__file__).parents[1]
+# Before every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.
+PRELUDE = """
+import json, os, sys
+os.environ.pop("NULLGPU_CUDNN_SOCKET", None)  # no cuDNN workspaces: these tests must not depend on an installed cuDNN
+import torch
+_notes = {}
+def note(**values): _notes.update(values)
+def mark(): torch.empty(100_003, dtype=torch.uint8, device="cuda")
+"""
+EPILOGUE = """
+with open(sys.argv[1], "w") as file: json.dump(_notes, file)
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No setting of the developer's shell reaches a test, and no test writes into the developer's cache."""
+    saved = dict(os.environ)
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):
+        os.environ.pop(name, None)
+    os.environ["VRAMCAST_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if NullGpuTracer._shared is not None:
+        NullGpuTracer._shared.close()
+    os.environ.clear()
+    os.environ.update(saved)
+
+
+@pytest.fixture(scope="session")
+def needs_null_gpu() -> None:
+    """Skips where the null GPU cannot run: another system than Linux, a CPU-only torch, no C compiler."""
+    if platform.system() != "Linux":
+        pytest.skip(f"the null GPU needs Linux, this is {platform.system()}")
+    try:
+        find_torch()
+    except NullGpuError as error:
+        pytest.skip(str(error))
+    if shutil.which("gcc") is None or shutil.which("nm") is None:
+        pytest.skip("the null GPU needs gcc and binutils")
+
+
+@pytest.fixture(scope="session")
+def tracer(needs_null_gpu: None, clean_environment: None) -> Callable[[], NullGpuTracer]:
+    """Returns the shared worker; a test which kills it leaves the next one a fresh worker."""
+    NullGpuTracer.shared()
+    return NullGpuTracer.shared
+
+
+@pytest.fixture(scope="session")
+def make_job() -> Callable[..., Job]:
+    """A job from keywords; device and batch as text."""
+
+    def make(**options: Any) -> Job:
+        options["device"] = find_device(options.get("device", "a100-40gb"))
+        for name in ("batch", "labels"):
+            if isinstance(options.get(name), str):
+                options[name] = TensorSpec.parse(options[name])
+        options.setdefault("search_path", (str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
+        return Job(**options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trace(tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job]) -> Callable[..., Result]:
+    """Traces a job given by keywords; the same keywords a second time cost nothing. `fresh=True` runs it again."""
+    results: dict[str, Result] = {}
+
+    def run(*, fresh: bool = False, timeout_s: float = 300.0, **options: Any) -> Result:
+        import sys
+
+        options.setdefault("search_path", tuple(sys.path))
+        job = make_job(**options)
+        key = repr(job)
+        if fresh or key not in results:
+            results[key] = tracer().trace(job, timeout_s=timeout_s)
+        return results[key]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def probe(
+    trace: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., tuple[dict[str, Any], Result]]:
+    """Runs a few lines of Python on the null GPU; returns what they `note`d, and the result with its trace."""
+    folder = tmp_path_factory.mktemp("probe")
+
+    def run(source: str, **options: Any) -> tuple[dict[str, Any], Result]:
+        number = len(list(folder.iterdir()))
+        script, answer = folder / f"probe{number}.py", folder / f"probe{number}.json"
+        script.write_text(PRELUDE + textwrap.dedent(source) + EPILOGUE)
+        options.setdefault("steps", 1000)  # never stopped from outside
+        result = trace(script=(str(script), str(answer)), fresh=True, **options)
+        return (json.loads(answer.read_text()) if answer.exists() else {}), result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of small models for TARGET file.py:factory; its forward takes 8x16 floats, its classes are 4."""
+    path = tmp_path_factory.mktemp("models") / "tiny.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import torch
+
+            def mlp():
+                return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+
+            def wide():
+                return torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024))
+
+            class Raises(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.linear = torch.nn.Linear(16, 4)
+                def forward(self, x):
+                    raise RuntimeError("the model is broken\\non two lines")
+
+            not_a_model = 5
+            def returns_text():
+                return "text"
+            def cannot_build():
+                raise KeyError("no such layer")
+            """
+        )
+    )
+    return path

@@ -1,0 +1,132 @@
+"""Jobs and tensor specs: what is understood, and what a wrong one says."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.devices import device
+from vramcast.errors import UsageError
+from vramcast.job import DTYPE_BYTES, MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, map_batch
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("32x3x224x224", TensorSpec((32, 3, 224, 224))),
+        ("32", TensorSpec((32,))),
+        ("0x5", TensorSpec((0, 5))),
+        ("8x128:int64", TensorSpec((8, 128), "int64")),
+        ("8x128:int64<30522", TensorSpec((8, 128), "int64", 30522)),
+        ("4:bool", TensorSpec((4,), "bool")),
+        (" 2x2:bfloat16 ", TensorSpec((2, 2), "bfloat16")),
+    ],
+)
+def test_a_spec_reads_as_shape_dtype_and_limit(text: str, spec: TensorSpec) -> None:
+    assert TensorSpec.parse(text) == spec
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "3x", "x3", "3 x 4", "-3x4", "3,4", "3x4:", "3x4:int64<", "3x4<5", "3x4:int64<-1", "3x4:int64:int64", "3.5x2", "ax3", "3X4"]
+)
+def test_a_malformed_spec_names_itself_and_a_right_one(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        TensorSpec.parse(text)
+    assert repr(text) in str(error.value) or f"'{text}'" in str(error.value)
+    assert "32x3x224x224" in str(error.value)
+
+
+def test_an_unknown_dtype_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"'float33' is unknown: use one of float64, float32"):
+        TensorSpec.parse("3x4:float33")
+    with pytest.raises(UsageError, match="'quint8' is unknown"):
+        TensorSpec((1,), "quint8")
+
+
+def test_a_negative_dimension_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"\(3, -1\) has a negative dimension"):
+        TensorSpec((3, -1))
+
+
+def test_torchs_own_spelling_of_a_dtype_is_accepted() -> None:
+    assert TensorSpec((2,), "torch.float16").dtype == "float16"
+    assert TensorSpec([2, 3]).shape == (2, 3)  # type: ignore[arg-type]
+
+
+def test_integers_are_told_from_floats() -> None:
+    integers = {name for name in DTYPE_BYTES if TensorSpec((1,), name).is_integer}
+    assert integers == {"int64", "int32", "int16", "int8", "uint8", "bool"}
+
+
+shapes = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
+
+
+@given(shapes, st.sampled_from(sorted(DTYPE_BYTES)), st.one_of(st.none(), st.integers(0, 2**40)))
+def test_what_is_written_is_read_back(shape: list[int], dtype: str, high: int | None) -> None:
+    text = "x".join(map(str, shape)) + f":{dtype}" + (f"<{high}" if high is not None else "")
+    try:
+        spec = TensorSpec.parse(text)
+    except UsageError:
+        assert high is not None  # a limit may be refused for what it is, never a shape and dtype
+        return
+    assert spec == TensorSpec(tuple(shape), dtype, high)
+
+
+@given(st.text(alphabet="0123456789x:<ifnloat64 -", max_size=14))
+def test_no_text_raises_anything_but_a_usage_error(text: str) -> None:
+    try:
+        assert all(n >= 0 for n in TensorSpec.parse(text).shape)
+    except UsageError:
+        pass
+
+
+def test_the_batch_dimension_is_the_first() -> None:
+    assert TensorSpec.parse("32x3x8:int64<9").with_batch(5) == TensorSpec((5, 3, 8), "int64", 9)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_a_batch_keeps_its_containers() -> None:
+    def double(leaf: int) -> int:
+        return 2 * leaf
+
+    assert map_batch({"a": 1, "b": [2, (3, 4)]}, double) == {"a": 2, "b": [4, (6, 8)]}
+    assert map_batch(7, double) == 14
+    assert map_batch(Pair(1, 2), lambda leaf: leaf) == Pair(1, 2)  # a named tuple is a leaf: its class may need its own arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [("precision", "fp8", PRECISIONS), ("mode", "test", MODES), ("zero_grad", "never", ZERO_GRADS)],
+)
+def test_an_unknown_word_lists_the_known_ones(name: str, value: str, known: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError) as error:
+        Job(device("h200"), **{name: value})
+    assert f"{name} '{value}' is unknown" in str(error.value)
+    assert all(word in str(error.value) for word in known)
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_job_without_steps_is_refused(steps: int) -> None:
+    with pytest.raises(UsageError, match=f"steps is {steps}: at least 1"):
+        Job(device("h200"), steps=steps)
+
+
+def test_a_job_is_frozen_and_travels() -> None:
+    job = Job(device("h200"), target="torchvision:resnet18", batch={"x": TensorSpec((1, 2))})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        job.steps = 4  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+def test_the_given_memory_replaces_the_devices() -> None:
+    assert Job(device("h200"), memory_bytes=5).total_bytes == 5
+    assert Job(device("h200")).total_bytes == device("h200").total_bytes

@@ -1,0 +1,72 @@
+"""Bytes as text, both ways."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.errors import UsageError
+from vramcast.units import GIB, KIB, MIB, gib, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("12622168064", 12622168064),
+        ("1", 1),
+        ("12GiB", 12 * 1073741824),
+        ("12 gib", 12 * 1073741824),
+        (" 1.5GiB ", 1610612736),
+        ("80GB", 80 * 10**9),
+        ("512MiB", 536870912),
+        ("4KiB", 4096),
+        ("7kB", 7000),
+        ("3MB", 3000000),
+        ("99b", 99),
+        ("0.5KiB", 512),
+    ],
+)
+def test_a_size_reads_as_bytes_or_with_a_unit(text: str, size_bytes: int) -> None:
+    assert parse_bytes(text) == size_bytes
+    assert type(parse_bytes(text)) is int
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "12 apples", "-1", "-5GiB", "1e9", "0x10", "12GiBs", "1.2.3GiB", "٣GiB x", "nan", "12G"])
+def test_a_size_which_is_not_understood_names_itself_and_a_right_one(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_bytes(text)
+    assert f"'{text}'" in str(error.value)
+    assert "12GiB" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["0", "0GiB", "0.0MiB", "0.1b"])
+def test_a_card_without_memory_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not positive: write"):
+        parse_bytes(text)
+
+
+@given(st.integers(1, 2**60))
+def test_a_plain_number_comes_back_unchanged(size_bytes: int) -> None:
+    assert parse_bytes(str(size_bytes)) == size_bytes
+
+
+@given(st.integers(1, 2**30), st.sampled_from([("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("GB", 10**9)]))
+def test_a_whole_number_of_units_is_exact(count: int, unit: tuple[str, int]) -> None:
+    assert parse_bytes(f"{count}{unit[0]}") == count * unit[1]
+
+
+@given(st.text(max_size=12))
+def test_no_text_raises_anything_but_a_usage_error(text: str) -> None:
+    try:
+        assert parse_bytes(text) > 0
+    except UsageError:
+        pass
+
+
+def test_a_reader_sees_gib_from_one_gib_on_and_mib_below() -> None:
+    assert gib(GIB) == "1.00 GiB"
+    assert gib(3_495_952_384) == "3.26 GiB"  # 3495952384 / 1073741824 = 3.2559
+    assert gib(GIB - 1) == "1024.0 MiB"
+    assert gib(0) == "0.0 MiB"
+    assert gib(-2 * GIB) == "-2.00 GiB"
