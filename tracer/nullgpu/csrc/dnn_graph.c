@@ -399,8 +399,9 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
     int64_t unused, *count = count_out ? count_out : &unused;
     switch ((int)name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-        *count = d->n_results;
-        for (int64_t i = 0; out && i < wanted && i < d->n_results; i++) fill_engine(((struct descriptor **)out)[i], d, i);
+        /* Without a place to put them: how many there are; with one: how many were put there. */
+        *count = out && wanted < d->n_results ? wanted : d->n_results;
+        for (int64_t i = 0; out && i < *count; i++) fill_engine(((struct descriptor **)out)[i], d, i);
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINECFG_ENGINE:
         *count = 1;

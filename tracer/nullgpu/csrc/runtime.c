@@ -233,6 +233,7 @@ EXPORT cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned int flags
     return result(ng_host_malloc(pointer, size));
 }
 
+EXPORT cudaError_t cudaMallocHost(void **pointer, size_t size) { return result(ng_host_malloc(pointer, size)); }
 EXPORT cudaError_t cudaFreeHost(void *pointer) { return result(ng_host_free(pointer)); }
 
 EXPORT cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned int flags) {
