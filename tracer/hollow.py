@@ -39,7 +39,7 @@ class HollowInit(TorchDispatchMode):
     """While active, operators on big CPU tensors only produce shapes.
 
     Numbered cases, in this order:
-      1. a view: runs, it moves no data;
+      1. a view, or a change of the shape in place (`t_`): runs, it moves no data;
       2. a factory (`empty`, `randn`, ...): its shape is asked of the meta device; a big result is allocated, not filled;
       3. no big tensor takes part: runs for real (drop-path tables, position indices, small biases);
       4. writes into its argument (`normal_`, `copy_`, `out=`): skipped;
@@ -49,7 +49,7 @@ class HollowInit(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.is_view:
+        if func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
         if any(t.device.type != "cpu" for t in tensors):
@@ -177,12 +177,8 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
 
 
 def _content(tensor: torch.Tensor) -> bytes:
-    storage = tensor.untyped_storage()
-    return (
-        bytes(storage.tolist())
-        if storage.nbytes() <= BIG_BYTES
-        else bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
-    )
+    # Not bytes(storage): that walks over single elements, 10 s for a MiB.
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
 
 
 def dumps(obj: Any) -> bytes:

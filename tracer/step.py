@@ -143,10 +143,11 @@ def _hugging_face(name: str, num_classes: int | None) -> Any:
     )
 
 
-# The task whose loss a model type is usually trained with, first that fits.
+# The task whose loss a model type is usually trained with, first that fits. Causal language modelling comes after the
+# tasks of encoders: BERT, BART and Whisper have a class for it too, which leaves out their mask or their encoder.
 _AUTO_CLASSES = (
-    "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForImageClassification",
-    "AutoModelForSpeechSeq2Seq", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
+    "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM", "AutoModelForCausalLM",
+    "AutoModelForImageClassification", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
     "AutoModelForObjectDetection", "AutoModelForPreTraining", "AutoModel",
 )  # fmt: skip
 

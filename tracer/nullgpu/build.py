@@ -30,6 +30,8 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libcublasLt": ("blas.c",),
     "libcudnn": ("dnn.c", "dnn_graph.c"),
     "libcufft": ("fft.c",),
+    "libcusolver": ("solver.c",),
+    "libcusparse": ("sparse.c",),
     "libnccl": ("comm.c",),
     "libnvrtc": ("nvrtc.c",),
     "libcupti": ("cupti.c",),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import resource
 import sys
 import time
 import traceback
 from dataclasses import dataclass, field
 
-from vramcast.errors import VramcastError
+from vramcast.errors import UsageError, VramcastError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.load import LedgerEntry, NullGpu, foreign_libraries
 from vramcast.tracer.trace import Trace
@@ -51,18 +52,44 @@ class StopJob(BaseException):
     """Ends an unmodified script after its last wanted step; a BaseException, so that no `except Exception` stops it."""
 
 
-def device_config(job: Job) -> str:
+def kernel_arch(built_for: str, major: int, minor: int) -> int:
+    """Return the architecture (10 x major + minor) whose kernels of a torch build run on a card.
+
+    Machine code runs on cards of the same major version and the same or a higher minor one; PTX ("compute_90") on every
+    newer card.
+
+    Args:
+        built_for: torch's own list, "sm_75 sm_80 sm_86 sm_90 compute_90".
+        major: Of the card's compute capability.
+        minor: Of the card's compute capability.
+    Raises:
+        UsageError: the build has no kernels for the card; real PyTorch would not run there either.
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    card = 10 * major + minor
+    code = [int(n) for n in re.findall(r"\bsm_(\d+)", built_for)]
+    ptx = [int(n) for n in re.findall(r"\bcompute_(\d+)", built_for)]
+    fitting = [n for n in code if n // 10 == major and n <= card] or [n for n in ptx if n <= card]
+    if not fitting:
+        raise UsageError(
+            f"This torch build has no kernels for compute capability {major}.{minor} (it has: {built_for}): "
+            "choose another --device, or a torch build which supports that card."
+        )
+    return max(fitting)
+
+
+def device_config(job: Job, built_for: str) -> str:
     """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
+    arch = kernel_arch(built_for, *job.device.compute_capability)
     capacity = job.total_bytes if job.limited else 1 << 44  # arbitrary: 16 TiB, "no end"
     device = job.device.with_memory(job.total_bytes)
-    return f"{device.to_config()};context_bytes={job.context_bytes};capacity_bytes={capacity}"
+    return f"{device.to_config()};context_bytes={job.context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
 
 
 def run_job(job: Job, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
     started = time.perf_counter()
     before = set(sys.modules)
-    gpu.configure(device_config(job))
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
     if job.search_path:
         sys.path[:] = [*job.search_path]
@@ -81,6 +108,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
 
     recorder = Recorder(on_step=on_step)
     try:
+        gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))
         if job.alloc_conf:
             torch.cuda.memory._set_allocator_settings(job.alloc_conf)
         recorder.start()

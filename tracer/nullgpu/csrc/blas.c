@@ -114,3 +114,33 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     ng_workspace(workspace_bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
+
+/* The batched decompositions tell on the host whether their arguments were well formed (0: yes); how the decompositions went
+ * lies on the device. */
+#define BATCHED(T, element)                                                                                                   \
+    EXPORT cublasStatus_t cublas##T##getrsBatched(cublasHandle_t h, cublasOperation_t op, int n, int columns,                 \
+                                                  const element *const a[], int lda, const int *pivots, element *const b[],   \
+                                                  int ldb, int *info, int batch) {                                            \
+        (void)h, (void)op, (void)n, (void)columns, (void)a, (void)lda, (void)pivots, (void)b, (void)ldb, (void)batch;         \
+        *info = 0;                                                                                                            \
+        return CUBLAS_STATUS_SUCCESS;                                                                                         \
+    }                                                                                                                         \
+    EXPORT cublasStatus_t cublas##T##geqrfBatched(cublasHandle_t h, int m, int n, element *const a[], int lda,                \
+                                                  element *const tau[], int *info, int batch) {                               \
+        (void)h, (void)m, (void)n, (void)a, (void)lda, (void)tau, (void)batch;                                                \
+        *info = 0;                                                                                                            \
+        return CUBLAS_STATUS_SUCCESS;                                                                                         \
+    }                                                                                                                         \
+    EXPORT cublasStatus_t cublas##T##gelsBatched(cublasHandle_t h, cublasOperation_t op, int m, int n, int columns,           \
+                                                 element *const a[], int lda, element *const c[], int ldc, int *info,         \
+                                                 int *device_info, int batch) {                                               \
+        (void)h, (void)op, (void)m, (void)n, (void)columns, (void)a, (void)lda, (void)c, (void)ldc, (void)device_info;        \
+        (void)batch;                                                                                                          \
+        *info = 0;                                                                                                            \
+        return CUBLAS_STATUS_SUCCESS;                                                                                         \
+    }
+
+BATCHED(S, float)
+BATCHED(D, double)
+BATCHED(C, cuComplex)
+BATCHED(Z, cuDoubleComplex)

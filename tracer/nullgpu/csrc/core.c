@@ -85,6 +85,7 @@ static const struct {
     {"threads_per_sm", &device.threads_per_sm},
     {"blocks_per_sm", &device.blocks_per_sm},
     {"device_count", &device.device_count},
+    {"kernel_arch", &device.kernel_arch},
 };
 
 static void fatal(const char *what, const char *value) {
@@ -130,6 +131,7 @@ static void configure(const char *text) {
     free(copy);
     if (!device.total_bytes) fatal("no total_bytes in", text);
     if (!device.capacity_bytes) device.capacity_bytes = device.total_bytes;
+    if (!device.kernel_arch) device.kernel_arch = device.major * 10 + device.minor;
     for (size_t i = 0; i < sizeof int_fields / sizeof *int_fields; i++)
         if (!*int_fields[i].field && strcmp(int_fields[i].key, "minor")) fatal("missing", int_fields[i].key);
 }
@@ -229,7 +231,8 @@ int ng_kernel_attribute(int attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
     case CU_FUNC_ATTRIBUTE_NUM_REGS: return REGISTERS_PER_THREAD;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return ng_device()->major * 10 + ng_device()->minor;
+    /* What the kernel was compiled to, not the card's own: CUB looks it up among the versions it was compiled for. */
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return ng_device()->kernel_arch;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: return 49152;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return -1;
     default: return 0; /* static shared, constant and local bytes: none */

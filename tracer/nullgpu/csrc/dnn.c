@@ -245,7 +245,9 @@ EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDe
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* The caller leaves out the descriptor (and the address) of what it does not ask for. */
 static void describe(cudnnTensorDescriptor_t t, cudnnDataType_t type, size_t rows, size_t columns) {
+    if (!t) return;
     const int dims[3] = {1, (int)rows, (int)columns};
     const int strides[3] = {(int)(rows * columns), (int)columns, 1};
     cudnnSetTensorNdDescriptor(t, type, 3, dims, strides);
@@ -262,7 +264,8 @@ EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescr
     size_t rows, columns;
     matrix_shape(d, pseudo_layer, linear, &rows, &columns);
     describe(matrix, d->type, rows, columns);
-    *matrix_address = (char *)space + matrix_offset(d, pseudo_layer, linear) * element;
+    if (matrix_address) *matrix_address = (char *)space + matrix_offset(d, pseudo_layer, linear) * element;
+    if (!bias_address) return CUDNN_STATUS_SUCCESS;
     *bias_address = NULL;
     if (!is_projection && linear < per_layer) {
         const size_t first = matrix_offset(d, d->layers * directions(d), 0);
@@ -288,4 +291,33 @@ EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDes
     if (reserve_bytes)
         *reserve_bytes = mode == CUDNN_FWD_MODE_TRAINING ? per_gate * (size_t)(gates(d) + 2) * (size_t)d->layers : 0;
     return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- CTC loss
+ * Not published either. The forward and backward variables are the least there can be; the number of labels is not in the
+ * descriptors, so the size of the probabilities stands for each. */
+static cudnnStatus_t ctc_space(const cudnnTensorDescriptor_t probabilities, size_t *size_bytes) {
+    size_t n = bytes_of(probabilities->type);
+    for (int i = 0; i < probabilities->n_dims; i++) n *= (size_t)probabilities->dims[i];
+    NG_HIT(NG_ASSUMED, "cuDNN CTC loss workspace", 2 * n);
+    *size_bytes = 2 * n;
+    ng_workspace(*size_bytes);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize(cudnnHandle_t handle, const cudnnTensorDescriptor_t probabilities,
+                                                  const cudnnTensorDescriptor_t gradients, const int *labels,
+                                                  const int *label_lengths, const int *input_lengths,
+                                                  cudnnCTCLossAlgo_t algorithm, cudnnCTCLossDescriptor_t loss,
+                                                  size_t *size_bytes) {
+    (void)handle, (void)gradients, (void)labels, (void)label_lengths, (void)input_lengths, (void)algorithm, (void)loss;
+    return ctc_space(probabilities, size_bytes);
+}
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize_v8(cudnnHandle_t handle, cudnnCTCLossAlgo_t algorithm,
+                                                     cudnnCTCLossDescriptor_t loss,
+                                                     const cudnnTensorDescriptor_t probabilities,
+                                                     const cudnnTensorDescriptor_t gradients, size_t *size_bytes) {
+    (void)handle, (void)algorithm, (void)loss, (void)gradients;
+    return ctc_space(probabilities, size_bytes);
 }

@@ -411,6 +411,14 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE: return give_notes(d->engine.behavior, d->engine.n_behavior, wanted, count, out);
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX: return give_int64(d->engine.global, wanted, count, out);
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE: return give_int64(d->workspace_bytes, wanted, count, out);
+    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE: { /* attention is chosen by it, before a plan is made */
+        const cudnnStatus_t status = build_plan(d);
+        return status ? status : give_int64(d->workspace_bytes, wanted, count, out);
+    }
+    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED: /* cuDNN's frontend only compares it with a limit, and PyTorch sets none */
+        *count = 1;
+        if (out && wanted > 0) *(int32_t *)out = 0;
+        return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_KNOB_INFO:       /* the engine's knobs stay as the heuristics set them */
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
         *count = 0;

@@ -45,6 +45,7 @@ struct ng_device {
     uint64_t capacity_bytes; /* where allocations end; beyond total_bytes to see what a job would need */
     int major, minor, sm_count, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
     int shared_per_sm_bytes, shared_per_block_optin_bytes, threads_per_sm, blocks_per_sm, device_count;
+    int kernel_arch; /* what the kernels were compiled for, 10 x major + minor: an 8.9 card runs kernels for 8.6 */
 };
 EXPORT const struct ng_device *ng_device(void);
 EXPORT int ng_attribute(int cuda_device_attribute);

@@ -1,0 +1,57 @@
+/* libcusparse: matrix descriptors are opaque handles, products do nothing. The room which a product wants is not published:
+ * none is an assumption and says so. Products whose result's size is data (sparse times sparse) stay refused. */
+#include "nullgpu.h"
+
+#include <cusparse.h>
+
+static cusparseStatus_t no_buffer(size_t *size_bytes) {
+    NG_HIT(NG_ASSUMED, "cuSPARSE buffer: 0", 0);
+    *size_bytes = 0;
+    return CUSPARSE_STATUS_SUCCESS;
+}
+
+EXPORT const char *cusparseGetErrorString(cusparseStatus_t status) {
+    return status == CUSPARSE_STATUS_SUCCESS         ? "no error"
+           : status == CUSPARSE_STATUS_NOT_SUPPORTED ? "CUSPARSE_STATUS_NOT_SUPPORTED"
+                                                     : "cuSPARSE error";
+}
+
+EXPORT cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
+                                                const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
+                                                const void *beta, cusparseDnMatDescr_t c, cudaDataType type,
+                                                cusparseSpMMAlg_t algorithm, size_t *size_bytes) {
+    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)beta, (void)c, (void)type, (void)algorithm;
+    return no_buffer(size_bytes);
+}
+
+EXPORT cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t h, cusparseOperation_t op, const void *alpha,
+                                                cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x, const void *beta,
+                                                cusparseDnVecDescr_t y, cudaDataType type, cusparseSpMVAlg_t algorithm,
+                                                size_t *size_bytes) {
+    (void)h, (void)op, (void)alpha, (void)a, (void)x, (void)beta, (void)y, (void)type, (void)algorithm;
+    return no_buffer(size_bytes);
+}
+
+EXPORT cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
+                                                 const void *alpha, cusparseConstDnMatDescr_t a, cusparseConstDnMatDescr_t b,
+                                                 const void *beta, cusparseSpMatDescr_t c, cudaDataType type,
+                                                 cusparseSDDMMAlg_t algorithm, size_t *size_bytes) {
+    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)beta, (void)c, (void)type, (void)algorithm;
+    return no_buffer(size_bytes);
+}
+
+EXPORT cusparseStatus_t cusparseSpSV_bufferSize(cusparseHandle_t h, cusparseOperation_t op, const void *alpha,
+                                                cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x,
+                                                cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t algorithm,
+                                                cusparseSpSVDescr_t descriptor, size_t *size_bytes) {
+    (void)h, (void)op, (void)alpha, (void)a, (void)x, (void)y, (void)type, (void)algorithm, (void)descriptor;
+    return no_buffer(size_bytes);
+}
+
+EXPORT cusparseStatus_t cusparseSpSM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
+                                                const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
+                                                cusparseDnMatDescr_t c, cudaDataType type, cusparseSpSMAlg_t algorithm,
+                                                cusparseSpSMDescr_t descriptor, size_t *size_bytes) {
+    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)c, (void)type, (void)algorithm, (void)descriptor;
+    return no_buffer(size_bytes);
+}
