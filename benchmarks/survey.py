@@ -12,20 +12,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import survey_models  # the script's own folder comes first in sys.path
+import survey_operators
 
 from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import survey_models
-import survey_operators
 
 OUT = Path(__file__).resolve().parent.parent / "build" / "survey"
 PARTS = ("torchvision", "timm", "hf", "large", "operators")
@@ -135,7 +132,10 @@ def survey(part: str, limit: int | None, only: str) -> list[Outcome]:
 
 def table(results: dict[str, list[Outcome]]) -> str:
     """Return the summary as a Markdown table."""
-    lines = ["| part | jobs | traced | refused clearly | failed | median s | max s | max RSS MiB |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| part | jobs | traced | refused clearly | failed | median s | max s | max RSS MiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for part, outcomes in results.items():
         if not outcomes:
             continue

@@ -122,7 +122,14 @@ _SPEECH: dict[str, Any] = {
     "conv_dim": [16, 16, 16], "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2], "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0, "pad_token_id": 0,
 }  # fmt: skip
-_SWIN: dict[str, Any] = {"image_size": 64, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "num_labels": _CLASSES}
+_SWIN: dict[str, Any] = {
+    "image_size": 64,
+    "embed_dim": 16,
+    "depths": [1, 1],
+    "num_heads": [2, 2],
+    "window_size": 4,
+    "num_labels": _CLASSES,
+}
 
 
 def _ids(high: int = _VOCABULARY) -> TensorSpec:
@@ -146,6 +153,7 @@ def _boxes() -> list[dict[str, TensorSpec]]:
 
 
 _CLIP = {
+    "architectures": ["CLIPModel"],
     "text_config": {**_TEXT, "projection_dim": 16},
     "vision_config": {**_IMAGE, "projection_dim": 16},
     "projection_dim": 16,
@@ -193,13 +201,13 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], Any]] = {
         {"pixel_values": TensorSpec((BATCH, 3, 64, 64)), "labels": TensorSpec((BATCH, 64, 64), "int64", high=_CLASSES)},
     ),
     "detr": (
-        {**_SEQ2SEQ, "num_queries": 8, "num_labels": _CLASSES, "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None,
+        {**_SEQ2SEQ, "num_queries": 8, "num_labels": _CLASSES, "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None,  # noqa: E501
          "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "out_features": ["stage4"]}},  # noqa: E501
         {"pixel_values": TensorSpec((BATCH, 3, 64, 64)), "labels": _boxes()},
     ),
     "clip": (_CLIP, _PAIRS),
     "whisper": (
-        {**_SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 64, "suppress_tokens": None, "begin_suppress_tokens": None},
+        {**_SEQ2SEQ, "num_mel_bins": 16, "max_source_positions": 50, "max_target_positions": 64, "suppress_tokens": None, "begin_suppress_tokens": None},  # noqa: E501
         {"input_features": TensorSpec((BATCH, 16, 100)), "labels": TensorSpec((BATCH, 16), "int64", high=_VOCABULARY)},
     ),
     "wav2vec2": ({**_SPEECH, "architectures": ["Wav2Vec2ForCTC"]}, _sound()),

@@ -155,15 +155,15 @@ class Recorder:
         self._marks.append((self._position(), what))
 
     def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
-        addresses = [
-            t.untyped_storage().data_ptr()
-            for t in tensors
-            if isinstance(t, torch.Tensor) and t.is_cuda and t.layout == torch.strided and not _is_wrapper(t)
-        ]
+        on_device = [t for t in tensors if isinstance(t, torch.Tensor) and t.is_cuda and t.layout == torch.strided]
+        addresses = [address for t in on_device if (address := _address(t)) is not None]
         if addresses:
             self._tags.append((self._position(), category, addresses))
 
     def _enter_module(self, module: torch.nn.Module, arguments: Any) -> None:
+        # torch.compile traces hooks with the model. Ours would break its graph at every module, and change its memory.
+        if torch.compiler.is_compiling():
+            return
         stack = self._local.__dict__.setdefault("stack", [])
         if not stack and threading.get_ident() == self._main:
             if id(module) not in self._roots:
@@ -179,6 +179,8 @@ class Recorder:
         stack.append((id(module), scope))
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         stack = self._local.__dict__.setdefault("stack", [])
         # A forward which raised never comes here: its entries are dropped when one further out ends.
         while stack:
@@ -203,9 +205,17 @@ class Recorder:
             self._on_step(self.steps)
 
 
-def _is_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether `tensor` is a subclass without storage of its own (DTensor, tensor parallel)."""
-    return hasattr(tensor, "__tensor_flatten__")
+def _address(tensor: torch.Tensor) -> int | None:
+    """Return where `tensor` lies, or None when it has no storage of its own.
+
+    These are DTensor and other wrappers, tensors inside vmap, and those with which torch.compile tries out a graph.
+    """
+    if hasattr(tensor, "__tensor_flatten__"):
+        return None
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 # ------------------------------------------------------------------------------------------------ the profile

@@ -352,17 +352,22 @@ def dump(trace: Trace) -> Iterator[str]:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file which takes the place of `path` when the block ends well, and leaves no trace when it does not."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    # A device or a pipe is written where it stands: nothing may take its place, least of all that of /dev/full.
+    in_place = target.exists() and not target.is_file()
+    temporary = target if in_place else target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "wb" if in_place else "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+            if not in_place:
+                os.fsync(file.fileno())
+        if not in_place:
+            os.replace(temporary, target)
     except OSError as error:
         raise TraceFileError(f"'{path}' cannot be written: {error.strerror}. Choose another path.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if not in_place:
+            temporary.unlink(missing_ok=True)
 
 
 def _place(trace: Trace, row: int) -> str:

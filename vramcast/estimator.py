@@ -137,6 +137,12 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
     found = _estimate(job, result, cuda_major, level, out_of_memory, seconds)
     if any(name.startswith(_NO_ORACLE) for name in found.unknown):
         found = replace(found, warnings=(*found.warnings, f"convolution workspaces count as 0: {worker.cudnn_answer()}"))
+    elif worker.foreign_cudnn and "cudnn" in found.libraries:
+        found = replace(
+            found,
+            unknown=(*found.unknown, "convolution workspaces of another cuDNN version"),
+            warnings=(*found.warnings, f"convolution workspaces come from {worker.cudnn_answer()}"),
+        )
     return found
 
 
@@ -160,7 +166,9 @@ def _estimate(
         warnings.append(f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}")
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in unknown]
     if reads:
-        warnings.append(f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way")
+        warnings.append(
+            f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
+        )
     if out_of_memory is not None:
         warnings.append(
             f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end"

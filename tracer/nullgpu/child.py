@@ -48,6 +48,11 @@ _WARM_PACKAGES = frozenset(
 )
 
 
+def _is_warm(module: str) -> bool:
+    # Inductor asks for the device while it is imported; the worker must not touch CUDA before it forks.
+    return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith("torch._inductor")
+
+
 class StopJob(BaseException):
     """Ends an unmodified script after its last wanted step; a BaseException, so that no `except Exception` stops it."""
 
@@ -97,8 +102,10 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
 
     import torch  # the stand-ins are loaded; CUDA is not initialised yet
 
+    from vramcast.tracer.nullgpu import host_checks
     from vramcast.tracer.record import Recorder
 
+    host_checks.take_as_passed()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     stop_after = job.steps if job.script is not None else None
 
@@ -132,7 +139,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
     result.foreign = foreign_libraries()
     fresh = set(sys.modules) - before
-    result.imported = tuple(sorted(name for name in fresh if name.partition(".")[0] in _WARM_PACKAGES))
+    result.imported = tuple(sorted(name for name in fresh if _is_warm(name)))
     result.trace_seconds = time.perf_counter() - started
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result

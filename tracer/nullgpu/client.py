@@ -60,7 +60,7 @@ class NullGpuTracer:
         environment.pop("LD_PRELOAD", None)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(theirs.fileno()), str(libraries)],
-            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), cwd="/",
+            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=2, cwd="/",
         )  # fmt: skip
         theirs.close()
         self._connection = ours
@@ -76,7 +76,10 @@ class NullGpuTracer:
     @classmethod
     def shared(cls) -> NullGpuTracer:
         """Return the process-wide worker, started at the first call and again when it died."""
-        if cls._shared is None or cls._shared._process.poll() is not None:
+        if cls._shared is not None and cls._shared._process.poll() is not None:
+            cls._shared.close()  # its cuDNN oracle may outlive it
+            cls._shared = None
+        if cls._shared is None:
             cls._shared = cls()
             atexit.register(cls._shared.close)
         return cls._shared
@@ -127,12 +130,19 @@ class NullGpuTracer:
                 os.kill(pid, signal.SIGKILL)
         self.close()
 
+    @property
+    def foreign_cudnn(self) -> bool:
+        """Whether another cuDNN than torch's own answers for the workspaces."""
+        return bool(os.environ.get("VRAMCAST_CUDNN_DIR"))
+
     def cudnn_answer(self) -> str:
         """Return who answers for cuDNN's workspaces, for people: a version, or why nobody does."""
         if self._oracle is None:
             return "unknown: no cuDNN is installed beside torch"
         try:
-            return f"cuDNN {self._oracle.version()} in its deviceless mode"
+            return f"cuDNN {self._oracle.version()} in its deviceless mode" + (
+                ", not torch's own" if self.foreign_cudnn else ""
+            )
         except NullGpuError as error:
             return f"unknown: {error}"
 
@@ -154,8 +164,12 @@ def _python_path() -> str:
 
 
 def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
-    """Return the (not yet started) process which asks the real cuDNN; None where cuDNN is not installed."""
-    cudnn = site / "nvidia" / "cudnn" / "lib"
+    """Return the (not yet started) process which asks the real cuDNN; None where cuDNN is not installed.
+
+    $VRAMCAST_CUDNN_DIR names another cuDNN's folder of libraries, for a torch whose own is too old to answer.
+    """
+    chosen = os.environ.get("VRAMCAST_CUDNN_DIR")
+    cudnn = Path(chosen) if chosen else site / "nvidia" / "cudnn" / "lib"
     if not cudnn.is_dir():
         return None
     return CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache_folder() / "cudnn.sqlite")

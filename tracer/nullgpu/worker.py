@@ -14,6 +14,7 @@ Messages on the socket FD (see protocol.py):
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -26,6 +27,9 @@ from typing import Any
 
 from vramcast.tracer.nullgpu.load import NullGpu
 from vramcast.tracer.nullgpu.protocol import receive, send
+
+_ANSWERED = 77  # arbitrary: not 0, with which a job's own os._exit(0) would pass for an answer
+_PR_SET_PDEATHSIG = 1  # spec: Linux prctl(2)
 
 
 def main(fd: int, libraries: Path) -> None:
@@ -63,8 +67,8 @@ def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
             _child(connection, gpu, job, output.fileno())
         send(connection, {"pid": pid})
         _, status = os.waitpid(pid, 0)
-        if status == 0:
-            return  # the child has answered
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _ANSWERED:
+            return
         output.seek(0)
         said = output.read()[-4000:].decode(errors="replace").strip()
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -79,6 +83,8 @@ def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
 def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> None:
     """Run the job, answer, and leave without any of the parent's clean-up."""
     code = 1
+    # Without the worker nobody would end this job, and its copy of the socket would keep the client waiting.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         if job.script is None:  # a model's chatter is kept for the error message; a script speaks to its user
             os.dup2(output, 1)
@@ -91,7 +97,7 @@ def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> No
         sys.stdout.flush()
         sys.stderr.flush()
         send(connection, result)
-        code = 0
+        code = _ANSWERED
     except BaseException:  # nothing may fall through into the parent's loop
         import traceback
 

@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except VramcastError as error:
         if isinstance(error, JobError) and error.job_traceback and getattr(options, "verbose", False):
             print(error.job_traceback, file=sys.stderr)
-        print(f"vramcast: {error}", file=sys.stderr)
+        # One line, whatever the job's own message looks like; --json and the API have it as it is.
+        print(f"vramcast: {' | '.join(line.strip() for line in str(error).splitlines() if line.strip())}", file=sys.stderr)
         if isinstance(error, CannotEstimate) and getattr(options, "json", False):
             print(json.dumps({"schema": 1, "error": type(error).__name__, "message": str(error)}))
         return error.exit_code

@@ -63,6 +63,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.max_batch and not options.batch_sizes:
         raise UsageError("Give --batch-sizes 8..512, or --max-batch.")
     job = shared.job_of(options)
+    sizes = [] if options.max_batch else parse_sizes(options.batch_sizes)
     rows: list[tuple[int, Estimate]] = []
 
     def estimate(size: int) -> Estimate:
@@ -80,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
         )
     largest = _search(estimate) if options.max_batch else None
     if not options.max_batch:
-        for size in parse_sizes(options.batch_sizes):
+        for size in sizes:
             estimate(size)
     if options.json:
         table = [{"batch": size, **found.to_dict()} for size, found in sorted(rows, key=lambda row: row[0])]

@@ -14,6 +14,7 @@ struct cublasContext {
 };
 
 EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
+    NG_HIT(NG_NOOP, "cublasCreate_v2", 0); /* the process has loaded cuBLAS: its context is larger for it */
     *handle = calloc(1, sizeof **handle);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -112,6 +113,7 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c;
     (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)stream;
     ng_workspace(workspace_bytes);
+    ng_device_changed();
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -12,7 +12,13 @@ static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_counter *ledger;
 static uint64_t launches;
 
+/* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks. */
+static int changes_memory(const struct ng_counter *c) {
+    return c->kind == NG_NOOP && strncmp(c->name, "nccl", 4) && strncmp(c->name, "cuda", 4);
+}
+
 void ng_hit(struct ng_counter *counter, uint64_t bytes) {
+    if (changes_memory(counter)) ng_device_changed();
     pthread_mutex_lock(&ledger_lock);
     if (!counter->listed) {
         counter->listed = 1;
@@ -39,7 +45,10 @@ void ng_workspace(uint64_t size_bytes) {
     pthread_mutex_unlock(&ledger_lock);
 }
 
-void ng_count_launch(void) { __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED); }
+void ng_count_launch(void) {
+    __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+    ng_device_changed();
+}
 
 struct report {
     char *text;

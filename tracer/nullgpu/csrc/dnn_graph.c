@@ -23,6 +23,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* Attributes which the headers of cuDNN 9.1 (torch 2.6) do not name yet. spec: cuDNN 9 backend API */
+enum { ENGINECFG_WORKSPACE_SIZE = 303, ENGINECFG_SHARED_MEMORY_USED = 304 };
+
 /* ---------------------------------------------------------------------------------------- growing text */
 struct text {
     char *s;
@@ -364,6 +367,7 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     const struct descriptor *d = plan;
     (void)handle, (void)pack;
     ng_workspace((uint64_t)d->workspace_bytes);
+    ng_device_changed();
     if (!d->known) NG_HIT(NG_ASSUMED, "cuDNN plan without an oracle's answer, workspace: 0", 0);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -411,11 +415,11 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE: return give_notes(d->engine.behavior, d->engine.n_behavior, wanted, count, out);
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX: return give_int64(d->engine.global, wanted, count, out);
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE: return give_int64(d->workspace_bytes, wanted, count, out);
-    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE: { /* attention is chosen by it, before a plan is made */
+    case ENGINECFG_WORKSPACE_SIZE: { /* attention is chosen by it, before a plan is made */
         const cudnnStatus_t status = build_plan(d);
         return status ? status : give_int64(d->workspace_bytes, wanted, count, out);
     }
-    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED: /* cuDNN's frontend only compares it with a limit, and PyTorch sets none */
+    case ENGINECFG_SHARED_MEMORY_USED: /* cuDNN's frontend only compares it with a limit, and PyTorch sets none */
         *count = 1;
         if (out && wanted > 0) *(int32_t *)out = 0;
         return CUDNN_STATUS_SUCCESS;

@@ -275,17 +275,51 @@ enum ng_place ng_place_of(uint64_t address) {
 }
 
 /* ----------------------------------------------------------------------------------- copies
- * Nothing is ever stored on the device: what the host reads from it is zero, and each such read is recorded. */
+ * Nothing is ever computed on the device: what the host reads from it is zero, and each such read is recorded. One thing is
+ * known: what was uploaded and is read back before anything else ran on the device. DistributedDataParallel plans its
+ * buckets that way (copy, broadcast, copy back), and crashes on zeros. */
+#define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of hollow.py: from there on host tensors have no content */
+static struct {
+    uint64_t address, size;
+    unsigned char bytes[MAX_UPLOAD_BYTES];
+} upload; /* size 0: none */
+
+void ng_device_changed(void) { __atomic_store_n(&upload.size, 0, __ATOMIC_RELEASE); }
+
+static int read_upload(uint64_t destination, uint64_t source, uint64_t size_bytes) {
+    pthread_mutex_lock(&lock);
+    const int known = source >= upload.address && source + size_bytes <= upload.address + upload.size;
+    if (known) memcpy((void *)destination, upload.bytes + (source - upload.address), size_bytes);
+    pthread_mutex_unlock(&lock);
+    return known;
+}
+
+static void keep_upload(uint64_t destination, uint64_t source, uint64_t size_bytes) {
+    pthread_mutex_lock(&lock);
+    ng_device_changed();
+    if (size_bytes < MAX_UPLOAD_BYTES && !in_arena(source)) {
+        memcpy(upload.bytes, (const void *)source, size_bytes);
+        upload.address = destination;
+        upload.size = size_bytes;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes) {
-    if (!size_bytes || in_arena(destination)) return;
-    if (in_arena(source)) {
+    if (!size_bytes) return;
+    if (in_arena(destination)) {
+        keep_upload(destination, source, size_bytes);
+    } else if (!in_arena(source)) {
+        memmove((void *)destination, (const void *)source, size_bytes);
+    } else if (!read_upload(destination, source, size_bytes)) {
         NG_HIT(NG_READ, "device to host", size_bytes);
         memset((void *)destination, 0, size_bytes);
-    } else {
-        memmove((void *)destination, (const void *)source, size_bytes);
     }
 }
 
 void ng_set(uint64_t destination, int value, uint64_t size_bytes) {
-    if (!in_arena(destination)) memset((void *)destination, value, size_bytes);
+    if (in_arena(destination))
+        ng_device_changed();
+    else
+        memset((void *)destination, value, size_bytes);
 }

@@ -1,0 +1,89 @@
+"""A sample of the survey (benchmarks/survey.py): each kind of model and of operator traces, in seconds."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vramcast.devices import device
+from vramcast.errors import NullGpuError
+
+pytest.importorskip("torch")
+
+from vramcast.tracer.nullgpu.build import find_torch
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+A100 = device("a100-40gb")
+
+
+def _cannot_run() -> str:
+    try:
+        build = find_torch()
+    except NullGpuError as error:
+        return str(error)
+    return "" if build.has_cuda and sys.platform == "linux" else "the null GPU needs a CUDA build of torch on Linux"
+
+
+pytestmark = pytest.mark.skipif(bool(_cannot_run()), reason=_cannot_run() or "it can run here")
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield
+
+
+@pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"])
+def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str) -> None:
+    pytest.importorskip("torchvision")
+    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
+    outcome = survey.survey_one(name, dict(models.torchvision_jobs(A100))[name])
+    assert (outcome.status, outcome.reason) == ("traced", "")
+    assert outcome.resident_bytes <= 1.5 * 2**30
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"])
+def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str) -> None:
+    pytest.importorskip("timm")
+    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
+    outcome = survey.survey_one(name, models.timm_job(A100, name))
+    assert (outcome.status, outcome.reason) == ("traced", "")
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "whisper"])
+def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
+    outcome = survey.survey_one(name, models.hugging_face_job(A100, name, tmp_path))
+    assert (outcome.status, outcome.reason) == ("traced", "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LSTM layers=2 bidirectional=True",
+        "LSTM projection",
+        "conv_transpose2d groups 4",
+        "sdpa cudnn bf16 causal h100",
+        "sdpa flash fp32 plain a100-40gb",
+        "solve batched",
+        "sparse coo mm",
+        "ctc_loss cuDNN",
+        "fft",
+        "distributions",
+        "FSDP2 on a fake group",
+        "NCCL group of one",
+        "expandable_segments",
+        "sparse csr times sparse csr",
+    ],
+)
+def test_an_operator_traces_or_is_refused_by_name(benchmarks: None, name: str) -> None:
+    survey, operators = importlib.import_module("survey"), importlib.import_module("survey_operators")
+    job, expected = {n: (j, e) for n, j, e in operators.jobs()}[name]
+    outcome = survey.survey_one(name, job, expected)
+    assert outcome.status == ("as-expected" if expected else "traced"), outcome.reason
