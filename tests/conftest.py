@@ -39,7 +39,13 @@ with open(sys.argv[1], "w") as file: json.dump(_notes, file)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No setting of the developer's shell reaches a test, and no test writes into the developer's cache."""
     saved = dict(os.environ)
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):
+    for name in (
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "LD_PRELOAD",
+        "CUDA_VISIBLE_DEVICES",
+    ):
         os.environ.pop(name, None)
     os.environ["VRAMCAST_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     yield

@@ -31,7 +31,9 @@ def test_between_two_levels_it_is_linear() -> None:
 @given(levels, levels, st.sampled_from(sorted(RESIDUALS)), st.integers(0, 2**40), st.integers(0, 5))
 def test_a_higher_level_never_gives_fewer_bytes(a: float, b: float, name: str, reserved: int, n_unknown: int) -> None:
     low, high = sorted((a, b))
-    assert process_quantile(low, reserved, CONTEXT, name, n_unknown) <= process_quantile(high, reserved, CONTEXT, name, n_unknown)
+    assert process_quantile(low, reserved, CONTEXT, name, n_unknown) <= process_quantile(
+        high, reserved, CONTEXT, name, n_unknown
+    )
 
 
 @given(st.sampled_from(sorted(RESIDUALS)), st.integers(0, 2**40))

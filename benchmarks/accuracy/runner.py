@@ -1,0 +1,199 @@
+"""Runs the cases of an accuracy benchmark on the null GPU and keeps every answer, so that a stopped run goes on.
+
+A case is a `Job` and what a real GPU measured for it. A variant says how the job is run besides: with or without cuDNN's
+own workspace sizes, and which packages the worker finds first. Each variant has a worker of its own, because a worker keeps
+the packages which it imported once.
+
+Answers are kept in build/accuracy/cache.jsonl by everything that decides them except this project's own code: `--fresh`
+runs all jobs again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from unittest import mock
+
+from vramcast.errors import VramcastError
+from vramcast.job import Job
+from vramcast.tracer.nullgpu import client
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "accuracy"
+TIMEOUT_S = 300.0  # arbitrary: the slowest job here takes half a minute
+
+
+def data_folder() -> Path:
+    """Return the folder of the public data sets: $VRAMCAST_SHARED, or ../shared/data beside the checkout."""
+    named = os.environ.get("VRAMCAST_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared"
+    return folder / "data" if (folder / "data").is_dir() else folder
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    """Return the rows of one data set; ends the program with a hint when the file is not there."""
+    path = data_folder() / name
+    if not path.exists():
+        sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder which holds {name}.")
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a job is run: `oracle` off leaves every cuDNN workspace at 0; `packages` stands first on the import path."""
+
+    name: str = "default"
+    oracle: bool = True
+    packages: Path | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measured run: its job and the facts by which tables are grouped."""
+
+    name: str
+    job: Job
+    measured_bytes: int
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the null GPU said: status ok, oom or failed; peaks in bytes, 0 when there are none."""
+
+    status: str
+    reserved: int = 0
+    allocated: int = 0
+    retries: int = 0
+    cudnn_calls: int = 0
+    seconds: float = 0.0
+    message: str = ""
+
+
+def _key(job: Job, variant: Variant) -> str:
+    """Return what names one answer: the job, the variant, and the versions which decide it."""
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "transformers", "timm")]
+    packages = variant.packages.name if variant.packages else ""
+    environment = [f"{name}={value}" for name, value in variant.environment]
+    parts = [repr(job).replace(str(ROOT), "."), str(variant.oracle), packages, *versions, *environment]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class Cache:
+    """Answers in a text file, one JSON object a line; the last line of a key holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._answers: dict[str, Answer] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                record = json.loads(line)
+                key = record.pop("key")
+                self._answers[key] = Answer(**record)
+
+    def get(self, key: str) -> Answer | None:
+        """Return the answer kept under `key`."""
+        return self._answers.get(key)
+
+    def put(self, key: str, answer: Answer) -> None:
+        """Keep `answer`, on disk at once."""
+        self._answers[key] = answer
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        record = {"key": key, **{name: getattr(answer, name) for name in Answer.__slots__}}
+        with open(self._path, "a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@contextmanager
+def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
+    """Yield a worker of its own for `variant`."""
+    path = os.pathsep.join(filter(None, [str(variant.packages or ""), os.environ.get("PYTHONPATH", "")]))
+    with _oracle_or_none(variant.oracle), mock.patch.dict(os.environ, {"PYTHONPATH": path, **dict(variant.environment)}):
+        tracer = NullGpuTracer()
+    try:
+        yield tracer
+    finally:
+        tracer.close()
+
+
+@contextmanager
+def _oracle_or_none(oracle: bool) -> Iterator[None]:
+    """Leave the client as it is, or let it find no cuDNN to ask while a worker starts."""
+    if oracle:
+        yield
+        return
+    with mock.patch.object(client, "_oracle", return_value=None):
+        yield
+
+
+def _ask(tracer: NullGpuTracer, job: Job) -> Answer:
+    started = time.perf_counter()
+    try:
+        result = tracer.trace(job, timeout_s=TIMEOUT_S)
+    except VramcastError as error:
+        return Answer("failed", seconds=time.perf_counter() - started, message=f"{type(error).__name__}: {error}"[:500])
+    assert result.trace is not None
+    peaks = result.trace.header["peaks"]
+    calls = sum(entry.hits for entry in result.ledger if entry.name.lower().startswith("cudnn"))
+    return Answer(
+        result.status, peaks["reserved"], peaks["allocated"], peaks["retries"], calls, time.perf_counter() - started,
+        result.message[:500],
+    )  # fmt: skip
+
+
+def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -> list[Answer]:
+    """Return the answer to every case, in order; what is in the cache is not run again."""
+    cache = Cache(BUILD / "cache.jsonl")
+    keys = [_key(case.job, variant) for case in cases]
+    missing = [i for i, key in enumerate(keys) if fresh or (kept := cache.get(key)) is None or kept.status == "failed"]
+    if missing:
+        tracer_of: NullGpuTracer | None = None
+        for done, i in enumerate(missing):
+            if tracer_of is None:
+                context = _tracer(variant)
+                tracer_of = context.__enter__()
+            answer = _ask(tracer_of, cases[i].job)
+            cache.put(keys[i], answer)
+            said = f"{answer.status} {answer.reserved >> 20} MiB of {cases[i].measured_bytes >> 20} {answer.message[:120]}"
+            print(f"[{variant.name} {done + 1}/{len(missing)}] {cases[i].name}: {said}", file=sys.stderr, flush=True)
+            if answer.message.startswith("WorkerError"):  # the worker may be gone with the job
+                context.__exit__(None, None, None)
+                tracer_of = None
+        if tracer_of is not None:
+            context.__exit__(None, None, None)
+    answers = [cache.get(key) for key in keys]
+    return [answer for answer in answers if answer is not None]
+
+
+def write_csv(name: str, rows: Iterable[dict[str, object]]) -> Path:
+    """Write `rows` to build/accuracy/NAME.csv and return the path."""
+    rows = list(rows)
+    path = BUILD / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """Return the options which all scripts share."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    parser.add_argument("--fresh", action="store_true", help="run every job again instead of using kept answers")
+    parser.add_argument("--limit", type=int, help="only the first N cases, to try things out")
+    return parser.parse_args()

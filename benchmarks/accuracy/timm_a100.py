@@ -1,0 +1,119 @@
+"""GPUMemNet's timm runs on an A100-40GB: process bytes, a seeded sample of 150 clean rows.
+
+    python -m benchmarks.accuracy.timm_a100 [--fresh] [--limit N]
+
+float32, SGD with Nesterov momentum, each model's own input size and 1000 classes: the defaults of timm's train.py, which
+the published sheet does not state. The context is one constant, the median of measured - reserved.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from typing import Final
+
+import numpy as np
+
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
+from vramcast.devices import device
+from vramcast.job import Job, TensorSpec
+from vramcast.units import GIB, MIB
+
+SAMPLE: Final = 150  # arbitrary
+SEED: Final = 0  # arbitrary
+CRASHED_MARGIN_MIB: Final = 1400  # spec: the sheet's screen; a run that trained shows at least its context above FakeTensor
+CENSORED_BYTES: Final = round(37.5e9)  # spec: the same; near 40 GB the allocator releases and cuDNN falls back
+
+
+def clean_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the rows of models whose sheet shows no sign of a crash: see the two constants; memory grows with the batch."""
+    of_model: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for row in rows:
+        of_model[row["model"]].append(row)
+    clean = []
+    for series in of_model.values():
+        largest = 0.0
+        for row in sorted(series, key=lambda row: int(row["batch"])):
+            gib = float(row["gib"])
+            fake = re.search(r"faketensor_est_MiB=([0-9.]+)", row["extra"])
+            grows = gib > largest
+            largest = max(largest, gib)
+            if (
+                grows
+                and "SUSPECT" not in row["extra"]
+                and fake is not None
+                and gib * 1024 > float(fake[1]) + CRASHED_MARGIN_MIB
+                and gib * GIB < CENSORED_BYTES
+            ):
+                clean.append(row)
+    return clean
+
+
+def case_of(row: dict[str, str]) -> Case:
+    """Return the job which one row measured."""
+    import timm  # type: ignore[import-untyped,unused-ignore]
+
+    config = timm.get_pretrained_cfg(row["model"])
+    size = config.input_size if config is not None else (3, 224, 224)
+    batch = int(row["batch"])
+    job = Job(
+        device("a100-40gb"),
+        target=f"timm:{row['model']}",
+        batch=TensorSpec((batch, *size)),
+        labels=TensorSpec((batch,), "int64", high=1000),
+        optimizer="sgd:momentum=0.9,nesterov=true",
+        zero_grad="after-step",  # spec: timm 1.0 train.py
+        limited=False,
+    )
+    return Case(f"{row['model']} {batch}", job, round(float(row["gib"]) * GIB), dict(row))
+
+
+def cases() -> list[Case]:
+    """Return the sample."""
+    return [case_of(row) for row in random.Random(SEED).sample(clean_rows(read_rows("timm_a100.csv")), SAMPLE)]
+
+
+def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
+    """Return a row of figures for each case and write them to build/accuracy/timm_a100.csv."""
+    chosen = cases()[:limit]
+    answers = run_cases(chosen, Variant("timm"), fresh=fresh)
+    plain = run_cases(chosen, Variant("timm, no cuDNN", oracle=False), fresh=fresh)
+    rows: list[dict[str, object]] = [
+        {
+            "model": case.facts["model"],
+            "batch": case.facts["batch"],
+            "status": answer.status,
+            "measured_bytes": case.measured_bytes,
+            "reserved_bytes": answer.reserved,
+            "no_workspace_bytes": without.reserved,
+            "cudnn_calls": answer.cudnn_calls,
+            "message": answer.message or without.message,
+        }
+        for case, answer, without in zip(chosen, answers, plain, strict=True)
+    ]
+    write_csv("timm_a100", rows)
+    return rows
+
+
+def context_of(rows: list[dict[str, object]], column: str) -> int:
+    """Return the median of measured - `column`, in bytes."""
+    return int(np.median([int(str(row["measured_bytes"])) - int(str(row[column])) for row in rows]))
+
+
+def report(rows: list[dict[str, object]]) -> str:
+    """Return the table as markdown."""
+    usable = [row for row in rows if row["status"] == "ok" and row["no_workspace_bytes"]]
+    lines = []
+    for name, column in (("with workspaces", "reserved_bytes"), ("no workspaces", "no_workspace_bytes")):
+        constant = context_of(usable, column)
+        pairs = [(int(str(row[column])) + constant, int(str(row["measured_bytes"]))) for row in usable]
+        lines.append([name, f"{constant / MIB:.0f} MiB", *summarize(pairs).cells()])
+    failed = [f"{row['model']} {row['batch']}: {row['message']}" for row in rows if row not in usable]
+    return "\n".join([table(["estimate", "context", *SUMMARY_COLUMNS], lines), f"\nFailed: {len(failed)}.", *failed])
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    print(report(run(fresh=options.fresh, limit=options.limit)))

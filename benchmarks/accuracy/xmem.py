@@ -1,0 +1,240 @@
+"""xMem's published runs: reserved bytes on RTX 3060, RTX 4060 and A100, beside the estimates of four other tools.
+
+    python -m benchmarks.accuracy.xmem [--fresh] [--limit N]
+
+The rows are rebuilt as the runs were made (docs/accuracy.md says how that is known): 4 steps, float32, torchvision's
+constructors on 3 x 86 x 86 images, transformers 4.51 on 128 tokens, zero_grad where the row says. Nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.accuracy import builders
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.runner import (
+    ROOT,
+    Answer,
+    Case,
+    Variant,
+    arguments,
+    read_rows,
+    run_cases,
+    write_csv,
+)
+from vramcast.context import context_bytes
+from vramcast.devices import device
+from vramcast.job import Batch, Job, TensorSpec, ZeroGrad
+from vramcast.units import MIB
+
+STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
+TOKENS: Final = 128  # spec: xMem truncates there; a batch of 10 lines nearly always holds a line as long
+IMAGE: Final = (3, 86, 86)  # spec: xMem, CIFAR-10 resized
+CUDA_MAJOR: Final = 12  # spec: xMem, CUDA 12.4
+TRANSFORMERS: Final = ROOT / "build" / "transformers-4.51"
+CONFIGS: Final = Path(__file__).parent / "configs"
+
+_GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
+_ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
+# xMem's name -> torchvision's, number of classes (None: the constructor's 1000).
+_CNNS: dict[str, tuple[str, int | None]] = {
+    "VGG16": ("vgg16", None),
+    "VGG19": ("vgg19", None),
+    "ResNet101": ("resnet101", None),
+    "ResNet152": ("resnet152", None),
+    "MobileNetV2": ("mobilenet_v2", None),
+    "ConvNeXtTiny": ("convnext_tiny", None),
+    "ConvNeXtBase": ("convnext_base", None),
+    "RegNetX400MF": ("regnet_x_400mf", None),
+    "RegNetY400MF": ("regnet_y_400mf", None),
+    "MnasNet": ("mnasnet1_0", 10),
+    "MobeNetV3Small": ("mobilenet_v3_small", 10),
+    "MobeNetV3Large": ("mobilenet_v3_large", 10),
+}
+_NEAR_MIB: Final = 60  # arbitrary: where nothing but a constant is missing
+_TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
+
+
+def case_of(row: dict[str, str]) -> Case:
+    """Return the job which one row measured, on a card without an end."""
+    batch = int(row["batch"])
+    if row["family"] == "cnn":
+        name, classes = _CNNS[row["model"]]
+        target = f"torchvision:{name}"
+        inputs: Batch = TensorSpec((batch, *IMAGE))
+        labels: TensorSpec | None = TensorSpec((batch,), "int64", high=10)
+    else:
+        config = row["model"].rpartition("/")[2].lower().removesuffix("-it")
+        target, classes, labels = f"hf:{CONFIGS / config}.json", None, None
+        tokens = TensorSpec((batch, TOKENS), "int64")
+        inputs = {"input_ids": tokens, "attention_mask": tokens, "labels": tokens}
+    is_adafactor = row["optimizer"] == "Adafactor"
+    key = _GPUS[row["gpu"]]
+    total_bytes = int(row["total_gpu_memory"])
+    job = Job(
+        device(key),
+        target=target,
+        batch=inputs,
+        labels=labels,
+        num_classes=classes,
+        optimizer=pickle.dumps(builders.transformers_adafactor) if is_adafactor else row["optimizer"].lower(),
+        steps=STEPS,
+        zero_grad=_ZERO_GRADS[row["zero_grad_mode"]],
+        memory_bytes=total_bytes,
+        context_bytes=context_bytes(key, CUDA_MAJOR, ("cublas", "cudnn")).bytes,
+        limited=False,
+    )
+    facts = {**row, "device": key}
+    return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts)
+
+
+def cases() -> list[Case]:
+    """Return every row's case."""
+    return [case_of(row) for row in read_rows("xmem_runs.csv")]
+
+
+def limited(case: Case) -> Case:
+    """Return the same job on a card that ends at its size, where the allocator may have to release and retry."""
+    return replace(case, job=replace(case.job, limited=True))
+
+
+def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer]:
+    """Return the answers, each library of the rows' time in a worker of its own."""
+    suffix = "" if oracle else ", no cuDNN"
+    kinds = {False: Variant(f"torchvision{suffix}", oracle), True: Variant(f"transformers 4.51{suffix}", oracle, TRANSFORMERS)}
+    answers: dict[int, Answer] = {}
+    for is_transformer, variant in kinds.items():
+        chosen = [i for i, case in enumerate(of) if (case.facts["family"] != "cnn") == is_transformer]
+        if chosen and is_transformer and not TRANSFORMERS.is_dir():
+            raise SystemExit(f"'{TRANSFORMERS}' does not exist: run the pip command in docs/accuracy.md.")
+        answers |= dict(zip(chosen, run_cases([of[i] for i in chosen], variant, fresh=fresh), strict=True))
+    return [answers[i] for i in range(len(of))]
+
+
+def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
+    """Return a row of figures for each case and write them to build/accuracy/xmem.csv."""
+    all_cases = cases()[:limit]
+    endless = _answers(all_cases, fresh=fresh)
+    ending = _answers([limited(case) for case in all_cases], fresh=fresh)
+    no_cudnn = _answers([case for case in all_cases if case.facts["family"] == "cnn"], fresh=fresh, oracle=False)
+    without = iter(no_cudnn)
+    rows: list[dict[str, object]] = []
+    for case, need, card in zip(all_cases, endless, ending, strict=True):
+        facts = case.facts
+        plain = next(without) if facts["family"] == "cnn" else None
+        # As `vramcast.estimator.run_job` does it: the card's own story if it fits, else what the job needs.
+        estimate = card.reserved if card.status == "ok" else need.reserved
+        rows.append(
+            {
+                "gpu": facts["device"],
+                "family": facts["family"],
+                "generation": facts["generation"],
+                "model": facts["model"],
+                "optimizer": facts["optimizer"],
+                "batch": int(facts["batch"]),
+                "zero_grad_mode": facts["zero_grad_mode"],
+                "real_oom": facts["real_oom"] == "True",
+                "predicted_oom": card.status == "oom",
+                "status": need.status,
+                "measured_bytes": case.measured_bytes,
+                "estimate_bytes": estimate,
+                "endless_bytes": need.reserved,
+                "no_workspace_bytes": plain.reserved if plain else "",
+                "retries": card.retries,
+                "residual_mib": (case.measured_bytes - estimate) / MIB,
+                "seconds": need.seconds,
+                "message": need.message or card.message,
+                **{f"{tool}_bytes": facts[f"{tool}_bytes"] for tool in _TOOLS},
+                **{f"{tool}_oom": facts[f"{tool}_pred_oom"] for tool in _TOOLS},
+            }
+        )
+    write_csv("xmem", rows)
+    return rows
+
+
+def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, float]]:
+    """Return (estimate, measured) of the rows which ran to their end and have an estimate in `column`."""
+    return [
+        (float(str(row[column])), float(str(row["measured_bytes"])))
+        for row in rows
+        if not row["real_oom"] and row[column] not in ("", 0)
+    ]
+
+
+def report(rows: list[dict[str, object]]) -> str:
+    """Return the tables as markdown."""
+    groups = sorted({(str(row["gpu"]), str(row["family"])) for row in rows})
+    columns = {"vramcast": "estimate_bytes", "vramcast, card without an end": "endless_bytes"}
+    columns |= {"vramcast, no cuDNN workspaces (CNN)": "no_workspace_bytes"}
+    columns |= {name: f"{tool}_bytes" for name, tool in zip(("xMem", "DNNMem", "SchedTune", "LLMem"), _TOOLS, strict=True)}
+    chosen = {
+        f"{gpu} {family}": [row for row in rows if (row["gpu"], row["family"]) == (gpu, family)] for gpu, family in groups
+    }
+    chosen |= {gpu: [row for row in rows if row["gpu"] == gpu] for gpu in dict.fromkeys(gpu for gpu, _ in groups)}
+    lines = []
+    for title, of_group in {**chosen, "all": rows}.items():
+        for name, column in columns.items():
+            figures = summarize(_pairs(of_group, column))
+            if figures.n:
+                lines.append([title, name, *figures.cells()])
+    text = table(["rows", "tool", *SUMMARY_COLUMNS], lines)
+    parts = [
+        "Out of memory, all rows:",
+        _oom_table(rows),
+        "measured - estimate, MiB:",
+        _offsets(rows),
+        "By model:",
+        _by_model(rows),
+    ]
+    return "\n\n".join([text, *parts])
+
+
+def _offsets(rows: list[dict[str, object]]) -> str:
+    """Return how measured - estimate, the constant that is missing, depends on card and generation of the runs."""
+    lines = []
+    groups = sorted({(str(row["family"]), str(row["gpu"]), str(row["generation"])) for row in rows})
+    for group in groups:
+        chosen = [
+            r for r in rows if (r["family"], r["gpu"], r["generation"]) == group and r["status"] == "ok" and not r["real_oom"]
+        ]
+        cells: list[object] = []
+        for column in ("estimate_bytes", "no_workspace_bytes"):
+            misses = [(m - e) / MIB for e, m in _pairs(chosen, column)]
+            near = [miss for miss in misses if abs(miss) <= _NEAR_MIB]
+            cells += [f"{np.median(misses):+.0f}" if misses else "-", f"{len(near)} of {len(misses)}" if misses else "-"]
+            cells.append(f"{np.median(near):+.0f}" if near else "-")
+        lines.append([" ".join(group), *cells])
+    names = ["median", f"within {_NEAR_MIB}", "their median"]
+    return table(["rows", *names, *(f"{name}, no cuDNN" for name in names)], lines)
+
+
+def _oom_table(rows: list[dict[str, object]]) -> str:
+    def count(column: str, true: object) -> list[object]:
+        said = [(row["real_oom"], row[column] == true) for row in rows if row[column] != ""]
+        return [len(said), *(said.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))]
+
+    names = ("xMem", "DNNMem", "SchedTune", "LLMem")
+    lines = [["vramcast", *count("predicted_oom", True)]]
+    lines += [[name, *count(f"{tool}_oom", "True")] for name, tool in zip(names, _TOOLS, strict=True)]
+    return table(["tool", "n", "foreseen", "missed", "false alarm", "rightly none"], lines)
+
+
+def _by_model(rows: list[dict[str, object]]) -> str:
+    lines = []
+    for gpu, model in sorted({(str(row["gpu"]), str(row["model"])) for row in rows}):
+        of_model = [row for row in rows if (row["gpu"], row["model"]) == (gpu, model)]
+        errors = sorted(estimate / measured - 1 for estimate, measured in _pairs(of_model, "estimate_bytes"))
+        if errors:
+            middle = errors[len(errors) // 2]
+            lines.append([f"{gpu} {model}", len(errors), *(f"{100 * e:+.2f} %" for e in (middle, errors[0], errors[-1]))])
+    return table(["model", "n", "median", "lowest", "highest"], lines)
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    print(report(run(fresh=options.fresh, limit=options.limit)))

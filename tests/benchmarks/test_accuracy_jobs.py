@@ -1,0 +1,165 @@
+"""Rows of the public data sets become the jobs which those rows measured; nothing is traced here."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # benchmarks/ is not installed
+
+from benchmarks.accuracy import figures, gpumemnet_mlp, real_world, runner, timm_a100, xmem  # noqa: E402
+from vramcast.job import TensorSpec  # noqa: E402
+
+XMEM_ROW = {
+    "family": "cnn", "model": "MnasNet", "optimizer": "RMSprop", "batch": "323", "gpu": "NVIDIA-GeForce-RTX-3060",
+    "total_gpu_memory": "12622168064", "zero_grad_mode": "", "ground_bytes": "3514826752", "generation": "g1",
+}  # fmt: skip
+MLP_ROW = {
+    "Filename": "input:10_output:3_depth:2_arch:pyramid_batch:7_act:relu_dropout:0.25_dropout:True_batchnorm:True.out",
+    "Activations-Params": "[('linear', 5, 55), ('batch_normalization', 5, 10), ('ReLU', 5, 0), ('dropout', 5, 0), "
+    "('linear', 3, 18), ('Softmax', 3, 0)]",
+    "Max GPU Memory (MiB)": "1443",
+}
+TIMM_ROW = {"model": "resnet18", "batch": "8", "extra": "faketensor_est_MiB=1000.0", "gib": "3.0"}
+
+
+def _data_or_skip(name: str) -> list[dict[str, str]]:
+    if not (runner.data_folder() / name).exists():
+        pytest.skip(f"{name} is not here: set VRAMCAST_SHARED")
+    return runner.read_rows(name)
+
+
+def test_a_cnn_row_is_the_torchvision_constructor_on_small_images() -> None:
+    case = xmem.case_of(XMEM_ROW)
+    assert case.job.target == "torchvision:mnasnet1_0"
+    assert case.job.num_classes == 10
+    assert case.job.batch == TensorSpec((323, 3, 86, 86))
+    assert case.job.labels == TensorSpec((323,), "int64", high=10)
+    assert case.job.optimizer == "rmsprop"
+    assert (case.job.steps, case.job.total_bytes, case.measured_bytes) == (4, 12_622_168_064, 3_514_826_752)
+
+
+@pytest.mark.parametrize(
+    ("mode", "place"), [("", "step-start"), ("0", "step-start"), ("1", "before-backward"), ("2", "after-step")]
+)
+def test_zero_grad_is_where_the_row_says(mode: str, place: str) -> None:
+    assert xmem.case_of({**XMEM_ROW, "zero_grad_mode": mode}).job.zero_grad == place
+
+
+def test_other_cnns_keep_their_thousand_classes() -> None:
+    assert xmem.case_of({**XMEM_ROW, "model": "VGG16"}).job.num_classes is None
+
+
+def test_a_transformer_row_is_its_published_config_on_128_tokens() -> None:
+    row = {**XMEM_ROW, "family": "transformer", "model": "EleutherAI/gpt-neo-125M", "optimizer": "Adafactor"}
+    job = xmem.case_of(row).job
+    assert job.target is not None
+    assert json.loads(Path(job.target.removeprefix("hf:")).read_text())["model_type"] == "gpt_neo"
+    assert set(job.batch) == {"input_ids", "attention_mask", "labels"}
+    assert job.batch["labels"] == TensorSpec((323, 128), "int64")
+    assert isinstance(job.optimizer, bytes)
+    assert pickle.loads(job.optimizer).__name__ == "transformers_adafactor"
+
+
+def test_the_same_row_on_a_card_that_ends_leaves_room_for_the_context() -> None:
+    job = xmem.limited(xmem.case_of(XMEM_ROW)).job
+    assert job.limited
+    assert 0 < job.context_bytes < 2**30
+
+
+def test_every_row_of_xmem_has_a_model_here() -> None:
+    rows = _data_or_skip("xmem_runs.csv")
+    for row in rows:
+        target = xmem.case_of(row).job.target
+        assert target is not None
+        if target.startswith("hf:"):
+            assert Path(target.removeprefix("hf:")).exists(), row["model"]
+
+
+def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
+    case = gpumemnet_mlp.case_of(MLP_ROW, "x.csv")
+    assert case.job.model is not None
+    model = pickle.loads(case.job.model)()
+    assert [type(layer).__name__ for layer in model] == ["Linear", "BatchNorm1d", "ReLU", "Dropout", "Linear", "Softmax"]
+    assert [sum(p.numel() for p in layer.parameters()) for layer in model] == [55, 10, 0, 0, 18, 0]
+    assert model[3].p == 0.25
+    assert case.job.batch == TensorSpec((7, 10))
+    assert case.job.labels == TensorSpec((7,), "int64", high=3)
+
+
+def test_mlp_rows_of_the_data_set_have_the_listed_parameters() -> None:
+    rows = _data_or_skip("gpumemnet_mlp_step2.csv")
+    for row in rows[:20]:
+        case = gpumemnet_mlp.case_of(row, "")
+        assert case.job.model is not None
+        with torch.device("meta"):
+            model = pickle.loads(case.job.model)()
+        listed = [int(size) for name, _, size in ast.literal_eval(row["Activations-Params"]) if name != "PReLU"]
+        built = [sum(p.numel() for p in m.parameters()) for m in model if not isinstance(m, torch.nn.PReLU)]
+        assert built == listed, row["Filename"]
+
+
+def test_an_mlp_with_one_output_is_dropped() -> None:
+    assert not gpumemnet_mlp.is_broken(MLP_ROW)
+    assert gpumemnet_mlp.is_broken({"Filename": MLP_ROW["Filename"].replace("output:3", "output:1")})
+
+
+def test_timm_rows_that_look_crashed_are_dropped() -> None:
+    rows = [
+        TIMM_ROW,  # 3,072 MiB > 1,000 + 1,400
+        {**TIMM_ROW, "batch": "16", "extra": "faketensor_est_MiB=2000.0", "gib": "3.1"},  # 3,174 MiB < 2,000 + 1,400
+        {**TIMM_ROW, "batch": "32", "gib": "3.05"},  # less than at batch 16
+        {**TIMM_ROW, "batch": "64", "gib": "36.0"},  # 38.7e9 bytes: at the card's end
+        {**TIMM_ROW, "batch": "4", "extra": "SUSPECT; faketensor_est_MiB=100.0", "gib": "2.0"},
+    ]
+    assert timm_a100.clean_rows(rows) == [TIMM_ROW]
+
+
+def test_a_timm_row_is_trained_as_train_py_does_by_default() -> None:
+    pytest.importorskip("timm")
+    job = timm_a100.case_of(TIMM_ROW).job
+    assert job.target == "timm:resnet18"
+    assert job.batch == TensorSpec((8, 3, 224, 224))
+    assert job.optimizer == "sgd:momentum=0.9,nesterov=true"
+
+
+def test_real_scripts_on_two_gpus_or_without_a_measurement_of_2025_are_left_out() -> None:
+    row = {"model": "resnet18_cifar100", "batch": "32", "n_gpus": "1", "measured_2025_mib": "788.0"}
+    case = real_world.case_of(row)
+    assert case is not None
+    assert case.measured_bytes == 788 * 2**20
+    assert real_world.case_of({**row, "n_gpus": "2"}) is None
+    assert real_world.case_of({**row, "measured_2025_mib": ""}) is None
+    assert real_world.case_of({**row, "model": "DLRM"}) is None
+
+
+def test_figures_of_three_errors() -> None:
+    # errors -10 %, 0, +20 %
+    summary = figures.summarize([(90, 100), (100, 100), (120, 100)])
+    assert summary.n == 3
+    assert summary.median == pytest.approx(0.1)
+    assert summary.maximum == pytest.approx(0.2)
+    assert summary.signed_median == 0
+    assert summary.under == pytest.approx(1 / 3)
+
+
+def test_residual_quantiles_are_values_of_the_runs() -> None:
+    # measured / estimate - 1 = 0.01 ... 1.00
+    n, values = figures.residual_quantiles([(100, 100 + i) for i in range(1, 101)])
+    assert n == 100
+    assert values == pytest.approx([0.5, 0.9, 0.95, 0.99, 1.0])
+
+
+def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "cache.jsonl"
+    runner.Cache(path).put("a", runner.Answer("ok", reserved=5))
+    runner.Cache(path).put("a", runner.Answer("ok", reserved=6))
+    assert runner.Cache(path).get("a") == runner.Answer("ok", reserved=6)
+    assert runner.Cache(path).get("b") is None

@@ -1,0 +1,318 @@
+"""The command line's answers: one JSON object on stdout, the exit codes of the contract, scripts left as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.cli.sweep import parse_sizes
+from vramcast.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("tracer")
+Answer = tuple[int, str, str]
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs one command in this process; returns exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as end:  # argparse's own way out
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def job(tiny_models: Path) -> list[str]:
+    return [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "a100-40gb"]
+
+
+# ------------------------------------------------------------------------------------------------ estimate
+def test_an_estimate_in_json_is_one_object_and_nothing_else(call: Call, job: list[str]) -> None:
+    code, out, _ = call("estimate", *job, "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["schema"] == 1
+    assert said["peaks"]["allocated"] <= said["peaks"]["reserved"] < said["peaks"]["process"]
+    assert said["target"].endswith("tiny.py:wide")
+
+
+def test_an_estimate_for_a_person_says_what_fits(call: Call, job: list[str]) -> None:
+    code, out, _ = call("estimate", *job)
+    assert code == 0
+    assert "process peak" in out
+    assert "fits" in out
+
+
+def test_the_options_reach_the_job(call: Call, tiny_models: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "trace.pickle"
+    code, out, _ = call(
+        "estimate", f"{tiny_models}:mlp", "--batch", "input=8x16", "--labels", "8:int64<4", "--optimizer", "sgdm",
+        "--lr", "0.1",
+        "--precision", "bf16", "--steps", "2", "--zero-grad", "after-step", "--device", "t4", "--memory", "8GiB",
+        "--level", "0.9",
+        "--alloc-conf", "expandable_segments:True", "--cudnn-benchmark", "--tracer", "nullgpu",
+        "--snapshot", str(snapshot), "--json",
+    )  # fmt: skip
+    said = json.loads(out)
+    assert code == 0
+    assert (said["optimizer"], said["precision"], said["steps"], said["device"]) == ("sgdm", "bf16", 2, "t4")
+    assert said["memory_bytes"] == 8 << 30
+    assert said["upper_bound"]["level"] == 0.9
+    assert snapshot.stat().st_size > 1000
+
+
+def test_the_version_and_the_help_are_there(call: Call) -> None:
+    assert call("--version")[0] == 0
+    code, out, _ = call("--help")
+    assert code == 0
+    assert all(verb in out for verb in ("estimate", "check", "sweep", "run", "doctor"))
+    assert call("estimate", "--help")[0] == 0
+
+
+# ------------------------------------------------------------------------------------------------ check
+def test_check_says_yes_no_and_uncertain(call: Call, job: list[str]) -> None:
+    said = json.loads(call("estimate", *job, "--json")[1])
+    process, bound = said["peaks"]["process"], said["upper_bound"]["bytes"]
+    between = str((process + bound) // 2)
+    small = str(process - (64 << 20))
+    assert call("check", *job, "--on", "a100-40gb")[0] == 0
+    assert call("check", *job, "--memory", between, "--strict")[0] == 4
+    assert call("check", *job, "--memory", between)[0] == 0
+    assert call("check", *job, "--memory", small)[0] == 1
+    for memory, verdict in ((between, 4), (small, 1)):
+        code, out, _ = call("check", *job, "--memory", memory, "--strict", "--json")
+        assert code == verdict
+        assert json.loads(out)["verdict"] == {4: "uncertain", 1: "does not fit"}[verdict]
+
+
+def test_check_on_a_full_card_says_no(call: Call, job: list[str]) -> None:
+    code, out, _ = call("check", *job, "--memory", "700MiB", "--json")
+    assert code == 1
+    assert json.loads(out)["out_of_memory"] is not None
+
+
+# ------------------------------------------------------------------------------------------------ sweep
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [("8..64", [8, 16, 32, 64]), ("8..50", [8, 16, 32, 50]), ("5..5", [5]), ("8,24,3", [8, 24, 3]), ("7", [7])],
+)
+def test_a_range_doubles_and_a_list_is_taken_as_it_is(text: str, sizes: list[int]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "8..", "..8", "9..8", "0..8", "8-16", "8,,9", "0", "a", "8..16..32"])
+def test_another_range_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"write 8\.\.512"):
+        parse_sizes(text)
+
+
+def test_a_sweep_has_a_row_for_each_size_and_ascends(call: Call, job: list[str]) -> None:
+    code, out, _ = call("sweep", *job, "--batch-sizes", "8,4096,64", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert [row["batch"] for row in said["rows"]] == [8, 64, 4096]
+    peaks = [row["peaks"]["allocated"] for row in said["rows"]]
+    assert peaks == sorted(peaks)
+    code, out, _ = call("sweep", *job, "--batch-sizes", "8")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+
+
+def test_the_largest_batch_fits_and_nothing_fits_on_a_stamp(call: Call, job: list[str]) -> None:
+    code, out, _ = call("sweep", *job, "--max-batch", "--memory", "1200MiB", "--json")
+    said = json.loads(out)
+    assert code == 0
+    rows = {row["batch"]: row for row in said["rows"]}
+    largest = said["max_batch"]
+    assert rows[largest]["upper_bound"]["bytes"] <= 1200 << 20
+    above = min(size for size in rows if size > largest)
+    assert above == largest + 1
+    assert rows[above]["upper_bound"]["bytes"] > 1200 << 20 or rows[above]["out_of_memory"] is not None
+    code, out, _ = call("sweep", *job, "--max-batch", "--memory", "600MiB", "--json")
+    assert code == 1
+    assert json.loads(out)["max_batch"] in (0, None)
+
+
+# ------------------------------------------------------------------------------------------------ run
+PLAIN = """
+    import argparse, torch
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, required=True)
+    parser.add_argument("--width", type=int, default=1024)
+    options = parser.parse_args()
+    assert __name__ == "__main__"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    print("training on", device, "with", torch.cuda.get_device_name())
+    model = torch.nn.Linear(options.width, options.width).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(options.epochs):
+        for batch in range(100):
+            x = torch.randn(8, options.width).to(device)
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            print("loss", loss.item(), flush=True)
+    open("finished", "w").close()
+"""
+AMP = """
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 10)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    for _ in range(10):
+        with torch.autocast("cuda", torch.float16):
+            x, y = torch.randn(8, 512, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+LOADER = """
+    import torch
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, i):
+            return torch.full((16,), float(i)), i % 4
+    if __name__ == "__main__":
+        loader = torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2, pin_memory=True)
+        model = torch.nn.Linear(16, 4).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        for x, y in loader:
+            loss = torch.nn.functional.cross_entropy(model(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+TRAINER = """
+    import torch, transformers
+    config = transformers.AutoConfig.for_model("gpt2", n_layer=1, n_embd=64, n_head=2, vocab_size=100)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    tokens = torch.zeros(16, dtype=torch.long)
+    data = [{"input_ids": tokens, "labels": tokens} for _ in range(64)]
+    options = {"per_device_train_batch_size": 4, "max_steps": 10, "report_to": [], "save_strategy": "no"}
+    options = transformers.TrainingArguments("out", **options)
+    transformers.Trainer(model, options, train_dataset=data).train()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    monkeypatch.chdir(tmp_path)
+
+    def write(source: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    return write
+
+
+def test_an_unmodified_script_is_stopped_after_its_steps(call: Call, script: Callable[[str], Path], tmp_path: Path) -> None:
+    path = script(PLAIN)
+    code, out, _ = call("run", "--device", "t4", "--steps", "4", "--json", "--", str(path), "--epochs", "3")
+    said = json.loads(out)  # what the script prints does not get here
+    assert code == 0
+    assert said["steps"] == 4
+    assert said["device"] == "t4"
+    # weight, gradient, momentum of 1024 x 1024 floats
+    assert said["peaks"]["allocated"] > 3 * 4 * 1024 * 1024
+    assert not (tmp_path / "finished").exists()
+
+
+def test_the_scripts_own_arguments_are_its_own(call: Call, script: Callable[[str], Path]) -> None:
+    path = script(PLAIN)
+    small = json.loads(call("run", "--json", "--", "python", str(path), "--epochs", "1", "--width", "512")[1])
+    large = json.loads(call("run", "--json", "--", str(path), "--epochs", "1", "--width", "4096")[1])
+    assert large["breakdown"]["parameters"] == 4 * (4096 * 4096 + 4096)
+    assert small["breakdown"]["parameters"] == 4 * (512 * 512 + 512)
+
+
+@pytest.mark.parametrize("source", [AMP, LOADER], ids=["amp", "loader"])
+def test_scripts_of_other_kinds_run(call: Call, script: Callable[[str], Path], source: str) -> None:
+    code, out, err = call("run", "--json", "--", str(script(source)))
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 3
+
+
+def test_a_hugging_face_trainer_runs(call: Call, script: Callable[[str], Path]) -> None:
+    for package in ("transformers", "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    code, out, err = call("run", "--json", "--", str(script(TRAINER)))
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 3
+
+
+def test_a_script_which_ends_early_is_estimated_with_a_warning(call: Call, script: Callable[[str], Path]) -> None:
+    source = (
+        "import torch\nm = torch.nn.Linear(4, 4).cuda()\no = torch.optim.SGD(m.parameters())\n"
+        "m(torch.zeros(1, 4).cuda()).sum().backward()\no.step()\n"
+    )
+    code, out, _ = call("run", "--steps", "5", "--json", "--", str(script(source)))
+    assert code == 0
+    assert any("1 of 5" in warning for warning in json.loads(out)["warnings"])
+
+
+# ------------------------------------------------------------------------------------------------ doctor, and real processes
+def test_doctor_says_what_works(call: Call) -> None:
+    code, out, _ = call("doctor", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["tracers"]["nullgpu"]["works"] is True
+    assert said["packages"]["torch"]
+    assert call("doctor")[0] == 0
+
+
+def command(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "vramcast", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_a_real_process_says_nothing_but_its_answer(job: list[str]) -> None:
+    process = command("estimate", *job, "--json")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out)["schema"] == 1
+    assert err == ""
+
+
+def test_ctrl_c_ends_a_job_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "sleeps.py"
+    path.write_text("import os, time\nopen('runs', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    process = command("run", "--", str(path), cwd=tmp_path)
+    marker = tmp_path / "runs"
+    end = time.perf_counter() + 60
+    while not (marker.exists() and marker.read_text()) and time.perf_counter() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "vramcast: interrupted"
+    assert "Traceback" not in err
+    end = time.perf_counter() + 10
+    while Path(f"/proc/{marker.read_text()}").exists() and time.perf_counter() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{marker.read_text()}").exists()

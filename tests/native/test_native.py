@@ -1,0 +1,95 @@
+"""The C code under address and undefined-behaviour sanitizers, called by small C programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vramcast.devices import device
+from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
+from vramcast.tracer.nullgpu.entry_points import CSRC
+
+HERE = Path(__file__).parent
+CONFIG = device("a100-40gb").with_memory(64 << 20).to_config() + f";context_bytes={8 << 20}"
+
+
+@pytest.fixture(scope="module")
+def sanitized(needs_null_gpu: None, clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-ins compiled with sanitizers; skips where the compiler has none."""
+    probe = tmp_path_factory.mktemp("probe") / "probe"
+    command = ["gcc", "-fsanitize=address,undefined", "-x", "c", "-", "-o", str(probe)]
+    compiled = subprocess.run(command, input="int main(void) { return 0; }", text=True, capture_output=True)
+    if compiled.returncode or subprocess.run([str(probe)], capture_output=True).returncode:
+        pytest.skip("this compiler has no address sanitizer")
+    return build(sanitize=True)
+
+
+def compile_and_run(source: str, libraries: Path, out: Path, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    includes = [
+        f"-I{CSRC / 'shim'}",
+        *(part for folder in include_folders(find_torch().site) for part in ("-isystem", str(folder))),
+    ]
+    linked = [str(libraries / name) for name in ("null-cudart.so", "null-cudnn.so", "null-cublas.so", "libcuda.so.1")]
+    # The programs find libcudart.so.13 under another file name: the loader is told by LD_PRELOAD, as the worker does by dlopen.
+    command = [
+        "gcc",
+        "-std=gnu11",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        *flags,
+        *includes,
+        str(HERE / source),
+        "-o",
+        str(out),
+        *linked,
+        "-lpthread",
+    ]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+    environment = {
+        **os.environ,
+        "NULLGPU_DEVICE": CONFIG,
+        "LD_LIBRARY_PATH": str(libraries),
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    environment["ASAN_OPTIONS"] = "detect_leaks=0:halt_on_error=1"  # handles are never freed, as in the driver
+    links = out.parent / "sonames"
+    links.mkdir(exist_ok=True)
+    for path in libraries.glob("null-*.so"):
+        dynamic = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True).stdout
+        soname = dynamic.partition("soname: [")[2].partition("]")[0]
+        if not (links / soname).exists():
+            (links / soname).symlink_to(path)
+    environment["LD_LIBRARY_PATH"] = f"{links}:{libraries}"
+    return subprocess.run([str(out)], capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
+def test_the_c_code_holds_under_the_sanitizers(sanitized: Path, tmp_path: Path, source: str) -> None:
+    ran = compile_and_run(source, sanitized, tmp_path / "program", ("-fsanitize=address,undefined",))
+    assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
+    assert "runtime error" not in ran.stderr
+
+
+@pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
+def test_the_c_code_holds_as_it_is_used(needs_null_gpu: None, tmp_path: Path, source: str) -> None:
+    ran = compile_and_run(source, build(), tmp_path / "program")
+    assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
+
+
+def test_the_sanitizer_would_see_a_wrong_access(sanitized: Path, tmp_path: Path) -> None:
+    program = tmp_path / "wrong.c"
+    program.write_text(
+        "#include <cuda_runtime_api.h>\n#include <stdlib.h>\n"
+        "int main(void) { char *small = malloc(4), big[64] = {0};\n"
+        "cudaMemcpy(small, big, 64, cudaMemcpyHostToHost); return small[3]; }\n"
+    )
+    ran = compile_and_run(str(program), sanitized, tmp_path / "program", ("-fsanitize=address,undefined",))
+    assert ran.returncode != 0
+    assert "heap-buffer-overflow" in ran.stderr
+    assert "in cudaMemcpy" in ran.stderr
