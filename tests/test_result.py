@@ -101,7 +101,7 @@ def test_unknown_calls_and_a_convolution_library_widen_the_bound() -> None:
     large = 10 * 1024 * MIB
     plain = make(reserved=large).upper_bound
     assert make(reserved=large, unknown=("cudnnX",)).upper_bound > plain
-    assert make(reserved=large, libraries=frozenset({"cublas", "cudnn"})).upper_bound > plain
+    assert make(reserved=large, libraries=frozenset({"cublas", "cudnn"})).quantile(0.9) > make(reserved=large).quantile(0.9)
 
 
 def test_the_json_is_plain() -> None:

@@ -12,19 +12,19 @@ it. So the sample is run a second time with that workspace switched off, to show
 from __future__ import annotations
 
 import ast
-import pickle
+import json
 import random
 import re
-from functools import partial
+import sys
 from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy import builders
+from benchmarks.accuracy import mlp_script
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job
 from vramcast.units import MIB
 
 SAMPLE: Final = 300  # arbitrary: about eight minutes
@@ -51,12 +51,13 @@ def case_of(row: dict[str, str], file: str) -> Case:
     layers = tuple((str(name), int(size)) for name, size, _ in ast.literal_eval(row["Activations-Params"]))
     features, classes, batch = (int(_number(row, name)) for name in ("input", "output", "batch"))
     dropout = float(_number(row, "dropout")) if "_dropout:" in row["Filename"] else 0.0
+    described = {"features": features, "classes": classes, "batch": batch, "dropout": dropout, "layers": layers}
     job = Job(
         device("a100-40gb"),
-        model=pickle.dumps(partial(builders.mlp, features, layers, dropout)),
-        batch=TensorSpec((batch, features)),
-        labels=TensorSpec((batch,), "int64", high=classes),
+        script=(mlp_script.__file__, json.dumps(described)),
+        steps=len(mlp_script.batch_sizes(batch)) + 2,  # an epoch with its short last batch, and two full batches after it
         limited=False,
+        search_path=tuple(sys.path),
     )
     return Case(row["Filename"], job, int(row["Max GPU Memory (MiB)"]) * MIB, {"file": file})
 

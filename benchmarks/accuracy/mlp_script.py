@@ -1,0 +1,49 @@
+"""The training loop behind GPUMemNet's MLP rows, as a script for `vramcast run`.
+
+    python mlp_script.py '{"features": 4, "classes": 2, "batch": 8, "dropout": 0.5, "layers": [["linear", 2]]}'
+
+What of the public script decides memory: a model summary first sends two samples through the model; Adam; 4,096 samples, so
+that the last batch of an epoch is smaller; inputs and labels go to the device before the gradients are dropped.
+Source: itu-rad/GPUMemNet, mlp_next.py; written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+
+from benchmarks.accuracy.builders import mlp
+
+SAMPLES = 4096  # spec: GPUMemNet, mlp_next.py, default of --num_samples
+
+
+def batch_sizes(batch: int) -> list[int]:
+    """Return the sizes of one epoch's batches: full ones, then what is left."""
+    left = SAMPLES % batch
+    return [batch] * (SAMPLES // batch) + ([left] if left else [])
+
+
+def main(job: dict[str, object]) -> None:
+    """Train for two epochs; the caller stops earlier."""
+    features, classes, batch = (int(str(job[name])) for name in ("features", "classes", "batch"))
+    layers = tuple((str(name), int(size)) for name, size in job["layers"])  # type: ignore[attr-defined]
+    device = torch.device("cuda")
+    model = mlp(features, layers, float(str(job["dropout"]))).to(device)
+    sample = torch.rand(2, features).to(device)
+    model(sample)
+    criterion = torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters())
+    for size in batch_sizes(batch) * 2:
+        inputs, labels = torch.zeros(size, features).to(device), torch.zeros(size, dtype=torch.int64).to(device)
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        loss = criterion(outputs, labels)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
