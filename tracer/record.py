@@ -19,7 +19,7 @@ import dataclasses
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,8 +60,7 @@ _WORKSPACE_OPS = (
 )
 
 
-@dataclasses.dataclass(slots=True)
-class _Context:
+class _Context(NamedTuple):
     """What is known of a place in the profile."""
 
     op: str = ""
@@ -253,23 +252,25 @@ def _start(event: Any) -> int:
 
 
 def _enter(event: Any, context: _Context, modules_by_sequence: dict[int, str]) -> _Context:
+    # Runs for every operator of the job, so it builds the tuples directly.
     name: str = event.name
+    op, module, backward, data, optimizer = context
     if name.startswith(_MODULE_RANGE):
-        return dataclasses.replace(context, module=name[len(_MODULE_RANGE) :])
+        return _Context(op, name[len(_MODULE_RANGE) :], backward, data, optimizer)
     if name == DATA_RANGE:
-        return dataclasses.replace(context, data=True)
+        return _Context(op, module, backward, True, optimizer)
     if name.startswith("Optimizer."):
-        return dataclasses.replace(context, optimizer=True, op=context.op or name.split("#")[0])
+        return _Context(op or name.split("#")[0], module, backward, data, True)
     if name.startswith("autograd::engine"):
-        module = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-        return dataclasses.replace(context, backward=True, module=module, op=name.rpartition(" ")[2])
-    if context.module and not context.backward:
+        from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
+        return _Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+    if module and not backward:
         number = event.extra_fields.sequence_number
         if number >= 0:
-            modules_by_sequence.setdefault(number, context.module)
-    if name in _FACTORIES and context.op:
+            modules_by_sequence.setdefault(number, module)
+    if op and name in _FACTORIES:
         return context
-    return dataclasses.replace(context, op=name)
+    return _Context(name, module, backward, data, optimizer)
 
 
 # ------------------------------------------------------------------------------------------------ joining

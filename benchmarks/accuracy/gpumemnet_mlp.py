@@ -49,9 +49,9 @@ def _number(row: dict[str, str], name: str) -> str:
 def case_of(row: dict[str, str], file: str) -> Case:
     """Return the job which one row measured."""
     layers = tuple((str(name), int(size)) for name, size, _ in ast.literal_eval(row["Activations-Params"]))
-    features, classes, batch = (int(_number(row, name)) for name in ("input", "output", "batch"))
+    features, batch = (int(_number(row, name)) for name in ("input", "batch"))
     dropout = float(_number(row, "dropout")) if "_dropout:" in row["Filename"] else 0.0
-    described = {"features": features, "classes": classes, "batch": batch, "dropout": dropout, "layers": layers}
+    described = {"features": features, "batch": batch, "dropout": dropout, "layers": layers}
     job = Job(
         device("a100-40gb"),
         script=(mlp_script.__file__, json.dumps(described)),

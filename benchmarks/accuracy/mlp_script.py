@@ -1,6 +1,6 @@
 """The training loop behind GPUMemNet's MLP rows, as a script for `vramcast run`.
 
-    python mlp_script.py '{"features": 4, "classes": 2, "batch": 8, "dropout": 0.5, "layers": [["linear", 2]]}'
+    python mlp_script.py '{"features": 4, "batch": 8, "dropout": 0.5, "layers": [["linear", 2]]}'
 
 What of the public script decides memory: a model summary first sends two samples through the model; Adam; 4,096 samples, so
 that the last batch of an epoch is smaller; inputs and labels go to the device before the gradients are dropped.
@@ -27,7 +27,7 @@ def batch_sizes(batch: int) -> list[int]:
 
 def main(job: dict[str, object]) -> None:
     """Train for two epochs; the caller stops earlier."""
-    features, classes, batch = (int(str(job[name])) for name in ("features", "classes", "batch"))
+    features, batch = (int(str(job[name])) for name in ("features", "batch"))
     layers = tuple((str(name), int(size)) for name, size in job["layers"])  # type: ignore[attr-defined]
     device = torch.device("cuda")
     model = mlp(features, layers, float(str(job["dropout"]))).to(device)

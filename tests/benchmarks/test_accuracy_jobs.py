@@ -14,8 +14,17 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # benchmarks/ is not installed
 
-from benchmarks.accuracy import figures, gpumemnet_mlp, real_world, runner, timm_a100, xmem  # noqa: E402
-from vramcast.job import TensorSpec  # noqa: E402
+from benchmarks.accuracy import (  # noqa: E402
+    builders,
+    figures,
+    gpumemnet_mlp,
+    mlp_script,
+    real_world,
+    runner,
+    timm_a100,
+    xmem,
+)
+from vramcast.job import Job, TensorSpec  # noqa: E402
 
 XMEM_ROW = {
     "family": "cnn", "model": "MnasNet", "optimizer": "RMSprop", "batch": "323", "gpu": "NVIDIA-GeForce-RTX-3060",
@@ -83,24 +92,33 @@ def test_every_row_of_xmem_has_a_model_here() -> None:
             assert Path(target.removeprefix("hf:")).exists(), row["model"]
 
 
+def _mlp_of(job: Job) -> torch.nn.Sequential:
+    assert job.script is not None
+    described = json.loads(job.script[1])
+    layers = tuple((name, size) for name, size in described["layers"])
+    return builders.mlp(described["features"], layers, described["dropout"])
+
+
 def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
-    case = gpumemnet_mlp.case_of(MLP_ROW, "x.csv")
-    assert case.job.model is not None
-    model = pickle.loads(case.job.model)()
+    job = gpumemnet_mlp.case_of(MLP_ROW, "x.csv").job
+    model = _mlp_of(job)
     assert [type(layer).__name__ for layer in model] == ["Linear", "BatchNorm1d", "ReLU", "Dropout", "Linear", "Softmax"]
     assert [sum(p.numel() for p in layer.parameters()) for layer in model] == [55, 10, 0, 0, 18, 0]
     assert model[3].p == 0.25
-    assert case.job.batch == TensorSpec((7, 10))
-    assert case.job.labels == TensorSpec((7,), "int64", high=3)
+    assert job.script is not None
+    assert json.loads(job.script[1])["batch"] == 7
+
+
+def test_an_epoch_of_the_mlp_runs_ends_with_what_is_left_of_4096_samples() -> None:
+    assert mlp_script.batch_sizes(1000) == [1000, 1000, 1000, 1000, 96]
+    assert mlp_script.batch_sizes(2048) == [2048, 2048]
 
 
 def test_mlp_rows_of_the_data_set_have_the_listed_parameters() -> None:
     rows = _data_or_skip("gpumemnet_mlp_step2.csv")
     for row in rows[:20]:
-        case = gpumemnet_mlp.case_of(row, "")
-        assert case.job.model is not None
         with torch.device("meta"):
-            model = pickle.loads(case.job.model)()
+            model = _mlp_of(gpumemnet_mlp.case_of(row, "").job)
         listed = [int(size) for name, _, size in ast.literal_eval(row["Activations-Params"]) if name != "PReLU"]
         built = [sum(p.numel() for p in m.parameters()) for m in model if not isinstance(m, torch.nn.PReLU)]
         assert built == listed, row["Filename"]
