@@ -140,6 +140,11 @@ class Job:
         ):
             if value not in known:
                 raise UsageError(f"{name} '{value}' is unknown: use one of {', '.join(known)}.")
+        if "cudaMallocAsync" in self.alloc_conf:
+            raise UsageError(
+                "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
+                "allocator (backend:native) can be estimated."
+            )
         if self.steps < 1:
             raise UsageError(f"steps is {self.steps}: at least 1 is needed, 3 show the steady state.")
 
