@@ -587,7 +587,6 @@ probe("max_split_size_mb", alloc_conf="max_split_size_mb:64")(_churn)
 probe("roundup_power2_divisions", alloc_conf="roundup_power2_divisions:4")(_churn)
 probe("garbage_collection_threshold", alloc_conf="garbage_collection_threshold:0.5")(_churn)
 # Not PyTorch's caching allocator, and chosen before torch is loaded.
-probe("backend:cudaMallocAsync", alloc_conf="backend:cudaMallocAsync", expected="cudaMallocAsync")(_churn)
 
 
 @probe("pinned memory, streams and events")

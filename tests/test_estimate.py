@@ -307,3 +307,11 @@ def test_torch_on_its_way_is_named(found: Estimate) -> None:
     assert found.torch == torch.__version__
     assert found.tracer == "nullgpu"
     assert vramcast.Estimate is Estimate
+
+
+def test_the_last_inputs_may_be_dropped_before_the_next_ones_come(found: Estimate) -> None:
+    batch = TensorSpec((64, 1024 * 1024))  # 256 MiB against a model of 4 MiB
+    layer = torch.nn.Linear(1024 * 1024, 1)
+    overlapping = estimate(layer, batch, optimizer="sgd", device="a100-40gb")
+    apart = estimate(layer, batch, optimizer="sgd", device="a100-40gb", overlap_inputs=False)
+    assert overlapping.reserved - apart.reserved == 256 * 2**20

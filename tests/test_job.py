@@ -148,3 +148,8 @@ def test_a_job_is_frozen_and_travels() -> None:
 def test_the_given_memory_replaces_the_devices() -> None:
     assert Job(device("h200"), memory_bytes=5).total_bytes == 5
     assert Job(device("h200")).total_bytes == device("h200").total_bytes
+
+
+def test_the_drivers_own_allocator_is_refused() -> None:
+    with pytest.raises(UsageError, match="backend:native"):
+        Job(device("t4"), target="x:y", alloc_conf="backend:cudaMallocAsync")

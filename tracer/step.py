@@ -365,6 +365,8 @@ def _train(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: 
     for _ in range(job.steps):
         if job.zero_grad == "step-start":
             optimizer.zero_grad()
+        if not job.overlap_inputs:
+            inputs = labels = None
         with record_function(DATA_RANGE):
             inputs = to_device(inputs_host, device)
             labels = to_device(labels_host, device)

@@ -36,6 +36,7 @@ def estimate(
     mode: Mode = "train",
     steps: int = 3,
     zero_grad: ZeroGrad = "step-start",
+    overlap_inputs: bool = True,
     device: str | Device = "h200",
     memory: int | str | None = None,
     alloc_conf: str = "",
@@ -63,6 +64,8 @@ def estimate(
         mode: train or infer.
         steps: Training steps to run, 3 by default: the optimizer's state appears at the end of the first.
         zero_grad: Where gradients are dropped (set to None): at the step's start, before backward, or after the step.
+        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device; False for
+            `for x, y in loader: x, y = x.to(device), y.to(device)`.
         device: The card, see `vramcast.devices.DEVICES`.
         memory: Its size, if not the device's own: bytes or `"12GiB"`.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job.
@@ -95,6 +98,7 @@ def estimate(
         mode=mode,
         steps=steps,
         zero_grad=zero_grad,
+        overlap_inputs=overlap_inputs,
         alloc_conf=alloc_conf,
         checkpointing=checkpointing,
         channels_last=channels_last,

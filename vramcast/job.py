@@ -103,6 +103,9 @@ class Job:
         steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
             first.
         zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
+        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
+            `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
+            variable names the new host tensor first.
         memory_bytes: The card's size instead of the device's own.
         context_bytes: What of the card is gone before the first tensor.
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
@@ -122,6 +125,7 @@ class Job:
     mode: Mode = "train"
     steps: int = 3
     zero_grad: ZeroGrad = "step-start"
+    overlap_inputs: bool = True
     checkpointing: bool = False
     channels_last: bool = False
     cudnn_benchmark: bool = False

@@ -3,7 +3,8 @@
     python mlp_script.py '{"features": 4, "batch": 8, "dropout": 0.5, "layers": [["linear", 2]]}'
 
 What of the public script decides memory: a model summary first sends two samples through the model; Adam; 4,096 samples, so
-that the last batch of an epoch is smaller; inputs and labels go to the device before the gradients are dropped.
+that the last batch of an epoch is smaller; the loop variables first name the new batch on the host, which ends the old one on
+the device, and then the one on the device; only then the gradients are dropped.
 Source: itu-rad/GPUMemNet, mlp_next.py; written anew.
 """
 
@@ -31,12 +32,12 @@ def main(job: dict[str, object]) -> None:
     layers = tuple((str(name), int(size)) for name, size in job["layers"])  # type: ignore[attr-defined]
     device = torch.device("cuda")
     model = mlp(features, layers, float(str(job["dropout"]))).to(device)
-    sample = torch.rand(2, features).to(device)
-    model(sample)
+    model(torch.rand(2, features).to(device))
     criterion = torch.nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters())
     for size in batch_sizes(batch) * 2:
-        inputs, labels = torch.zeros(size, features).to(device), torch.zeros(size, dtype=torch.int64).to(device)
+        inputs, labels = torch.zeros(size, features), torch.zeros(size, dtype=torch.int64)
+        inputs, labels = inputs.to(device), labels.to(device)
         optimizer.zero_grad()
         outputs = model(inputs)
         loss = criterion(outputs, labels)

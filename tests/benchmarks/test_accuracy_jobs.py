@@ -31,7 +31,7 @@ XMEM_ROW = {
     "total_gpu_memory": "12622168064", "zero_grad_mode": "", "ground_bytes": "3514826752", "generation": "g1",
 }  # fmt: skip
 MLP_ROW = {
-    "Filename": "input:10_output:3_depth:2_arch:pyramid_batch:7_act:relu_dropout:0.25_dropout:True_batchnorm:True.out",
+    "Filename": "input:10_output:3_depth:2_arch:pyramid_batch:6_act:relu_dropout:0.25_dropout:True_batchnorm:True.out",
     "Activations-Params": "[('linear', 5, 55), ('batch_normalization', 5, 10), ('ReLU', 5, 0), ('dropout', 5, 0), "
     "('linear', 3, 18), ('Softmax', 3, 0)]",
     "Max GPU Memory (MiB)": "1443",
@@ -106,7 +106,7 @@ def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
     assert [sum(p.numel() for p in layer.parameters()) for layer in model] == [55, 10, 0, 0, 18, 0]
     assert model[3].p == 0.25
     assert job.script is not None
-    assert json.loads(job.script[1])["batch"] == 7
+    assert json.loads(job.script[1])["batch"] == 6
 
 
 def test_an_epoch_of_the_mlp_runs_ends_with_what_is_left_of_4096_samples() -> None:
@@ -126,7 +126,13 @@ def test_mlp_rows_of_the_data_set_have_the_listed_parameters() -> None:
 
 def test_an_mlp_with_one_output_is_dropped() -> None:
     assert not gpumemnet_mlp.is_broken(MLP_ROW)
-    assert gpumemnet_mlp.is_broken({"Filename": MLP_ROW["Filename"].replace("output:3", "output:1")})
+    assert gpumemnet_mlp.is_broken({**MLP_ROW, "Filename": MLP_ROW["Filename"].replace("output:3", "output:1")})
+
+
+def test_an_mlp_whose_last_batch_is_one_sample_under_batch_norm_is_dropped() -> None:
+    name = MLP_ROW["Filename"].replace("batch:6", "batch:819")  # 4,096 = 5 x 819 + 1
+    assert gpumemnet_mlp.is_broken({**MLP_ROW, "Filename": name})
+    assert not gpumemnet_mlp.is_broken({"Filename": name, "Activations-Params": "[('linear', 5, 55)]"})
 
 
 def test_timm_rows_that_look_crashed_are_dropped() -> None:

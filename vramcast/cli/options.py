@@ -53,6 +53,12 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--mode", choices=MODES, default="train")
     parser.add_argument("--zero-grad", choices=ZERO_GRADS, default="step-start")
+    parser.add_argument(
+        "--overlap-inputs",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="the last step's inputs live until the next ones are on the device (default), or are dropped before",
+    )
     parser.add_argument("--checkpointing", action="store_true", help="switch the model's gradient checkpointing on")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--cudnn-benchmark", action="store_true")
@@ -89,6 +95,7 @@ def job_of(options: argparse.Namespace) -> Job:
         mode=options.mode,
         steps=options.steps,
         zero_grad=options.zero_grad,
+        overlap_inputs=options.overlap_inputs,
         checkpointing=options.checkpointing,
         channels_last=options.channels_last,
         cudnn_benchmark=options.cudnn_benchmark,

@@ -12,6 +12,11 @@ static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_counter *ledger;
 static uint64_t launches;
 
+static uint64_t changes;
+
+void ng_device_changed(void) { __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED); }
+uint64_t ng_device_changes(void) { return __atomic_load_n(&changes, __ATOMIC_RELAXED); }
+
 /* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks. */
 static int changes_memory(const struct ng_counter *c) {
     return c->kind == NG_NOOP && strncmp(c->name, "nccl", 4) && strncmp(c->name, "cuda", 4);

@@ -280,15 +280,14 @@ enum ng_place ng_place_of(uint64_t address) {
  * buckets that way (copy, broadcast, copy back), and crashes on zeros. */
 #define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of hollow.py: from there on host tensors have no content */
 static struct {
-    uint64_t address, size;
+    uint64_t address, size, changes; /* good while the device has seen no more changes than these */
     unsigned char bytes[MAX_UPLOAD_BYTES];
 } upload; /* size 0: none */
 
-void ng_device_changed(void) { __atomic_store_n(&upload.size, 0, __ATOMIC_RELEASE); }
-
 static int read_upload(uint64_t destination, uint64_t source, uint64_t size_bytes) {
     pthread_mutex_lock(&lock);
-    const int known = source >= upload.address && source + size_bytes <= upload.address + upload.size;
+    const int known = upload.changes == ng_device_changes() && source >= upload.address &&
+                      source + size_bytes <= upload.address + upload.size;
     if (known) memcpy((void *)destination, upload.bytes + (source - upload.address), size_bytes);
     pthread_mutex_unlock(&lock);
     return known;
@@ -301,6 +300,7 @@ static void keep_upload(uint64_t destination, uint64_t source, uint64_t size_byt
         memcpy(upload.bytes, (const void *)source, size_bytes);
         upload.address = destination;
         upload.size = size_bytes;
+        upload.changes = ng_device_changes();
     }
     pthread_mutex_unlock(&lock);
 }

@@ -75,6 +75,7 @@ EXPORT void ng_host_unregister(void *address);
 EXPORT enum ng_place ng_place_of(uint64_t address);
 EXPORT void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes);
 EXPORT void ng_device_changed(void); /* something ran on the device: nothing in its memory is known any more */
+EXPORT uint64_t ng_device_changes(void);
 EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
 
 #endif
