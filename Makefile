@@ -34,7 +34,7 @@ pytest: $(VENV)/.ready
 	$(BIN)/python -m pytest
 
 survey: $(VENV)/.ready
-	$(BIN)/python -m benchmarks.survey
+	$(BIN)/python benchmarks/survey.py
 
 accuracy: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.accuracy.report

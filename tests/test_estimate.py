@@ -99,7 +99,7 @@ def test_the_json_has_the_keys_of_the_contract(found: Estimate) -> None:
     assert set(said["upper_bound"]) == {"level", "bytes", "method", "n_calibration"}
     assert set(said["fits"]) == set(DEVICES)
     assert all(type(fits) is bool for fits in said["fits"].values())
-    assert {"total", "trace"} <= set(said["seconds"])
+    assert {"total", "trace", "simulate", "learn"} <= set(said["seconds"])
 
 
 def test_what_is_unknown_is_null_never_zero(found: Estimate) -> None:

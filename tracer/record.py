@@ -14,11 +14,10 @@ clock. Nothing here holds a reference to a tensor.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -426,11 +425,3 @@ def _categories(
 def _takes_workspace(op: str) -> bool:
     lowered = op.lower()
     return any(word in lowered for word in _WORKSPACE_OPS)
-
-
-@contextlib.contextmanager
-def recording(**options: Any) -> Iterator[Recorder]:
-    """Start a `Recorder` for a block; the caller stops it inside."""
-    recorder = Recorder(**options)
-    recorder.start()
-    yield recorder

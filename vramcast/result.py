@@ -211,7 +211,7 @@ class Estimate:
             "peak_at": self.peak_at,
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
-            "seconds": self.seconds,
+            "seconds": {"simulate": None, "learn": None, **self.seconds},
             "artifact": None,
             "out_of_distribution": None,
             "unknown_calls": list(self.unknown),

@@ -15,29 +15,12 @@ from typing import Any
 
 import pytest
 
-from vramcast.cli.main import main
 from vramcast.cli.sweep import parse_sizes
 from vramcast.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("tracer")
 Answer = tuple[int, str, str]
 Call = Callable[..., Answer]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs one command in this process; returns exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> Answer:
-        capsys.readouterr()
-        try:
-            code = main(arguments)
-        except SystemExit as end:  # argparse's own way out
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -9,25 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli.main import main
-
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs one command in this process; returns exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            code = main(arguments)
-        except SystemExit as end:  # argparse's own way out
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def one_line(err: str) -> str:

@@ -1,17 +1,11 @@
 /* Exercises cuBLAS handles and cuDNN descriptors of the null GPU under the sanitizers: created, filled, read, destroyed. */
+#include "check.h"
+
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define CHECK(condition)                                   \
-    do {                                                   \
-        if (!(condition)) {                                \
-            printf("line %d: %s\n", __LINE__, #condition); \
-            exit(1);                                       \
-        }                                                  \
-    } while (0)
 
 static cudnnBackendDescriptor_t tensor(cudnnHandle_t handle, int64_t id, const int64_t *dims, const int64_t *strides) {
     cudnnBackendDescriptor_t descriptor;

@@ -1,5 +1,7 @@
 /* Exercises the null GPU's accounts through the public CUDA API, under the sanitizers; every line must hold.
  * Linked to the stand-ins; the device is the one test_native.py puts into NULLGPU_DEVICE: 64 MiB, 8 MiB of them gone. */
+#include "check.h"
+
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -8,13 +10,6 @@
 #include <string.h>
 
 #define MIB ((size_t)1 << 20)
-#define CHECK(condition)                                                    \
-    do {                                                                    \
-        if (!(condition)) {                                                 \
-            printf("line %d: %s\n", __LINE__, #condition);                  \
-            exit(1);                                                        \
-        }                                                                   \
-    } while (0)
 
 static size_t free_bytes(void) {
     size_t available, total;

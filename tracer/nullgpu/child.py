@@ -7,7 +7,6 @@ import os
 import re
 import resource
 import sys
-import time
 import traceback
 from dataclasses import dataclass, field
 
@@ -35,9 +34,7 @@ class Result:
     torch: str = ""
     cuda: str = ""
     steps: int = 0
-    trace_seconds: float = 0.0
     max_resident_bytes: int = 0
-    script_exit: str = ""
     imported: tuple[str, ...] = ()
 
 
@@ -93,7 +90,6 @@ def device_config(job: Job, built_for: str) -> str:
 
 def run_job(job: Job, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
-    started = time.perf_counter()
     before = set(sys.modules)
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
     if job.search_path:
@@ -119,7 +115,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         if job.alloc_conf:
             torch.cuda.memory._set_allocator_settings(job.alloc_conf)
         recorder.start()
-        _run(job, result)
+        _run(job)
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
     except StopJob:
@@ -140,14 +136,13 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.foreign = foreign_libraries()
     fresh = set(sys.modules) - before
     result.imported = tuple(sorted(name for name in fresh if _is_warm(name)))
-    result.trace_seconds = time.perf_counter() - started
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result
 
 
-def _run(job: Job, result: Result) -> None:
+def _run(job: Job) -> None:
     if job.script is not None:
-        _run_script(job.script, result)
+        _run_script(job.script)
         return
     import torch
 
@@ -156,7 +151,7 @@ def _run(job: Job, result: Result) -> None:
     step.run(job, torch.device("cuda"))
 
 
-def _run_script(script: tuple[str, ...], result: Result) -> None:
+def _run_script(script: tuple[str, ...]) -> None:
     import runpy
 
     sys.argv = list(script)
@@ -164,6 +159,5 @@ def _run_script(script: tuple[str, ...], result: Result) -> None:
     try:
         runpy.run_path(script[0], run_name="__main__")
     except SystemExit as error:
-        result.script_exit = str(error.code)
         if error.code not in (None, 0):
             raise

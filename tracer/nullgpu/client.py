@@ -96,6 +96,7 @@ class NullGpuTracer:
             WorkerError: its process died or ran out of time.
         """
         record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
+        pid: int | None = None
         with self._lock:
             try:
                 self._connection.settimeout(timeout_s)
@@ -108,7 +109,7 @@ class NullGpuTracer:
                 pid = receive(self._connection)["pid"]
                 answer = receive(self._connection)
             except TimeoutError:
-                self._kill(pid if "pid" in locals() else None)
+                self._kill(pid)
                 raise WorkerError(
                     f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps."
                 ) from None
@@ -116,7 +117,7 @@ class NullGpuTracer:
                 self._kill(None)
                 raise WorkerError("The null GPU's worker was killed: is the machine out of memory? Try again.") from None
             except KeyboardInterrupt:
-                self._kill(pid if "pid" in locals() else None)
+                self._kill(pid)
                 raise
         if isinstance(answer, Result):
             self._preload = answer.imported  # what this job had to import, the next one finds imported

@@ -1,0 +1,11 @@
+/* Ends the program with the line and the text of a condition which does not hold. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(condition)                                   \
+    do {                                                   \
+        if (!(condition)) {                                \
+            printf("line %d: %s\n", __LINE__, #condition); \
+            exit(1);                                       \
+        }                                                  \
+    } while (0)
