@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten
 
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.trace import EVENT_COLUMNS, Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
 # Operators which only make storage: the one around them is the one a reader wants to see.
@@ -92,6 +92,8 @@ class Recorder:
         self._steps: dict[int, int] = {}
         self._handles: list[Any] = []
         self._profiler: Any = None
+        self._emptied: list[int] = []
+        self._empty_cache: Any = None
 
     # -------------------------------------------------------------------------------------------- recording
     def start(self) -> None:
@@ -100,6 +102,9 @@ class Recorder:
         torch.cuda.memory._record_memory_history(context=None, max_entries=_MAX_EVENTS)
         self._origin = 0
         self._origin = self._position()
+        # The history does not know of torch.cuda.empty_cache(); all its ways lead through this function.
+        self._empty_cache = torch._C._cuda_emptyCache
+        torch._C._cuda_emptyCache = self._note_empty_cache
         self._handles = [
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module),
@@ -124,6 +129,7 @@ class Recorder:
         torch.cuda.memory._record_memory_history(enabled=None)
         for handle in self._handles:
             handle.remove()
+        torch._C._cuda_emptyCache = self._empty_cache
         contexts: list[tuple[int, _Context]] = []
         if self._profiler is not None:
             with warnings.catch_warnings():
@@ -137,7 +143,8 @@ class Recorder:
             "retries": stats.get("num_alloc_retries", 0),
             "ooms": stats.get("num_ooms", 0),
         }
-        trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks})
+        trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks, "marks_empty_cache": True})
+        trace = _with_empty_cache(trace, self._emptied)
         return _annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
 
     @property
@@ -148,6 +155,10 @@ class Recorder:
     def _position(self) -> int:
         counts = torch.cuda.memory_stats_as_nested_dict().get("allocation", {}).get("all", {})
         return int(counts.get("allocated", 0) + counts.get("freed", 0)) - self._origin
+
+    def _note_empty_cache(self) -> None:
+        self._emptied.append(self._position())
+        self._empty_cache()
 
     def _mark(self, what: str) -> None:
         self._marks.append((self._position(), what))
@@ -273,6 +284,31 @@ def _enter(event: Any, context: _Context, modules_by_sequence: dict[int, str]) -
 
 
 # ------------------------------------------------------------------------------------------------ joining
+def _positions(trace: Trace) -> Any:
+    """Return of each row how many requests and frees there were, itself included."""
+    return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+
+
+def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
+    """Return `trace` with an EMPTY_CACHE row wherever the cache was emptied, given as places in the history."""
+    if not emptied:
+        return trace
+    position = _positions(trace)
+    is_segment = np.isin(trace.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP))
+    rows = []
+    for at in emptied:
+        first, end = np.searchsorted(position, [at, at + 1])
+        segment_rows = np.flatnonzero(is_segment[first:end])  # before what it gave back, after the free of that place
+        rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
+    moved = np.searchsorted(rows, np.arange(len(trace)), side="right")  # how far each old row moves down
+    block = np.where(trace.block >= 0, trace.block + moved[np.maximum(trace.block, 0)], -1)
+    nothing = {"action": Action.EMPTY_CACHE, "block": -1, "step": -1, "phase": Phase.OTHER, "op": -1, "module": -1}
+    nothing["category"] = Category.UNKNOWN
+    columns: dict[str, Any] = {name: np.insert(getattr(trace, name), rows, nothing.get(name, 0)) for name in EVENT_COLUMNS}
+    columns["block"] = np.insert(block, rows, -1)
+    return dataclasses.replace(trace, **columns)
+
+
 def _annotate(
     trace: Trace,
     marks: list[tuple[int, str]],
@@ -283,8 +319,7 @@ def _annotate(
     """Return `trace` with steps, phases, operators, modules and categories."""
     n = len(trace)
     action = trace.action
-    counted = (action == Action.ALLOC) | (action == Action.FREE_REQUESTED)
-    position = np.cumsum(counted)  # of a row: how many requests and frees there were, itself included
+    position = _positions(trace)
     by_row, unmatched = _match(trace, np.flatnonzero(action == Action.ALLOC), contexts)
 
     step, phase = _steps_and_phases(position, marks, by_row, n)

@@ -116,7 +116,10 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
 
 
 def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
-    """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout."""
+    """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout.
+
+    Rows of EMPTY_CACHE are left out: PyTorch's history has no such entries.
+    """
     frames = _frames_of_rows(trace)
     names = [Action(code).name.lower() for code in trace.action.tolist()]
     streams = [trace.stream_ids[index] for index in trace.stream.tolist()]
@@ -138,7 +141,7 @@ def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
             entry["category"] = category.name.lower()
     return {
         "segments": _segment_dicts(trace, frames),
-        "device_traces": [entries],
+        "device_traces": [[entry for entry in entries if entry["action"] != "empty_cache"]],
         "allocator_settings": trace.header.get("allocator_settings") or {},
     }
 

@@ -32,7 +32,8 @@ from vramcast.errors import TraceFileError, UsageError
 from vramcast.units import gib
 
 FORMAT: Final = "vramcast-trace"
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had no EMPTY_CACHE
+_READABLE: Final = (1, 2)
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
 LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
@@ -42,7 +43,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Action(IntEnum):
-    """What the allocator did; the same nine which PyTorch's memory history knows."""
+    """What the allocator did: the nine which PyTorch's memory history knows, and what it leaves out."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -53,6 +54,7 @@ class Action(IntEnum):
     SEGMENT_UNMAP = 6
     OOM = 7
     SNAPSHOT = 8
+    EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of what it gave back follow
 
 
 class Phase(IntEnum):
@@ -403,9 +405,10 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
     header = _read_json(archive, "header", dict)
     if header.get("format") != FORMAT:
         raise TraceFileError(f"its format is {header.get('format')!r}, expected '{FORMAT}'")
-    if header.get("version") != VERSION:
+    if header.get("version") not in _READABLE:
+        readable = " and ".join(map(str, _READABLE))
         raise TraceFileError(
-            f"it has version {header.get('version')!r}, this release reads {VERSION}; a newer vramcast may read it"
+            f"it has version {header.get('version')!r}, this release reads {readable}; a newer vramcast may read it"
         )
     events: dict[str, Any] = _read_columns(archive, EVENT_COLUMNS)
     segments = Segments(**_read_columns(archive, SEGMENT_COLUMNS, "segments."))

@@ -21,8 +21,10 @@ if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
 if TYPE_CHECKING:
     from vramcast.errors import (
         CannotEstimate,
+        CompilerError,
         JobError,
         NullGpuError,
+        SimulatedOutOfMemory,
         TraceFileError,
         UsageError,
         VramcastError,
@@ -36,9 +38,11 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "CannotEstimate",
+    "CompilerError",
     "Estimate",
     "JobError",
     "NullGpuError",
+    "SimulatedOutOfMemory",
     "TensorSpec",
     "TraceFileError",
     "UsageError",

@@ -3,7 +3,9 @@
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
     ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
+    ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
+        ├── CompilerError         C code cannot be compiled or kept here
         ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
         ├── JobError              the user's model, batch, loss or script raised
         └── WorkerError           the process which traces died or ran out of time or memory
@@ -33,8 +35,25 @@ class TraceFileError(VramcastError, ValueError):
     exit_code = 2
 
 
+class SimulatedOutOfMemory(VramcastError):
+    """The simulated card cannot serve a request; the message has torch's numbers in torch's form.
+
+    `requested_bytes` is the segment which the driver refused.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, requested_bytes: int) -> None:
+        super().__init__(message)
+        self.requested_bytes = requested_bytes
+
+
 class CannotEstimate(VramcastError, RuntimeError):
     """No estimate can be given; the message says why and what to try."""
+
+
+class CompilerError(CannotEstimate):
+    """vramcast's C code cannot be compiled here, or its result cannot be kept; the message says what to do."""
 
 
 class NullGpuError(CannotEstimate):

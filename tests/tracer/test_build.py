@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.compiler import cache_folder
 from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import build as build_module
-from vramcast.tracer.nullgpu.build import build, cache_folder, find_torch, include_folders
+from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
 
 pytestmark = pytest.mark.usefixtures("needs_null_gpu")
 

@@ -222,3 +222,35 @@ def test_watching_does_not_move_the_allocator() -> None:
         found[how] = json.loads(output)
     assert found["off"] == found["no profile"] == found["profile"]
     assert found["off"][0] > 0
+
+
+def test_emptying_the_cache_is_in_the_trace(trace: Run, tmp_path: Path) -> None:
+    script = tmp_path / "empties.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from torch.cuda import empty_cache
+            torch.cuda.empty_cache()
+            kept = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+            gone = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+            del gone
+            empty_cache()
+            again = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+            del again, kept
+            torch.cuda.memory.empty_cache()
+            torch.cuda.memory.empty_cache()
+            """
+        )
+    )
+    recorded = trace(script=(str(script),)).trace
+    recorded_names = [Action(code).name for code in recorded.action.tolist()]
+    one = ["SEGMENT_ALLOC", "ALLOC"]
+    freed = ["FREE_REQUESTED", "FREE_COMPLETED"]
+    assert recorded_names == [
+        *("EMPTY_CACHE", *one, *one, *freed, "EMPTY_CACHE", "SEGMENT_FREE"),
+        *(*one, *freed, *freed, "EMPTY_CACHE", "EMPTY_CACHE", "SEGMENT_FREE", "SEGMENT_FREE"),
+    ]
+    blocks = recorded.block[recorded.action == Action.ALLOC]
+    assert blocks.tolist() == np.flatnonzero(recorded.action == Action.ALLOC).tolist()
+    assert recorded.header["marks_empty_cache"] is True

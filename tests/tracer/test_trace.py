@@ -293,6 +293,13 @@ def as_array(value: object) -> np.ndarray[Any, Any]:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
+def test_the_first_version_stays_readable(saved: Path) -> None:
+    header = {"format": FORMAT, "version": 1}
+    old = Trace.load(rewritten(saved, header=as_array(header)))
+    assert old.header == header
+    assert len(old) == len(small_trace())
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     small_trace().save(tmp_path / "job.npz")
@@ -326,7 +333,7 @@ def saved(tmp_path: Path) -> Path:
         ({"op": np.array([2] * 7, "<i4")}, "op is 2 in row 0, expected from -1 to 1"),
         ({"module": np.array([-2] * 7, "<i4")}, "module is -2"),
         ({"stream": np.ones(7, "<i4")}, "stream is 1"),
-        ({"action": np.full(7, 9, "u1")}, "action is 9"),
+        ({"action": np.full(7, 10, "u1")}, "action is 10"),
         ({"category": np.full(7, 8, "u1")}, "category is 8"),
         ({"size_bytes": np.array([-1] * 7)}, "size_bytes is -1"),
         ({"size_bytes": np.full(7, 2**62)}, "sum to more"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.errors import NullGpuError
+from vramcast.compiler import FLAGS, SANITIZERS, cache_folder, find_compiler, run_compiler
+from vramcast.errors import CompilerError, NullGpuError
 from vramcast.tracer.nullgpu import entry_points
 from vramcast.tracer.nullgpu.cudnn_backend import DRIVER_NAMES
 from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
@@ -36,16 +36,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libnvrtc": ("nvrtc.c",),
     "libcupti": ("cupti.c",),
 }
-_FLAGS = (
-    "-std=gnu11",
-    "-O2",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-deprecated-declarations",
-)
+_FLAGS = (*FLAGS, "-Wno-deprecated-declarations")
 # A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
 
 
@@ -99,23 +90,6 @@ def include_folders(site: Path) -> list[Path]:
     return folders
 
 
-def cache_folder() -> Path:
-    """Return the folder for compiled libraries and cuDNN's answers ($VRAMCAST_CACHE, else ~/.cache/vramcast)."""
-    chosen = os.environ.get("VRAMCAST_CACHE")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NullGpuError(f"The cache folder {base} cannot be made ({error}): set VRAMCAST_CACHE to a writable one.") from None
-    return base
-
-
-def _compile(compiler: str, arguments: list[str]) -> None:
-    run = subprocess.run([compiler, *arguments], capture_output=True, text=True)
-    if run.returncode:
-        raise NullGpuError(f"The null GPU does not compile here ({compiler}):\n{run.stderr.strip()[-2000:]}")
-
-
 def _defined(objects: list[Path]) -> set[str]:
     text = subprocess.run(["nm", "--defined-only", "--extern-only", *map(str, objects)], capture_output=True, text=True)
     return {line.split()[-1] for line in text.stdout.splitlines() if " T " in line}
@@ -144,21 +118,22 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
     Raises:
         NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
     """
-    torch = torch or find_torch()
+    try:
+        return _build(torch or find_torch(), sanitize=sanitize)
+    except CompilerError as error:
+        raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
+
+
+def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
     target = cache_folder() / "nullgpu" / (_key(torch) + ("-sanitize" if sanitize else ""))
     if (target / "complete").exists():
         return target
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or shutil.which(compiler) is None:
-        raise NullGpuError(
-            f"No C compiler found{f' ({compiler})' if compiler else ''}: the null GPU is compiled once for each torch build. "
-            "Install one (Debian: apt-get install gcc)."
-        )
+    compiler = find_compiler()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".build-", dir=target.parent))
         try:
-            _build_all(torch, compiler, work, ["-fsanitize=address,undefined", "-g"] if sanitize else [])
+            _build_all(torch, compiler, work, list(SANITIZERS) if sanitize else [])
             (work / "complete").touch()
             # Two processes may build at once: the first rename wins, the loser's folder is dropped.
             if not target.exists():
@@ -187,7 +162,7 @@ def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, in
     objects = []
     for name in _SOURCES.get(library, ()):
         objects.append(work / f"{library}-{Path(name).stem}.o")
-        _compile(compiler, [*_FLAGS, *extra, *includes, "-c", str(CSRC / name), "-o", str(objects[-1])])
+        run_compiler(compiler, [*_FLAGS, *extra, *includes, "-c", str(CSRC / name), "-o", str(objects[-1])])
     written = _defined(objects) if objects else set()
     generated = work / f"{library}-generated.c"
     generated.write_text(entry_points.stub_source(symbols, written))
@@ -210,7 +185,7 @@ def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, in
     # torch looks for a file named libcudart.so* among the loaded ones, and then loads NVIDIA's own libraries by path.
     file_name = soname if library == "libcuda" else f"null-{library[3:]}.so"
     quiet = ["-Wno-builtin-declaration-mismatch"]
-    _compile(
+    run_compiler(
         compiler,
         [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options],
     )
@@ -229,7 +204,7 @@ def _build_refusing_driver(torch: TorchBuild, compiler: str, work: Path) -> None
     source.write_text(entry_points.refusing_driver_source(names))
     folder = work / "refusing"
     folder.mkdir()
-    _compile(
+    run_compiler(
         compiler,
         [
             *_FLAGS,

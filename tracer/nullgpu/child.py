@@ -10,9 +10,12 @@ import sys
 import traceback
 from dataclasses import dataclass, field
 
+from vramcast.devices import Device
 from vramcast.errors import UsageError, VramcastError
 from vramcast.job import Job
+from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import LedgerEntry, NullGpu, foreign_libraries
+from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.trace import Trace
 
 
@@ -82,10 +85,21 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
 
 def device_config(job: Job, built_for: str) -> str:
     """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
-    arch = kernel_arch(built_for, *job.device.compute_capability)
-    capacity = job.total_bytes if job.limited else 1 << 44  # arbitrary: 16 TiB, "no end"
-    device = job.device.with_memory(job.total_bytes)
-    return f"{device.to_config()};context_bytes={job.context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
+    return _config(job.device.with_memory(job.total_bytes), job.context_bytes, job.limited, built_for)
+
+
+def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
+    arch = kernel_arch(built_for, *device.compute_capability)
+    capacity = device.total_bytes if limited else 1 << 44  # arbitrary: 16 TiB, "no end"
+    return f"{device.to_config()};context_bytes={context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
+
+
+def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
+    """Play bare requests through this process's allocator."""
+    import torch
+
+    gpu.configure(_config(requests.device, 0, requests.limited, torch._C._cuda_getArchFlags() or ""))
+    return raw.run(requests)
 
 
 def run_job(job: Job, gpu: NullGpu) -> Result:

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from vramcast import errors
+from vramcast.compiler import cache_folder
 from vramcast.errors import JobError, NullGpuError, WorkerError
 from vramcast.job import Job
-from vramcast.tracer.nullgpu.build import build, cache_folder, find_torch
+from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.protocol import receive, send
+from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 
 _START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
 
@@ -96,16 +98,30 @@ class NullGpuTracer:
             WorkerError: its process died or ran out of time.
         """
         record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
+        environment = {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))}
+        result: Result = self._ask(job, environment, timeout_s)
+        self._preload = result.imported  # what this job had to import, the next one finds imported
+        return _checked(result)
+
+    def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
+        """Play bare requests through PyTorch's own allocator and return what became of each sequence.
+
+        Args:
+            requests: Sequences for one process.
+            timeout_s: The process is killed after so many seconds.
+        Raises:
+            WorkerError: its process died or ran out of time.
+        """
+        results: list[RawResult] = self._ask(requests, {}, timeout_s)
+        return results
+
+    def _ask(self, job: Job | RawRequests, environment: dict[str, str], timeout_s: float) -> Any:
+        """Send one request to the worker and return its answer."""
         pid: int | None = None
         with self._lock:
             try:
                 self._connection.settimeout(timeout_s)
-                request = {
-                    "job": job,
-                    "preload": self._preload,
-                    "environment": {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))},
-                }
-                send(self._connection, request)
+                send(self._connection, {"job": job, "preload": self._preload, "environment": environment})
                 pid = receive(self._connection)["pid"]
                 answer = receive(self._connection)
             except TimeoutError:
@@ -119,10 +135,9 @@ class NullGpuTracer:
             except KeyboardInterrupt:
                 self._kill(pid)
                 raise
-        if isinstance(answer, Result):
-            self._preload = answer.imported  # what this job had to import, the next one finds imported
-            return _checked(answer)
-        raise WorkerError(_death(answer))
+        if isinstance(answer, dict):
+            raise WorkerError(_death(answer))
+        return answer
 
     def _kill(self, pid: int | None) -> None:
         """End a job and the worker with it: the connection is out of step, the next job starts a new one."""

@@ -6,9 +6,9 @@ import keeps the price of that at milliseconds.
     python -m vramcast.tracer.nullgpu.worker FD LIBRARIES
 
 Messages on the socket FD (see protocol.py):
-    request   {"job": Job, "preload": [module, ...], "environment": {...}}
+    request   {"job": Job or RawRequests, "preload": [module, ...], "environment": {...}}
               or nothing more: the client is gone, the worker ends
-    answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result` (or {"died": text})
+    answer    {"ready": ...} once; then for each request {"pid": ...} and a `Result`, a list of `RawResult` or {"died": text}
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> No
     # Without the worker nobody would end this job, and its copy of the socket would keep the client waiting.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        if job.script is None:  # a model's chatter is kept for the error message; a script speaks to its user
+        if getattr(job, "script", None) is None:  # a model's chatter is kept for the error message; a script speaks to its user
             os.dup2(output, 1)
             os.dup2(output, 2)
         else:
             os.dup2(2, 1)  # stdout belongs to vramcast's answer
-        from vramcast.tracer.nullgpu.child import run_job
+        from vramcast.tracer.nullgpu import child, raw
 
-        result = run_job(job, gpu)
+        answer = child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
         sys.stdout.flush()
         sys.stderr.flush()
-        send(connection, result)
+        send(connection, answer)
         code = _ANSWERED
     except BaseException:  # nothing may fall through into the parent's loop
         import traceback

@@ -13,8 +13,9 @@ import platform
 import shutil
 from typing import Any
 
+from vramcast.compiler import cache_folder
 from vramcast.errors import VramcastError
-from vramcast.tracer.nullgpu.build import cache_folder, find_torch
+from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 _PACKAGES = (

@@ -1,0 +1,705 @@
+"""PyTorch's CUDA caching allocator, request by request, without torch or a GPU: the rules in plain Python.
+
+    segment  what the driver gave: 2 MiB for small requests, 20 MiB or more for large ones
+    block    a piece of a segment, handed out or free; the blocks of a segment tile it and know their neighbours
+    pool     the free blocks of one kind (small or large), by stream; best fit: the smallest which is large enough,
+             the lowest address among equals
+    page     with expandable segments: the physical memory which is mapped into one long address range, piece by piece
+
+A request is rounded, served from its pool or from a new segment, and what remains of the block is split off. A free block
+joins its free neighbours at once. Segments go back to the driver only when the cache is emptied, when the driver has no
+more (release, then try again, then give up), or by garbage collection.
+
+`compiled.py` plays whole traces by the same rules, a hundred times faster; both are compared with torch's own allocator on
+the null GPU (tests/simulator). Source of the rules: torch 2.11, c10/cuda/CUDACachingAllocator.cpp.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from vramcast.errors import SimulatedOutOfMemory
+from vramcast.simulator.card import Card
+from vramcast.simulator.settings import MIB, MIN_BLOCK_BYTES, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.tracer.trace import Action
+
+PoolId: TypeAlias = int
+DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
+
+# What the allocator did: action, address, bytes, stream. For ALLOC and FREE_* the requested bytes.
+Listener: TypeAlias = Callable[[Action, int, int, int], None]
+
+
+class Block:
+    """A piece of a segment. `prev` and `next` are its neighbours in the segment, in order of address."""
+
+    __slots__ = (
+        "address",
+        "age_base",
+        "allocated",
+        "expandable",
+        "mapped",
+        "next",
+        "pool",
+        "prev",
+        "requested_bytes",
+        "size_bytes",
+        "stream",
+        "users",
+    )
+
+    def __init__(self, address: int, size_bytes: int, stream: int, pool: _Pool, expandable: _Range | None = None) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.requested_bytes = 0
+        self.stream = stream
+        self.pool = pool
+        self.allocated = False
+        self.mapped = True
+        self.prev: Block | None = None
+        self.next: Block | None = None
+        self.users: set[int] = set()  # other streams whose work may not be over
+        self.age_base = 0
+        self.expandable = expandable
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it shares its segment with other blocks."""
+        return self.prev is not None or self.next is not None
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The free blocks of one kind; `free` and `unmapped` are sorted, for each stream."""
+
+    owner: PoolId
+    is_small: bool
+    free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
+    unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)  # stream -> (address, block)
+    searches: int = 0  # the clock of garbage collection: a block's age is how many searches it was passed over in
+
+    def insert(self, block: Block) -> None:
+        block.age_base = self.searches
+        bisect.insort(self.free.setdefault(block.stream, []), (block.size_bytes, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        blocks = self.free[block.stream]
+        del blocks[bisect.bisect_left(blocks, (block.size_bytes, block.address))]
+
+    def insert_unmapped(self, block: Block) -> None:
+        bisect.insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
+
+    def remove_unmapped(self, block: Block) -> None:
+        blocks = self.unmapped[block.stream]
+        del blocks[bisect.bisect_left(blocks, (block.address,))]
+
+    def blocks(self) -> list[Block]:
+        """Return all free blocks: by stream, then by size, then by address."""
+        return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]
+
+
+@dataclass(slots=True)
+class _PrivatePool:
+    """The two pools of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
+
+    small: _Pool
+    large: _Pool
+    users: int = 1
+    n_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The address range of one expandable segment."""
+
+    address: int
+    size_bytes: int
+    page_bytes: int
+
+
+@dataclass(slots=True)
+class Level:
+    """A quantity over time; all in bytes or counts."""
+
+    current: int = 0
+    peak: int = 0
+
+    def add(self, amount: int) -> None:
+        """Move the current value; the peak follows."""
+        self.current += amount
+        if self.current > self.peak:
+            self.peak = self.current
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What `torch.cuda.memory_stats()` counts, over both pools; bytes unless the name says otherwise.
+
+    `active` blocks are allocated or wait for another stream. `inactive_split` is free memory in segments which are
+    partly in use; expandable segments do not count there.
+    """
+
+    requested: Level = field(default_factory=Level)
+    allocated: Level = field(default_factory=Level)
+    active: Level = field(default_factory=Level)
+    reserved: Level = field(default_factory=Level)
+    inactive_split: Level = field(default_factory=Level)
+    n_allocated: Level = field(default_factory=Level)
+    n_segments: Level = field(default_factory=Level)
+    n_inactive_split: Level = field(default_factory=Level)
+    n_retries: int = 0
+    n_ooms: int = 0
+    n_device_allocs: int = 0
+    n_device_frees: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLayout:
+    """A segment as `torch.cuda.memory_snapshot()` shows it: a mapped range, and (address, bytes, state) of its blocks."""
+
+    address: int
+    size_bytes: int
+    stream: int
+    is_large: bool
+    is_expandable: bool
+    pool: PoolId
+    blocks: tuple[Block, ...]
+
+
+class CachingAllocator:
+    """One device's caching allocator.
+
+    Args:
+        settings: How it behaves.
+        card: What is below it.
+        listener: Called with everything it does, in the order of torch's own memory history.
+        waits: Whether a block which another stream uses stays taken until `complete` is called for it. Without, such work
+            is over by the time of the next request: so it is on the null GPU.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        card: Card | None = None,
+        *,
+        listener: Listener | None = None,
+        waits: bool = False,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.card = card or Card()
+        self.statistics = Statistics()
+        self._listener = listener
+        self._waits = waits
+        self._small = _Pool(DEFAULT_POOL, is_small=True)
+        self._large = _Pool(DEFAULT_POOL, is_small=False)
+        self._private: dict[PoolId, _PrivatePool] = {}
+        self._freeable: dict[PoolId, _PrivatePool] = {}
+        self._recording: list[PoolId] = []
+        self._pending: list[Block] = []  # freed, but another stream may still use them
+        self._active: dict[int, Block] = {}
+        self._segments_bytes = 0
+        self._allowed_bytes: int | None = None
+        self.set_memory_fraction(self.settings.memory_fraction)
+
+    # ---------------------------------------------------------------------------------------- requests
+    def malloc(self, requested_bytes: int, stream: int = 0) -> Block:
+        """Return a block of at least `requested_bytes` for work on `stream`.
+
+        Raises:
+            SimulatedOutOfMemory: the card is full even after all unused segments went back. The allocator stays usable.
+        """
+        if not self._recording and not self._waits:
+            self._complete_all()
+        settings = self.settings
+        size_bytes = settings.round_bytes(requested_bytes)
+        pool = self._pool(size_bytes)
+        block = self._find(pool, size_bytes, stream) or self._obtain(pool, size_bytes, stream)
+        if block is None:
+            raise self._out_of_memory(size_bytes, stream)
+        remaining_bytes = block.size_bytes - size_bytes
+        if pool.is_small or settings.expandable_segments:
+            split = remaining_bytes >= MIN_BLOCK_BYTES
+        else:
+            split = size_bytes < settings.max_split_bytes and remaining_bytes > SMALL_BYTES
+        return self._hand_out(block, size_bytes, requested_bytes, split)
+
+    def free(self, block: Block) -> None:
+        """Take a block back; at once, unless another stream uses it."""
+        block.allocated = False
+        statistics = self.statistics
+        statistics.n_allocated.add(-1)
+        statistics.allocated.add(-block.size_bytes)
+        self._tell(Action.FREE_REQUESTED, block.address, block.requested_bytes, block.stream)
+        if block.users:
+            self._pending.append(block)
+        else:
+            self._free_block(block)
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """Note that work on `stream` uses the block: once freed, it waits for that stream."""
+        if stream != block.stream:
+            block.users.add(stream)
+
+    def is_pending(self, block: Block) -> bool:
+        """Return whether the block is freed, but waits for another stream."""
+        return block in self._pending
+
+    def complete(self, block: Block) -> None:
+        """Say that all work on a freed block is over."""
+        self._pending.remove(block)
+        block.users.clear()
+        self._free_block(block)
+
+    def empty_cache(self) -> None:
+        """Give all unused segments back to the driver."""
+        self._release_cached()
+
+    def set_memory_fraction(self, fraction: float) -> None:
+        """Limit all segments together to a share of the card; 1 takes the limit away."""
+        self._allowed_bytes = int(fraction * self.card.total_bytes) if fraction < 1 else None
+
+    # ---------------------------------------------------------------------------------------- private pools
+    def begin_pool(self, pool: PoolId) -> None:
+        """Serve requests from the private pool `pool` until `end_pool`; it is made, or has one user more."""
+        if pool in self._private:
+            self._private[pool].users += 1
+        else:
+            self._private[pool] = _PrivatePool(_Pool(pool, is_small=True), _Pool(pool, is_small=False))
+        self._recording.append(pool)
+
+    def end_pool(self, pool: PoolId) -> None:
+        """Serve requests from the other pools again."""
+        self._recording.remove(pool)
+
+    def release_pool(self, pool: PoolId) -> None:
+        """Take one user from a private pool; without users, its unused segments go back with the others."""
+        private = self._private[pool]
+        private.users -= 1
+        if not private.users:
+            self._freeable[pool] = private
+
+    # ---------------------------------------------------------------------------------------- what is held
+    def blocks(self) -> Iterator[Block]:
+        """Yield every mapped block, handed out or free."""
+        yield from self._active.values()
+        for pool in self._pools():
+            yield from pool.blocks()
+
+    def layout(self) -> list[SegmentLayout]:
+        """Return the segments with their blocks, by address; an expandable segment is one row for each mapped range."""
+        rows = []
+        for head in self.blocks():
+            if head.prev is not None and head.prev.mapped:
+                continue
+            blocks = []
+            block: Block | None = head
+            while block is not None and block.mapped:
+                blocks.append(block)
+                block = block.next
+            size_bytes = sum(b.size_bytes for b in blocks)
+            rows.append(
+                SegmentLayout(
+                    head.address,
+                    size_bytes,
+                    head.stream,
+                    not head.pool.is_small,
+                    head.expandable is not None,
+                    head.pool.owner,
+                    tuple(blocks),
+                )
+            )
+        return sorted(rows, key=lambda row: row.address)
+
+    def _pools(self) -> Iterator[_Pool]:
+        yield self._small
+        yield self._large
+        for private in self._private.values():
+            yield private.small
+            yield private.large
+
+    # ---------------------------------------------------------------------------------------- serving a request
+    def _pool(self, size_bytes: int) -> _Pool:
+        is_small = size_bytes <= SMALL_BYTES
+        if self._recording:
+            private = self._private[self._recording[0]]
+            return private.small if is_small else private.large
+        return self._small if is_small else self._large
+
+    def _find(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+        """Take the best fitting free block out of its pool."""
+        settings = self.settings
+        if self._collects_garbage:
+            pool.searches += 1
+        blocks = pool.free.get(stream)
+        if not blocks:
+            return None
+        at = bisect.bisect_left(blocks, (size_bytes, 0))
+        if at == len(blocks):
+            return None
+        if settings.expandable_segments:
+            # A block which can grow counts as what it can grow to: the one which can grow least is the best fit.
+            while at + 1 < len(blocks) and _growable_bytes(blocks[at + 1][2]) < _growable_bytes(blocks[at][2]):
+                at += 1
+        found_bytes, _, block = blocks[at]
+        if size_bytes < settings.max_split_bytes:
+            if found_bytes >= settings.max_split_bytes:
+                return None
+        elif found_bytes >= size_bytes + settings.max_non_split_rounding_bytes:
+            return None
+        del blocks[at]
+        return block
+
+    def _obtain(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+        """Get a new segment: from the driver, after making room, or not at all."""
+        if self._collects_garbage:
+            self._collect_garbage()
+        block = self._new_segment(pool, size_bytes, stream)
+        if block is None and self._release_oversize(pool, size_bytes, stream):
+            block = self._new_segment(pool, size_bytes, stream)
+        if block is None and not self._recording:
+            self._release_cached()
+            self.statistics.n_retries += 1
+            block = self._new_segment(pool, size_bytes, stream)
+        return block
+
+    def _new_segment(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+        segment_bytes = self.settings.segment_bytes(size_bytes)
+        if self._allowed_bytes is not None and self._segments_bytes + segment_bytes > self._allowed_bytes:
+            return None
+        if self.settings.expandable_segments:
+            return self._expand(pool, size_bytes, stream)
+        address = self.card.malloc(segment_bytes)
+        if address is None:
+            return None
+        if pool.owner:
+            self._private[pool.owner].n_segments += 1
+        statistics = self.statistics
+        self._segments_bytes += segment_bytes
+        statistics.reserved.add(segment_bytes)
+        statistics.n_segments.add(1)
+        statistics.n_device_allocs += 1
+        self._tell(Action.SEGMENT_ALLOC, address, segment_bytes, stream)
+        return Block(address, segment_bytes, stream, pool)
+
+    def _hand_out(self, block: Block, size_bytes: int, requested_bytes: int, split: bool) -> Block:
+        statistics = self.statistics
+        was_split = block.is_split
+        if split:
+            remaining = block
+            block = Block(remaining.address, size_bytes, remaining.stream, remaining.pool, remaining.expandable)
+            block.prev = remaining.prev
+            if block.prev is not None:
+                block.prev.next = block
+            block.next = remaining
+            remaining.prev = block
+            remaining.address += size_bytes
+            remaining.size_bytes -= size_bytes
+            remaining.pool.insert(remaining)
+            if block.expandable is None:
+                if was_split:
+                    statistics.inactive_split.add(-size_bytes)
+                else:
+                    statistics.inactive_split.add(remaining.size_bytes)
+                    statistics.n_inactive_split.add(1)
+        elif was_split and block.expandable is None:
+            statistics.inactive_split.add(-block.size_bytes)
+            statistics.n_inactive_split.add(-1)
+        block.allocated = True
+        block.requested_bytes = requested_bytes
+        self._active[block.address] = block
+        self._tell(Action.ALLOC, block.address, requested_bytes, block.stream)
+        statistics.n_allocated.add(1)
+        statistics.allocated.add(block.size_bytes)
+        statistics.active.add(block.size_bytes)
+        statistics.requested.add(requested_bytes)
+        return block
+
+    def _out_of_memory(self, size_bytes: int, stream: int) -> SimulatedOutOfMemory:
+        statistics = self.statistics
+        statistics.n_ooms += 1
+        self._tell(Action.OOM, self.card.free_bytes, size_bytes, stream)
+        private_bytes = sum(
+            block.size_bytes
+            for private in self._private.values()
+            for pool in (private.small, private.large)
+            for block in pool.blocks()
+        )
+        requested_bytes = self.settings.segment_bytes(size_bytes)
+        allocated_bytes = statistics.allocated.current + private_bytes
+        text = [
+            f"CUDA out of memory. Tried to allocate {format_bytes(requested_bytes)}. GPU 0 has a total capacity of "
+            f"{format_bytes(self.card.total_bytes)} of which {format_bytes(self.card.free_bytes)} is free. "
+        ]
+        if self._allowed_bytes is not None:
+            text.append(f"{format_bytes(self._allowed_bytes)} allowed; ")
+        text.append(f"Of the allocated memory {format_bytes(allocated_bytes)} is allocated by PyTorch, ")
+        if private_bytes:
+            text.append(f"with {format_bytes(private_bytes)} allocated in private pools (e.g., CUDA Graphs), ")
+        unallocated_bytes = statistics.reserved.current - allocated_bytes
+        text.append(f"and {format_bytes(unallocated_bytes)} is reserved by PyTorch but unallocated.")
+        return SimulatedOutOfMemory("".join(text), requested_bytes)
+
+    # ---------------------------------------------------------------------------------------- taking a block back
+    def _free_block(self, block: Block) -> None:
+        statistics = self.statistics
+        self._tell(Action.FREE_COMPLETED, block.address, block.requested_bytes, block.stream)
+        del self._active[block.address]
+        active_bytes, requested_bytes = block.size_bytes, block.requested_bytes
+        split_bytes = n_split = 0
+        for neighbour in (block.prev, block.next):
+            merged_bytes = self._merge(block, neighbour)
+            if merged_bytes:
+                split_bytes -= merged_bytes
+                n_split -= 1
+        block.pool.insert(block)
+        if block.is_split:
+            split_bytes += block.size_bytes
+            n_split += 1
+        if block.expandable is None:
+            statistics.inactive_split.add(split_bytes)
+            statistics.n_inactive_split.add(n_split)
+        statistics.active.add(-active_bytes)
+        statistics.requested.add(-requested_bytes)
+
+    def _merge(self, block: Block, neighbour: Block | None) -> int:
+        """Join a free neighbour to `block` and return its bytes; 0 when it cannot be joined."""
+        if neighbour is None or neighbour.allocated or neighbour.users or neighbour.mapped != block.mapped:
+            return 0
+        if neighbour.mapped:
+            neighbour.pool.remove(neighbour)
+        else:
+            neighbour.pool.remove_unmapped(neighbour)
+        if block.prev is neighbour:
+            block.address = neighbour.address
+            block.prev = neighbour.prev
+            if block.prev is not None:
+                block.prev.next = block
+        else:
+            block.next = neighbour.next
+            if block.next is not None:
+                block.next.prev = block
+        block.size_bytes += neighbour.size_bytes
+        return neighbour.size_bytes
+
+    def _complete_all(self) -> None:
+        for block in self._pending:
+            block.users.clear()
+            self._free_block(block)
+        self._pending.clear()
+
+    # ---------------------------------------------------------------------------------------- giving back to the driver
+    @property
+    def _collects_garbage(self) -> bool:
+        return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
+
+    def _collect_garbage(self) -> None:
+        """Give back unused large segments, those first which were passed over more often than the average."""
+        assert self._allowed_bytes is not None
+        target_bytes = self._segments_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
+        if target_bytes <= 0:
+            return
+        pool = self._large
+        unused = [block for block in pool.blocks() if not block.is_split]
+        total_age = sum(pool.searches - block.age_base for block in unused)
+        reclaimed_bytes = 0
+        while unused and reclaimed_bytes < target_bytes:
+            threshold = total_age / len(unused)
+            old = [block for block in unused if pool.searches - block.age_base >= threshold]
+            if not old:
+                return
+            for block in old:
+                unused.remove(block)
+                total_age -= pool.searches - block.age_base
+                reclaimed_bytes += block.size_bytes
+                self._release_segment(block)
+
+    def _release_oversize(self, pool: _Pool, size_bytes: int, stream: int) -> bool:
+        """Give back as many blocks which are too large to be split as the request needs; whether that was enough."""
+        limit_bytes = self.settings.max_split_bytes
+        # torch 2.11 stops with an internal error when it comes here with expandable segments.
+        if limit_bytes == NO_LIMIT or self.settings.expandable_segments:
+            return False
+        wanted_bytes = max(size_bytes, limit_bytes)
+        blocks = pool.free.get(stream, [])
+        at = bisect.bisect_left(blocks, (wanted_bytes, 0))
+        if at < len(blocks):
+            self._release_segment(blocks[at][2])
+            return True
+        released_bytes = 0
+        while blocks and released_bytes < wanted_bytes and blocks[-1][0] >= limit_bytes:
+            released_bytes += blocks[-1][0]
+            self._release_segment(blocks[-1][2])
+        return released_bytes >= wanted_bytes
+
+    def _release_cached(self) -> None:
+        """Give back all unused segments of the default pools and of private pools which nobody uses any more."""
+        self._complete_all()
+        self._release_pool_blocks(self._large)
+        self._release_pool_blocks(self._small)
+        for name, private in list(self._freeable.items()):
+            self._release_pool_blocks(private.small)
+            self._release_pool_blocks(private.large)
+            if not private.n_segments:
+                del self._freeable[name], self._private[name]
+
+    def _release_pool_blocks(self, pool: _Pool) -> None:
+        for block in pool.blocks():
+            if block.expandable is not None:
+                self._unmap(block)
+            elif not block.is_split:
+                self._release_segment(block)
+
+    def _release_segment(self, block: Block) -> None:
+        statistics = self.statistics
+        self._tell(Action.SEGMENT_FREE, block.address, block.size_bytes, block.stream)
+        block.pool.remove(block)
+        self.card.free(block.address, block.size_bytes)
+        if block.pool.owner:
+            self._private[block.pool.owner].n_segments -= 1
+        self._segments_bytes -= block.size_bytes
+        statistics.reserved.add(-block.size_bytes)
+        statistics.n_segments.add(-1)
+        statistics.n_device_frees += 1
+
+    # ---------------------------------------------------------------------------------------- expandable segments
+    def _expand(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+        """Map pages behind a free block, or at the lowest place with enough addresses; None when memory runs out."""
+        block = self._find_addresses(pool, size_bytes, stream)
+        if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes)):
+            return None
+        while block.size_bytes < size_bytes:
+            following = block.next
+            assert following is not None
+            if not self._map(following, min(size_bytes - block.size_bytes, following.size_bytes)):
+                return None
+            block = following  # it has swallowed the free block before it
+        if pool.owner:
+            self._private[pool.owner].n_segments += 1
+        pool.remove(block)
+        return block
+
+    def _find_addresses(self, pool: _Pool, size_bytes: int, stream: int) -> Block:
+        """Return the lowest block, free or unmapped, from which on there are enough addresses without a taken block."""
+        for _, unmapped in pool.unmapped.get(stream, ()):
+            first = unmapped
+            if first.prev is not None and _is_free(first.prev):
+                first = first.prev
+            found_bytes = 0
+            block: Block | None = first
+            while block is not None and found_bytes < size_bytes and _is_free(block):
+                found_bytes += block.size_bytes
+                block = block.next
+            if found_bytes >= size_bytes:
+                return first
+        page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
+        # A ninth more than the card: pages which go back early in the range may be wanted again at its end.
+        span_bytes = self.card.total_bytes + self.card.total_bytes // 8
+        span_bytes = -(-span_bytes // page_bytes) * page_bytes
+        addresses = _Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
+        block = Block(addresses.address, span_bytes, stream, pool, addresses)
+        block.mapped = False
+        pool.insert_unmapped(block)
+        return block
+
+    def _map(self, block: Block, size_bytes: int) -> bool:
+        """Put memory behind the first `size_bytes` of an unmapped block, in whole pages; whether there was enough."""
+        assert block.expandable is not None
+        page_bytes = block.expandable.page_bytes
+        mapped_bytes = -(-size_bytes // page_bytes) * page_bytes
+        for n_charged in range(mapped_bytes // page_bytes):
+            if not self.card.charge(page_bytes):
+                for _ in range(n_charged):
+                    self.card.refund(page_bytes)
+                return False
+        pool = block.pool
+        pool.remove_unmapped(block)
+        block.mapped = True
+        if mapped_bytes < block.size_bytes:
+            rest = Block(block.address + mapped_bytes, block.size_bytes - mapped_bytes, block.stream, pool, block.expandable)
+            rest.mapped = False
+            _link(block, rest, block.next)
+            pool.insert_unmapped(rest)
+            block.size_bytes = mapped_bytes
+        address = block.address
+        self._merge(block, block.prev)
+        self._merge(block, block.next)
+        pool.insert(block)
+        self._segments_bytes += mapped_bytes
+        self.statistics.reserved.add(mapped_bytes)
+        self.statistics.n_device_allocs += 1
+        self._tell(Action.SEGMENT_MAP, address, mapped_bytes, block.stream)
+        return True
+
+    def _unmap(self, block: Block) -> None:
+        """Give back the whole pages inside a free block; what does not fill a page stays."""
+        addresses = block.expandable
+        assert addresses is not None
+        page_bytes = addresses.page_bytes
+        offset_bytes = block.address - addresses.address
+        begin = addresses.address + -(-offset_bytes // page_bytes) * page_bytes
+        end = addresses.address + (offset_bytes + block.size_bytes) // page_bytes * page_bytes
+        if begin >= end:
+            return
+        pool = block.pool
+        pool.remove(block)
+        if begin > block.address:
+            before = Block(block.address, begin - block.address, block.stream, pool, addresses)
+            _link(block.prev, before, block)
+            pool.insert(before)
+        block_end = block.address + block.size_bytes
+        if block_end > end:
+            after = Block(end, block_end - end, block.stream, pool, addresses)
+            _link(block, after, block.next)
+            pool.insert(after)
+        block.address, block.size_bytes, block.mapped = begin, end - begin, False
+        self._merge(block, block.prev)
+        self._merge(block, block.next)
+        pool.insert_unmapped(block)
+        unmapped_bytes = end - begin
+        for _ in range(0, unmapped_bytes, page_bytes):
+            self.card.refund(page_bytes)
+        if pool.owner:
+            self._private[pool.owner].n_segments -= 1
+        self._segments_bytes -= unmapped_bytes
+        self.statistics.reserved.add(-unmapped_bytes)
+        self.statistics.n_device_frees += 1
+        self._tell(Action.SEGMENT_UNMAP, begin, unmapped_bytes, block.stream)
+        if not block.is_split:
+            pool.remove_unmapped(block)
+            self.card.release(addresses.address, addresses.size_bytes)
+
+    def _tell(self, action: Action, address: int, size_bytes: int, stream: int) -> None:
+        if self._listener is not None:
+            self._listener(action, address, size_bytes, stream)
+
+
+def _is_free(block: Block) -> bool:
+    return not block.allocated and not block.users
+
+
+def _growable_bytes(block: Block) -> int:
+    following = block.next
+    return block.size_bytes + (following.size_bytes if following is not None and not following.mapped else 0)
+
+
+def _link(before: Block | None, block: Block, after: Block | None) -> None:
+    """Put `block` between two neighbours."""
+    block.prev, block.next = before, after
+    if before is not None:
+        before.next = block
+    if after is not None:
+        after.prev = block
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Return a size as torch writes it in its out-of-memory message: "512 bytes", "20.00 MiB", "1.25 GiB"."""
+    if size_bytes <= 1024:
+        return f"{size_bytes} bytes"
+    if size_bytes <= MIB:
+        return f"{size_bytes / 1024:.2f} KiB"
+    if size_bytes <= 1 << 30:
+        return f"{size_bytes / MIB:.2f} MiB"
+    return f"{size_bytes / (1 << 30):.2f} GiB"

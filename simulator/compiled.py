@@ -1,0 +1,119 @@
+"""The allocator of `caching.py`, compiled: whole lists of requests at tens of millions a second. See csrc/caching.c."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import numpy as np
+
+from vramcast.compiler import shared_library
+from vramcast.errors import CompilerError
+from vramcast.simulator.card import AddressPolicy, Card
+from vramcast.simulator.outcome import EVENT, LEVELS, TOTALS, Outcome, statistics_of
+from vramcast.simulator.requests import Requests
+from vramcast.simulator.settings import N_INTERVALS, NO_LIMIT, Settings
+
+SOURCE: Final = Path(__file__).parent / "csrc" / "caching.c"
+
+_int64 = ctypes.c_int64
+_pointer = ctypes.c_void_p
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        *((name, _int64) for name in ("max_split", "max_non_split_rounding", "large_segment", "allowed")),
+        *((name, _int64) for name in ("total", "capacity", "context")),
+        ("divisions", _int64 * N_INTERVALS),
+        ("gc_threshold", ctypes.c_double),
+        *((name, _int64) for name in ("expandable", "policy", "waits", "stop_at_oom")),
+    )
+
+
+class _Requests(ctypes.Structure):
+    _fields_ = (("n", _int64), ("n_pools", _int64), *((name, _pointer) for name in ("kind", "size", "stream", "block")))
+
+
+class _Outcome(ctypes.Structure):
+    _fields_ = (
+        *((name, _pointer) for name in ("address", "block_size", "allocated", "reserved", "events")),
+        ("n_events", _int64),
+        ("stopped_at", _int64),
+        ("statistics", _int64 * (2 * len(LEVELS) + len(TOTALS))),
+    )
+
+
+@functools.cache
+def library(*, sanitize: bool = False) -> ctypes.CDLL:
+    """Return the compiled library, made at the first call.
+
+    Raises:
+        CompilerError: it cannot be made here; `vramcast doctor` says so, and `play` falls back to plain Python.
+    """
+    path = shared_library(SOURCE, sanitize=sanitize)
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"{path} does not load ({error}): delete it and try again.") from None
+    loaded.caching_play.restype = ctypes.c_int
+    loaded.caching_play.argtypes = [_pointer, _pointer, _pointer]
+    loaded.caching_free.restype = None
+    loaded.caching_free.argtypes = [_pointer]
+    return loaded
+
+
+def play(
+    requests: Requests, settings: Settings, card: Card, *, stop_at_oom: bool, columns: bool, native: ctypes.CDLL | None = None
+) -> Outcome:
+    """Play all requests from an empty allocator; the arguments are those of `player.play`.
+
+    Raises:
+        MemoryError: this host's memory ran out.
+        CompilerError: the library cannot be made here.
+    """
+    native = native or library()
+    n = len(requests)
+    kind = np.ascontiguousarray(requests.kind, np.uint8)
+    size = np.ascontiguousarray(requests.size_bytes, np.int64)
+    stream = np.ascontiguousarray(requests.stream, np.int32)
+    block = np.ascontiguousarray(requests.block, np.int64)
+    config = _Config(
+        max_split=2**63 - 1 if settings.max_split_bytes == NO_LIMIT else settings.max_split_bytes,
+        max_non_split_rounding=settings.max_non_split_rounding_bytes,
+        large_segment=settings.large_segment_bytes,
+        allowed=int(settings.memory_fraction * card.total_bytes) if settings.memory_fraction < 1 else -1,
+        total=card.total_bytes,
+        capacity=card.capacity_bytes,
+        context=card.context_bytes,
+        divisions=(_int64 * N_INTERVALS)(*settings.roundup_divisions),
+        gc_threshold=settings.garbage_collection_threshold,
+        expandable=settings.expandable_segments,
+        policy=get_args(AddressPolicy).index(card.policy),
+        waits=requests.waits,
+        stop_at_oom=stop_at_oom,
+    )
+    given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)
+    results: dict[str, Any] = {}
+    if columns:
+        results = {name: np.full(n, -1, np.int64) for name in ("address", "block_size", "allocated", "reserved")}
+    outcome = _Outcome(**{name: array.ctypes.data for name, array in results.items()})
+    failed = native.caching_play(ctypes.byref(config), ctypes.byref(given), ctypes.byref(outcome))
+    try:
+        if failed:
+            raise MemoryError("The allocator simulator ran out of this host's memory.")
+        events = np.empty(outcome.n_events, EVENT)
+        if outcome.n_events:
+            ctypes.memmove(events.ctypes.data, outcome.events, events.nbytes)
+    finally:
+        native.caching_free(outcome.events)
+    return Outcome(
+        address=results.get("address"),
+        block_bytes=results.get("block_size"),
+        allocated_bytes=results.get("allocated"),
+        reserved_bytes=results.get("reserved"),
+        events=events,
+        statistics=statistics_of(list(outcome.statistics)),
+        stopped_at=None if outcome.stopped_at < 0 else outcome.stopped_at,
+    )

@@ -1,0 +1,173 @@
+"""What a job asks of the allocator, in order and in columns: what is left of a trace when its answers are taken away.
+
+row  kind    size_bytes  stream  block
+  0  MALLOC       4,000       0      -   a block begins: this row is its name
+  1  MALLOC   2,000,000       1      -
+  2  FREE             -       -      0   block 0 dies and may be used again at once
+  3  RETIRE           -       -      1   block 1 dies, but another stream may still use it ...
+  4  COMPLETE         -       -      1   ... until here
+  5  EMPTY            -       -      -   torch.cuda.empty_cache()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.tracer.trace import Action, BlockState, Trace
+
+
+class Kind(IntEnum):
+    """A request; `block` names the row of the MALLOC which it is about."""
+
+    MALLOC = 0
+    FREE = 1
+    RETIRE = 2
+    COMPLETE = 3
+    EMPTY = 4
+    RECORD = 5  # work on `stream` uses the block too
+    BEGIN_POOL = 6  # of a CUDA graph; `size_bytes` is the pool's number, from 1
+    END_POOL = 7
+    RELEASE_POOL = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Columns of one length, int64 but for `kind` (uint8) and `stream` (int32).
+
+    Attributes:
+        kind: `Kind` of each row.
+        size_bytes: Bytes of a MALLOC, the number of a pool.
+        stream: From 0, the default stream.
+        block: Row of the MALLOC which the row is about, -1 for none.
+        source: Row of the trace which the row comes from, -1 for none.
+        waits: Whether retired blocks wait for COMPLETE; without, they are free at the next MALLOC.
+    """
+
+    kind: npt.NDArray[np.uint8]
+    size_bytes: npt.NDArray[np.int64]
+    stream: npt.NDArray[np.int32]
+    block: npt.NDArray[np.int64]
+    source: npt.NDArray[np.int64]
+    waits: bool = True
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def n_pools(self) -> int:
+        """One more than the largest number of a private pool."""
+        return int(self.size_bytes[self.kind >= Kind.BEGIN_POOL].max(initial=0)) + 1
+
+    @classmethod
+    def of(cls, trace: Trace) -> Requests:
+        """Return what the job of `trace` asked for.
+
+        Blocks which are older than the trace are asked for first, in order of address: their true order is not known.
+        A trace which does not mark torch.cuda.empty_cache() is taken to have called it wherever segments went back without
+        a new one following at once (then the driver was full, and the allocator made room by itself).
+        """
+        action, block = trace.action, trace.block
+        n = len(trace)
+        rows = np.arange(n)
+        is_malloc = action == Action.ALLOC
+        is_empty = _empty_cache_rows(trace)
+        # A free is one request when nothing was asked for between its two rows.
+        clock = np.cumsum(is_malloc | is_empty)
+        completed_at = np.full(n + 1, -1)
+        requested_at = np.full(n + 1, -1)
+        known = block >= 0
+        for at, wanted in ((completed_at, Action.FREE_COMPLETED), (requested_at, Action.FREE_REQUESTED)):
+            found = (action == wanted) & known
+            at[block[found]] = rows[found]
+        requested = (action == Action.FREE_REQUESTED) & known
+        end = completed_at[np.where(requested, block, n)]
+        at_once = requested & (end >= 0) & (clock[end] == clock)
+        retired = requested & ~at_once
+        completed = (action == Action.FREE_COMPLETED) & known
+        start = requested_at[np.where(completed, block, n)]
+        begun = completed & (start >= 0)
+        late = begun & (clock[start] != clock)
+        alone = completed & ~begun
+
+        kind = np.full(n, 255, np.uint8)
+        for mask, value in (
+            (is_malloc, Kind.MALLOC),
+            (at_once | alone, Kind.FREE),
+            (retired, Kind.RETIRE),
+            (late, Kind.COMPLETE),
+            (is_empty, Kind.EMPTY),
+        ):
+            kind[mask] = value
+        kept = np.flatnonzero(kind != 255)
+        older_bytes, older_streams, older_frees = _older_blocks(trace)
+        n_older = len(older_bytes)
+        place = np.full(n + 1, -1)  # of a trace's row among the requests
+        place[kept] = n_older + np.arange(len(kept))
+        blocks = np.where(is_malloc[kept] | (block[kept] < 0), -1, place[block[kept]])
+        requests = cls(
+            kind=np.concatenate([np.full(n_older, Kind.MALLOC, np.uint8), kind[kept]]),
+            size_bytes=np.concatenate([older_bytes, np.where(is_malloc[kept], trace.size_bytes[kept], 0)]),
+            stream=np.concatenate([older_streams, trace.stream[kept]]).astype(np.int32),
+            block=np.concatenate([np.full(n_older, -1), blocks]),
+            source=np.concatenate([np.full(n_older, -1), kept]),
+        )
+        return requests._with_frees(older_frees) if older_frees else requests
+
+    def _with_frees(self, frees: dict[int, int]) -> Requests:
+        """Return the requests with {row of the trace: request} frees of older blocks put in their places."""
+        rows = sorted(frees)
+        places = np.searchsorted(self.source, rows, side="left")
+        order = np.searchsorted(places, np.arange(len(self)), side="right")  # how far each old row moves down
+        moved = np.where(self.block >= 0, self.block + order[np.maximum(self.block, 0)], -1)
+        blocks = [frees[row] + int(order[frees[row]]) for row in rows]
+        return Requests(
+            kind=np.insert(self.kind, places, Kind.FREE),
+            size_bytes=np.insert(self.size_bytes, places, 0),
+            stream=np.insert(self.stream, places, 0),
+            block=np.insert(moved, places, blocks),
+            source=np.insert(self.source, places, rows),
+        )
+
+
+def _empty_cache_rows(trace: Trace) -> npt.NDArray[np.bool_]:
+    action = trace.action
+    marked: npt.NDArray[np.bool_] = action == Action.EMPTY_CACHE
+    if trace.header.get("marks_empty_cache"):
+        return marked
+    released = np.isin(action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
+    following = np.append(action[1:], Action.SNAPSHOT)
+    ends = released & ~np.append(released[1:], False)
+    made_room = np.isin(following, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM))
+    return np.asarray(marked | (ends & ~made_room))
+
+
+def _older_blocks(trace: Trace) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], dict[int, int]]:
+    """Return bytes and stream of the blocks which lived before the first row, and {row which frees one: its place}."""
+    found: dict[int, tuple[int, int, int]] = {}  # address -> bytes, stream, row which frees it
+    frees = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block < 0))
+    for row in frees.tolist():
+        address = int(trace.address[row])
+        if address not in found:
+            found[address] = (int(trace.size_bytes[row]), int(trace.stream[row]), row)
+    if trace.segments is not None and trace.blocks is not None and (len(found) or len(trace.segments.address)):
+        ends = set(trace.address[trace.live_at(len(trace) - 1)].tolist()) if len(trace) else set()
+        blocks = trace.blocks
+        for segment, address, requested_bytes, state in zip(
+            blocks.segment.tolist(),
+            blocks.address.tolist(),
+            blocks.requested_bytes.tolist(),
+            blocks.state.tolist(),
+            strict=True,
+        ):
+            if state != BlockState.INACTIVE and address not in ends and address not in found:
+                found[address] = (requested_bytes, int(trace.segments.stream[segment]), -1)
+    order = sorted(found)
+    return (
+        np.array([found[address][0] for address in order], np.int64),
+        np.array([found[address][1] for address in order], np.int32),
+        {found[address][2]: place for place, address in enumerate(order) if found[address][2] >= 0},
+    )
