@@ -23,8 +23,9 @@ from typing import Final, TypeAlias
 
 from vramcast.errors import SimulatedOutOfMemory
 from vramcast.simulator.card import Card
-from vramcast.simulator.settings import MIB, MIN_BLOCK_BYTES, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.settings import MIN_BLOCK_BYTES, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
 from vramcast.tracer.trace import Action
+from vramcast.units import torch_size
 
 PoolId: TypeAlias = int
 DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
@@ -51,7 +52,7 @@ class Block:
         "users",
     )
 
-    def __init__(self, address: int, size_bytes: int, stream: int, pool: _Pool, expandable: _Range | None = None) -> None:
+    def __init__(self, address: int, size_bytes: int, stream: int, pool: _Pool, expandable: Range | None = None) -> None:
         self.address = address
         self.size_bytes = size_bytes
         self.requested_bytes = 0
@@ -112,7 +113,7 @@ class _PrivatePool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class Range:
     """The address range of one expandable segment."""
 
     address: int
@@ -199,7 +200,7 @@ class CachingAllocator:
         self._freeable: dict[PoolId, _PrivatePool] = {}
         self._recording: list[PoolId] = []
         self._pending: list[Block] = []  # freed, but another stream may still use them
-        self._active: dict[int, Block] = {}
+        self._active: set[Block] = set()
         self._segments_bytes = 0
         self._allowed_bytes: int | None = None
         self.set_memory_fraction(self.settings.memory_fraction)
@@ -257,6 +258,15 @@ class CachingAllocator:
         """Give all unused segments back to the driver."""
         self._release_cached()
 
+    def take(self, size_bytes: int) -> None:
+        """Note that the process takes memory of the card beside the allocator: a context, a library.
+
+        Raises:
+            SimulatedOutOfMemory: There is not enough left; the allocator's cache does not make room for others.
+        """
+        if not self.card.take(size_bytes):
+            raise self._out_of_memory(size_bytes, 0)
+
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit all segments together to a share of the card; 1 takes the limit away."""
         self._allowed_bytes = int(fraction * self.card.total_bytes) if fraction < 1 else None
@@ -284,7 +294,7 @@ class CachingAllocator:
     # ---------------------------------------------------------------------------------------- what is held
     def blocks(self) -> Iterator[Block]:
         """Yield every mapped block, handed out or free."""
-        yield from self._active.values()
+        yield from self._active
         for pool in self._pools():
             yield from pool.blocks()
 
@@ -409,7 +419,7 @@ class CachingAllocator:
             statistics.n_inactive_split.add(-1)
         block.allocated = True
         block.requested_bytes = requested_bytes
-        self._active[block.address] = block
+        self._active.add(block)
         self._tell(Action.ALLOC, block.address, requested_bytes, block.stream)
         statistics.n_allocated.add(1)
         statistics.allocated.add(block.size_bytes)
@@ -430,23 +440,23 @@ class CachingAllocator:
         requested_bytes = self.settings.segment_bytes(size_bytes)
         allocated_bytes = statistics.allocated.current + private_bytes
         text = [
-            f"CUDA out of memory. Tried to allocate {format_bytes(requested_bytes)}. GPU 0 has a total capacity of "
-            f"{format_bytes(self.card.total_bytes)} of which {format_bytes(self.card.free_bytes)} is free. "
+            f"CUDA out of memory. Tried to allocate {torch_size(requested_bytes)}. GPU 0 has a total capacity of "
+            f"{torch_size(self.card.total_bytes)} of which {torch_size(self.card.free_bytes)} is free. "
         ]
         if self._allowed_bytes is not None:
-            text.append(f"{format_bytes(self._allowed_bytes)} allowed; ")
-        text.append(f"Of the allocated memory {format_bytes(allocated_bytes)} is allocated by PyTorch, ")
+            text.append(f"{torch_size(self._allowed_bytes)} allowed; ")
+        text.append(f"Of the allocated memory {torch_size(allocated_bytes)} is allocated by PyTorch, ")
         if private_bytes:
-            text.append(f"with {format_bytes(private_bytes)} allocated in private pools (e.g., CUDA Graphs), ")
+            text.append(f"with {torch_size(private_bytes)} allocated in private pools (e.g., CUDA Graphs), ")
         unallocated_bytes = statistics.reserved.current - allocated_bytes
-        text.append(f"and {format_bytes(unallocated_bytes)} is reserved by PyTorch but unallocated.")
+        text.append(f"and {torch_size(unallocated_bytes)} is reserved by PyTorch but unallocated.")
         return SimulatedOutOfMemory("".join(text), requested_bytes)
 
     # ---------------------------------------------------------------------------------------- taking a block back
     def _free_block(self, block: Block) -> None:
         statistics = self.statistics
         self._tell(Action.FREE_COMPLETED, block.address, block.requested_bytes, block.stream)
-        del self._active[block.address]
+        self._active.remove(block)
         active_bytes, requested_bytes = block.size_bytes, block.requested_bytes
         split_bytes = n_split = 0
         for neighbour in (block.prev, block.next):
@@ -572,7 +582,8 @@ class CachingAllocator:
             return None
         while block.size_bytes < size_bytes:
             following = block.next
-            assert following is not None
+            if following is None:
+                return None  # more than the whole range: torch does not expect it
             if not self._map(following, min(size_bytes - block.size_bytes, following.size_bytes)):
                 return None
             block = following  # it has swallowed the free block before it
@@ -594,15 +605,18 @@ class CachingAllocator:
                 block = block.next
             if found_bytes >= size_bytes:
                 return first
-        page_bytes = SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
+        page_bytes = self._page_bytes(pool)
         # A ninth more than the card: pages which go back early in the range may be wanted again at its end.
         span_bytes = self.card.total_bytes + self.card.total_bytes // 8
         span_bytes = -(-span_bytes // page_bytes) * page_bytes
-        addresses = _Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
+        addresses = Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
         block = Block(addresses.address, span_bytes, stream, pool, addresses)
         block.mapped = False
         pool.insert_unmapped(block)
         return block
+
+    def _page_bytes(self, pool: _Pool) -> int:
+        return SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
 
     def _map(self, block: Block, size_bytes: int) -> bool:
         """Put memory behind the first `size_bytes` of an unmapped block, in whole pages; whether there was enough."""
@@ -692,14 +706,3 @@ def _link(before: Block | None, block: Block, after: Block | None) -> None:
         before.next = block
     if after is not None:
         after.prev = block
-
-
-def format_bytes(size_bytes: int) -> str:
-    """Return a size as torch writes it in its out-of-memory message: "512 bytes", "20.00 MiB", "1.25 GiB"."""
-    if size_bytes <= 1024:
-        return f"{size_bytes} bytes"
-    if size_bytes <= MIB:
-        return f"{size_bytes / 1024:.2f} KiB"
-    if size_bytes <= 1 << 30:
-        return f"{size_bytes / MIB:.2f} MiB"
-    return f"{size_bytes / (1 << 30):.2f} GiB"

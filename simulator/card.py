@@ -81,6 +81,13 @@ class Card:
         self.used_bytes += pages_bytes
         return True
 
+    def take(self, size_bytes: int) -> bool:
+        """Take memory for something beside the allocator; whether there was enough."""
+        if self.used_bytes + size_bytes > self.capacity_bytes:
+            return False
+        self.used_bytes += size_bytes
+        return True
+
     def refund(self, size_bytes: int) -> None:
         """Take physical memory back."""
         self.used_bytes -= _pages(size_bytes)

@@ -26,13 +26,13 @@ class Outcome:
     """Columns have one row a request; None when they were not asked for.
 
     Attributes:
-        address: Of the block of each MALLOC; -1 for other rows, and where it failed.
+        address: Of the block of each MALLOC and TRY; -1 for other rows, and where it failed.
         block_bytes: Size of that block; 0 where it failed.
         allocated_bytes: Live blocks after each request.
         reserved_bytes: Segments after each request.
         events: Structured array of `EVENT`, in order; an OOM's address is what the driver says is free.
         statistics: As `torch.cuda.memory_stats()` counts.
-        stopped_at: Row of the first MALLOC which failed, None when all were served.
+        stopped_at: Row of the first MALLOC or TAKE which failed, None when all were served.
     """
 
     address: npt.NDArray[np.int64] | None

@@ -70,15 +70,19 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
     stopped_at: int | None = None
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     for row, (kind, size_bytes, stream, name) in enumerate(zip(*columns, strict=True)):
-        if kind == Kind.MALLOC:
+        if kind in (Kind.MALLOC, Kind.TRY, Kind.TAKE):
             try:
-                block = live[row] = allocator.malloc(size_bytes, stream)
-                address[row], block_bytes[row] = block.address, block.size_bytes
+                if kind == Kind.TAKE:
+                    allocator.take(size_bytes)
+                else:
+                    block = live[row] = allocator.malloc(size_bytes, stream)
+                    address[row], block_bytes[row] = block.address, block.size_bytes
             except SimulatedOutOfMemory:
                 block_bytes[row] = 0
-                stopped_at = row if stopped_at is None else stopped_at
-                if stop_at_oom:
-                    break
+                if kind != Kind.TRY:
+                    stopped_at = row if stopped_at is None else stopped_at
+                    if stop_at_oom:
+                        break
         elif name in live:
             _about_live(allocator, live, retired, kind, name, stream)
         elif kind == Kind.COMPLETE and name in retired:

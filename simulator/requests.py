@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.tracer.trace import Action, BlockState, Trace
+from vramcast.tracer.trace import Action, BlockState, Category, Trace
 
 
 class Kind(IntEnum):
@@ -32,6 +32,8 @@ class Kind(IntEnum):
     BEGIN_POOL = 6  # of a CUDA graph; `size_bytes` is the pool's number, from 1
     END_POOL = 7
     RELEASE_POOL = 8
+    TRY = 9  # a MALLOC whose failure the job survives: it does without
+    TAKE = 10  # the process takes `size_bytes` of the card beside the allocator, for good
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +62,16 @@ class Requests:
     @property
     def n_pools(self) -> int:
         """One more than the largest number of a private pool."""
-        return int(self.size_bytes[self.kind >= Kind.BEGIN_POOL].max(initial=0)) + 1
+        return int(self.size_bytes[(self.kind >= Kind.BEGIN_POOL) & (self.kind <= Kind.RELEASE_POOL)].max(initial=0)) + 1
 
     @classmethod
     def of(cls, trace: Trace) -> Requests:
         """Return what the job of `trace` asked for.
 
         Blocks which are older than the trace are asked for first, in order of address: their true order is not known.
+
+        The workspace of a convolution is a TRY: without it PyTorch takes cuDNN's next plan, which asks for less. What that
+        one asks for is not in the trace, and taken to be nothing.
         A trace which does not mark torch.cuda.empty_cache() is taken to have called it wherever segments went back without
         a new one following at once (then the driver was full, and the allocator made room by itself).
         """
@@ -96,13 +101,16 @@ class Requests:
         kind = np.full(n, 255, np.uint8)
         for mask, value in (
             (is_malloc, Kind.MALLOC),
+            (is_malloc & _convolution_workspaces(trace), Kind.TRY),
             (at_once | alone, Kind.FREE),
             (retired, Kind.RETIRE),
             (late, Kind.COMPLETE),
             (is_empty, Kind.EMPTY),
+            (action == Action.CONTEXT, Kind.TAKE),
         ):
             kind[mask] = value
         kept = np.flatnonzero(kind != 255)
+        has_size = is_malloc | (action == Action.CONTEXT)
         older_bytes, older_streams, older_frees = _older_blocks(trace)
         n_older = len(older_bytes)
         place = np.full(n + 1, -1)  # of a trace's row among the requests
@@ -110,7 +118,7 @@ class Requests:
         blocks = np.where(is_malloc[kept] | (block[kept] < 0), -1, place[block[kept]])
         requests = cls(
             kind=np.concatenate([np.full(n_older, Kind.MALLOC, np.uint8), kind[kept]]),
-            size_bytes=np.concatenate([older_bytes, np.where(is_malloc[kept], trace.size_bytes[kept], 0)]),
+            size_bytes=np.concatenate([older_bytes, np.where(has_size[kept], trace.size_bytes[kept], 0)]),
             stream=np.concatenate([older_streams, trace.stream[kept]]).astype(np.int32),
             block=np.concatenate([np.full(n_older, -1), blocks]),
             source=np.concatenate([np.full(n_older, -1), kept]),
@@ -131,6 +139,12 @@ class Requests:
             block=np.insert(moved, places, blocks),
             source=np.insert(self.source, places, rows),
         )
+
+
+def _convolution_workspaces(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Return which rows ask for the workspace of a convolution: where there is none, PyTorch takes cuDNN's next plan."""
+    is_convolution = np.array([*("conv" in op for op in trace.ops), False])  # the last for op -1
+    return np.asarray((trace.category == Category.WORKSPACE) & is_convolution[trace.op])
 
 
 def _empty_cache_rows(trace: Trace) -> npt.NDArray[np.bool_]:

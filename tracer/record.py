@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_flatten
 
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
-from vramcast.tracer.trace import EVENT_COLUMNS, Action, Category, Phase, Trace
+from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
 # Operators which only make storage: the one around them is the one a reader wants to see.
@@ -300,13 +300,9 @@ def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
         first, end = np.searchsorted(position, [at, at + 1])
         segment_rows = np.flatnonzero(is_segment[first:end])  # before what it gave back, after the free of that place
         rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
-    moved = np.searchsorted(rows, np.arange(len(trace)), side="right")  # how far each old row moves down
-    block = np.where(trace.block >= 0, trace.block + moved[np.maximum(trace.block, 0)], -1)
-    nothing = {"action": Action.EMPTY_CACHE, "block": -1, "step": -1, "phase": Phase.OTHER, "op": -1, "module": -1}
-    nothing["category"] = Category.UNKNOWN
-    columns: dict[str, Any] = {name: np.insert(getattr(trace, name), rows, nothing.get(name, 0)) for name in EVENT_COLUMNS}
-    columns["block"] = np.insert(block, rows, -1)
-    return dataclasses.replace(trace, **columns)
+    return trace.insert(
+        rows, {"action": [Action.EMPTY_CACHE] * len(rows), "size_bytes": [0] * len(rows), "block": [-1] * len(rows)}
+    )
 
 
 def _annotate(

@@ -33,6 +33,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
 _PICKLE_PROTOCOL: Final = 4  # spec: unpickle() in torch/utils/viz/MemoryViz.js reads 2 to 4
 _OP_FILE: Final = "<op>"  # stands where a frame names its file, when the frame is an operator and no line of Python
 _MODULE_FILE: Final = "<module path>"
+_NOT_IN_HISTORIES: Final = ("empty_cache", "context")  # actions of ours
 
 # torch writes active_pending_free and documents active_awaiting_free.
 _STATES: Final = {
@@ -118,7 +119,7 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
 def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
     """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout.
 
-    Rows of EMPTY_CACHE are left out: PyTorch's history has no such entries.
+    Rows of EMPTY_CACHE and CONTEXT are left out: PyTorch's history has no such entries.
     """
     frames = _frames_of_rows(trace)
     names = [Action(code).name.lower() for code in trace.action.tolist()]
@@ -141,7 +142,7 @@ def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
             entry["category"] = category.name.lower()
     return {
         "segments": _segment_dicts(trace, frames),
-        "device_traces": [[entry for entry in entries if entry["action"] != "empty_cache"]],
+        "device_traces": [[entry for entry in entries if entry["action"] not in _NOT_IN_HISTORIES]],
         "allocator_settings": trace.header.get("allocator_settings") or {},
     }
 

@@ -20,7 +20,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, TypeAlias
@@ -32,7 +32,7 @@ from vramcast.errors import TraceFileError, UsageError
 from vramcast.units import gib
 
 FORMAT: Final = "vramcast-trace"
-VERSION: Final = 2  # 1 had no EMPTY_CACHE
+VERSION: Final = 2  # 1 had no EMPTY_CACHE and no CONTEXT
 _READABLE: Final = (1, 2)
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
@@ -55,6 +55,7 @@ class Action(IntEnum):
     OOM = 7
     SNAPSHOT = 8
     EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of what it gave back follow
+    CONTEXT = 10  # beside the allocator, the process took memory of the card: context, kernels, a library
 
 
 class Phase(IntEnum):
@@ -276,6 +277,39 @@ class Trace:
             arrays |= {prefix + name: getattr(table, name, np.empty(0, dtype)) for name, dtype in dtypes.items()}
         with atomic_write(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike]) -> Trace:
+        """Return the trace with more rows.
+
+        Args:
+            places: For each new row the row before which it comes, ascending; `len(self)` is the end.
+            events: Columns of the new rows, as for `build`; `block` counts the new rows from 0, so that a new FREE_* can
+                name a new ALLOC.
+        Raises:
+            TraceFileError: The result contradicts itself.
+        """
+        at = np.asarray(places, np.int64)
+        new_row = at + np.arange(len(at))
+        moved = np.arange(len(self)) + np.searchsorted(at, np.arange(len(self)), side="right")
+        columns: dict[str, Any] = {}
+        for name in EVENT_COLUMNS:
+            new = np.broadcast_to(np.asarray(events.get(name, _EVENT_DEFAULTS.get(name, -1))), at.shape)
+            columns[name] = np.insert(getattr(self, name), at, new)
+        block = np.asarray(events["block"], np.int64)
+        columns["block"] = np.insert(
+            np.where(self.block >= 0, moved[np.maximum(self.block, 0)], -1) if len(self) else self.block,
+            at,
+            np.where(block >= 0, new_row[np.maximum(block, 0)], -1),
+        )
+        return replace(self, **columns)
+
+    def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
+        """Return the trace without the blocks which begin at these rows: their ALLOC and FREE_* rows are left out."""
+        kept = ~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0)
+        moved = np.cumsum(kept) - 1
+        columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
+        columns["block"] = np.where(columns["block"] >= 0, moved[columns["block"]], -1)
+        return replace(self, **columns)
 
     def peak_live(self) -> tuple[int, int]:
         """Return the peak of live bytes and the first row at which it is reached; (0, -1) when nothing is allocated.

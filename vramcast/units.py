@@ -36,3 +36,14 @@ def parse_bytes(text: str) -> int:
 def gib(size_bytes: int) -> str:
     """Return `size_bytes` for a reader: `3.26 GiB`, or MiB below one GiB."""
     return f"{size_bytes / GIB:.2f} GiB" if abs(size_bytes) >= GIB else f"{size_bytes / MIB:.1f} MiB"
+
+
+def torch_size(size_bytes: int) -> str:
+    """Return `size_bytes` as torch writes it when memory runs out: `512 bytes`, `20.00 MiB`, `1.25 GiB`.
+
+    Source: format_size in c10/core/CachingDeviceAllocator.h, torch 2.11.
+    """
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes > unit:
+            return f"{size_bytes / unit:.2f} {name}"
+    return f"{size_bytes} bytes"

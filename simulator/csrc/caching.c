@@ -20,7 +20,7 @@ enum { MIB = 1 << 20 };
 #define N_INTERVALS 16
 
 /* Requests, as in player.py. */
-enum request { MALLOC, FREE, RETIRE, COMPLETE, EMPTY, RECORD, BEGIN_POOL, END_POOL, RELEASE_POOL };
+enum request { MALLOC, FREE, RETIRE, COMPLETE, EMPTY, RECORD, BEGIN_POOL, END_POOL, RELEASE_POOL, TRY, TAKE };
 /* Events, numbered as `Action` in tracer/trace.py. */
 enum action { SEGMENT_ALLOC = 3, SEGMENT_FREE = 4, SEGMENT_MAP = 5, SEGMENT_UNMAP = 6, OOM = 7 };
 enum policy { LOWEST, FRESH, DESCENDING };
@@ -634,6 +634,22 @@ static int has_stream(struct state *s, struct pool *pool, int32_t stream) {
     return 1;
 }
 
+static void fail(struct state *s, int64_t size, int32_t stream) {
+    const int64_t left = s->config->total - s->config->context - s->used;
+    s->statistics->n_ooms++;
+    tell(s, OOM, left > 0 ? left : 0, size, stream);
+}
+
+/* Takes memory of the card for something beside the allocator, whose cache does not make room for it. */
+static int take(struct state *s, int64_t size) {
+    if (s->used + size > s->config->capacity) {
+        fail(s, size, 0);
+        return 0;
+    }
+    s->used += size;
+    return 1;
+}
+
 static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
     const struct config *c = s->config;
     struct statistics *t = s->statistics;
@@ -653,9 +669,7 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
             b = new_segment(s, pool, size, stream);
         }
         if (!b) {
-            t->n_ooms++;
-            const int64_t left = c->total - c->context - s->used;
-            tell(s, OOM, left > 0 ? left : 0, size, stream);
+            fail(s, size, stream);
             return NULL;
         }
     }
@@ -791,15 +805,23 @@ struct outcome {
 static void play(struct state *s, const struct requests *r, struct outcome *o) {
     for (int64_t i = 0; i < r->n && !s->out_of_host_memory; i++) {
         const int64_t size = r->size[i];
-        struct block *b = r->kind[i] == MALLOC || r->block[i] < 0 ? NULL : s->live[r->block[i]];
+        struct block *b = r->block[i] < 0 ? NULL : s->live[r->block[i]];
         s->request = i;
         switch ((enum request)r->kind[i]) {
         case MALLOC:
+        case TRY:
             b = serve(s, size, r->stream[i]);
             if (o->address) o->address[i] = b ? b->address : -1;
             if (o->block_size) o->block_size[i] = b ? b->size : 0;
-            if (!b && o->stopped_at < 0) o->stopped_at = i;
-            if (!b && s->config->stop_at_oom) return;
+            if (b || r->kind[i] == TRY) break;
+            if (o->stopped_at < 0) o->stopped_at = i;
+            if (s->config->stop_at_oom) return;
+            break;
+        case TAKE:
+            if (take(s, size)) break;
+            if (o->block_size) o->block_size[i] = 0;
+            if (o->stopped_at < 0) o->stopped_at = i;
+            if (s->config->stop_at_oom) return;
             break;
         case RETIRE:
             if (b && b->allocated) b->used = 1;

@@ -333,7 +333,7 @@ def saved(tmp_path: Path) -> Path:
         ({"op": np.array([2] * 7, "<i4")}, "op is 2 in row 0, expected from -1 to 1"),
         ({"module": np.array([-2] * 7, "<i4")}, "module is -2"),
         ({"stream": np.ones(7, "<i4")}, "stream is 1"),
-        ({"action": np.full(7, 10, "u1")}, "action is 10"),
+        ({"action": np.full(7, 11, "u1")}, "action is 11"),
         ({"category": np.full(7, 8, "u1")}, "category is 8"),
         ({"size_bytes": np.array([-1] * 7)}, "size_bytes is -1"),
         ({"size_bytes": np.full(7, 2**62)}, "sum to more"),

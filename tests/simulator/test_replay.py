@@ -1,0 +1,206 @@
+"""Recorded histories through the simulator: public ones where they are at hand, and any that the simulator itself records."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from vramcast.errors import UsageError
+from vramcast.simulator.card import Card
+from vramcast.simulator.player import play
+from vramcast.simulator.replay import recorded_settings, replay
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.retrace import retrace
+from vramcast.simulator.settings import MIB, Settings
+from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot, write_snapshot
+from vramcast.tracer.trace import EVENT_COLUMNS, Action, Trace
+
+from .sequences import decode, requests_of
+from .sequences import settings as any_settings
+
+SNAPSHOTS = Path(os.environ.get("VRAMCAST_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "snapshots"
+HISTORIES = sorted(path for path in SNAPSHOTS.glob("*/*") if path.suffix != ".txt")
+
+
+# ------------------------------------------------------------------------------------------------ public histories
+@pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not at hand")
+def test_every_public_history_is_predicted_event_for_event() -> None:
+    n_replayed = n_expandable = 0
+    for path in HISTORIES:
+        snapshot = read_snapshot(path)
+        for index, history in enumerate(snapshot["device_traces"]):
+            if not history:
+                continue
+            trace = trace_from_snapshot(snapshot, index)
+            found = replay(trace)
+            assert found.mismatches == (), path
+            assert found.address_matches == found.allocations, path
+            assert found.segments_matched == found.segments_recorded == found.segments_predicted, path
+            assert found.final_layout_equal is True, path
+            assert found.reserved_simulated == found.reserved_recorded, path
+            n_replayed += 1
+            n_expandable += recorded_settings(trace).expandable_segments
+    assert n_replayed >= len(HISTORIES)
+    assert n_expandable >= 1
+
+
+# ------------------------------------------------------------------------------------------------ histories of our own
+def recorded(settings: Settings, seed: int, length: int, card: Card | None = None) -> Trace:
+    """Return a history which the simulator records: random requests of two streams until memory runs out."""
+    sequence = decode(np.random.default_rng(seed).bytes(3 * length), n_streams=2, pools=False)
+    requests, (span,) = requests_of([sequence])
+    columns = {name: getattr(requests, name)[span.start : span.stop] for name in ("kind", "size_bytes", "stream", "block")}
+    retire = dataclasses.replace(requests, **columns, source=np.full(len(span), -1), waits=True)
+    retire.kind[retire.kind == Kind.RECORD] = Kind.EMPTY  # a history does not hold record_stream
+    retire.block[retire.kind == Kind.EMPTY] = -1
+    outcome = play(retire, settings, card)
+    blank = Trace.build({"action": [], "size_bytes": [], "block": []}, stream_ids=[0, 7])
+    header = {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "" if str(settings) == "default" else str(settings)}}
+    return retrace(blank, retire, outcome, settings, header)
+
+
+def tail(trace: Trace, first: int) -> Trace:
+    """Return the history as it would be, had recording begun at row `first`."""
+    columns: dict[str, Any] = {name: getattr(trace, name)[first:] for name in EVENT_COLUMNS}
+    columns["block"] = np.where(columns["block"] >= first, columns["block"] - first, -1)
+    return dataclasses.replace(trace, **columns)
+
+
+@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 150), full=st.booleans())
+def test_what_the_simulator_records_it_replays(settings: Settings, seed: int, length: int, full: bool) -> None:
+    trace = recorded(settings, seed, length, Card(700 * MIB) if full else None)
+    found = replay(trace)
+    assert found.starts_cold
+    assert found.exact, found.mismatches
+    assert found.events == len(trace)
+    assert found.allocations == (trace.action == Action.ALLOC).sum()
+
+
+@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    length=st.integers(20, 150),
+    share=st.floats(0, 1, exclude_max=True),
+    expandable=st.booleans(),
+)
+def test_a_history_which_starts_late_is_rebuilt_from_its_end(seed: int, length: int, share: float, expandable: bool) -> None:
+    trace = recorded(Settings(expandable_segments=expandable), seed, length)
+    # Between a segment and the block which it was taken for, nobody could tell that they belong together.
+    cuts = np.flatnonzero(trace.action == Action.FREE_REQUESTED)
+    assume(len(cuts))
+    late = tail(trace, int(cuts[int(share * len(cuts))]))
+    found = replay(late)
+    assert found.events == len(late)
+    assert found.allocations == (late.action == Action.ALLOC).sum()
+    # Two things are not in a record: the true size of an older block which is freed when a block follows it, and which
+    # pool of which stream had the addresses of pages which went back.
+    older = late.size_bytes[(late.action == Action.FREE_COMPLETED) & (late.block < 0)]
+    unsure = (late.action == Action.SEGMENT_UNMAP).any() if expandable else (older > MIB).any()
+    if not unsure:
+        assert found.exact, found.mismatches
+        assert found.reserved_simulated == found.reserved_recorded
+
+
+def test_a_file_a_gzipped_file_and_the_trace_are_replayed_alike(tmp_path: Path) -> None:
+    trace = recorded(Settings(), seed=5, length=120)
+    write_snapshot(trace, tmp_path / "a.pickle")
+    (tmp_path / "b.pickle.gz").write_bytes(gzip.compress((tmp_path / "a.pickle").read_bytes()))
+    for name in ("a.pickle", "b.pickle.gz"):
+        again = trace_from_snapshot(read_snapshot(tmp_path / name))
+        assert replay(again).to_dict() == {**replay(trace).to_dict(), "events": len(again)}
+
+
+# ------------------------------------------------------------------------------------------------ what is not as predicted
+def small(**changes: Any) -> Trace:
+    """Return 3 MiB and 5 MiB in one segment of 20 MiB, the first freed; with other columns."""
+    columns: dict[str, Any] = {
+        "action": [Action.SEGMENT_ALLOC, Action.ALLOC, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED],
+        "address": [1 << 30, 1 << 30, (1 << 30) + 3 * MIB, 1 << 30, 1 << 30],
+        "size_bytes": [20 * MIB, 3 * MIB, 5 * MIB, 3 * MIB, 3 * MIB],
+        "block": [-1, 1, 2, 1, 1],
+        **changes,
+    }
+    return Trace.build(columns)
+
+
+def test_the_example_is_exact() -> None:
+    found = replay(small())
+    assert found.exact
+    assert (found.address_matches, found.segments_matched, found.final_layout_equal) == (2, 1, None)
+    assert (found.allocated_recorded, found.allocated_simulated) == (8 * MIB, 8 * MIB)
+    assert (found.reserved_recorded, found.reserved_simulated) == (20 * MIB, 20 * MIB)
+
+
+def test_a_block_elsewhere_is_one_wrong_prediction_and_taken_over() -> None:
+    moved = (1 << 30) + 8 * MIB
+    found = replay(small(address=[1 << 30, 1 << 30, moved, 1 << 30, 1 << 30]))
+    assert (found.address_matches, found.allocations) == (1, 2)
+    assert len(found.mismatches) == 1
+    assert "row 2" in found.mismatches[0]
+    assert hex(moved) in found.mismatches[0]
+    assert not found.exact
+
+
+def test_a_segment_of_another_size_is_not_matched() -> None:
+    found = replay(small(size_bytes=[24 * MIB, 3 * MIB, 5 * MIB, 3 * MIB, 3 * MIB]))
+    assert (found.segments_recorded, found.segments_predicted, found.segments_matched) == (1, 1, 0)
+    assert not found.exact
+
+
+def test_a_segment_which_the_record_lacks_is_spurious() -> None:
+    rows = {name: getattr(small(), name)[1:] for name in ("action", "address", "size_bytes")}
+    found = replay(Trace.build({**rows, "block": [0, 1, 0, 0]}, segments=_none(), blocks=_no_blocks()))
+    assert (found.segments_recorded, found.segments_matched) == (0, 0)
+    assert found.segments_predicted > 0
+
+
+def test_a_trace_without_addresses_and_segments_is_refused() -> None:
+    with pytest.raises(UsageError, match="neither segment events nor a final layout"):
+        replay(Trace.build({"action": [Action.ALLOC], "size_bytes": [5], "block": [0]}))
+
+
+def _none() -> dict[str, Any]:
+    return {name: [] for name in ("address", "total_size", "stream", "is_large", "is_expandable")}
+
+
+def _no_blocks() -> dict[str, Any]:
+    return {name: [] for name in ("segment", "address", "size_bytes", "requested_bytes", "state")}
+
+
+# ------------------------------------------------------------------------------------------------ recorded settings
+def test_the_record_says_its_settings() -> None:
+    intervals = {str(2**i): (4 if i > 3 else 0) for i in range(16)}
+    said = {
+        "PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:40",
+        "max_split_size": 64 * MIB,
+        "expandable_segments": False,
+        "roundup_power2_divisions": intervals,
+    }
+    trace = dataclasses.replace(small(), header={"allocator_settings": said})
+    found = recorded_settings(trace)
+    assert (found.large_segment_bytes, found.max_split_bytes) == (40 * MIB, 64 * MIB)
+    assert found.roundup_divisions == (0,) * 4 + (4,) * 12
+
+
+@pytest.mark.parametrize("said", [None, {}, {"max_split_size": -1, "roundup_power2_divisions": {}}])
+def test_without_word_they_are_torchs_own(said: object) -> None:
+    assert recorded_settings(dataclasses.replace(small(), header={"allocator_settings": said})) == Settings()
+
+
+def test_requests_of_a_replayed_trace_are_the_requests() -> None:
+    trace = recorded(Settings(), seed=3, length=100)
+    requests = Requests.of(trace)
+    outcome = play(requests, Settings())
+    assert outcome.address is not None
+    allocs = trace.address[trace.action == Action.ALLOC].astype(np.int64)
+    assert outcome.address[requests.kind == Kind.MALLOC].tolist() == allocs.tolist()

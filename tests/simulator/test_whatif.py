@@ -1,0 +1,147 @@
+"""Other settings and other cards for one trace, and the smallest card on which the job still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from vramcast.errors import UsageError
+from vramcast.simulator.card import Card
+from vramcast.simulator.player import play
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.terms import with_context
+from vramcast.simulator.whatif import min_feasible, table, what_if
+from vramcast.tracer.trace import Action, Category, Trace
+
+from .sequences import decode, requests_of
+from .sequences import settings as any_settings
+
+
+def trace_of(
+    *requests: tuple[str, int], ops: tuple[str, ...] = ("aten::mm",), modules: tuple[str, ...] = (), **columns: Any
+) -> Trace:
+    """Return a trace of ("+", bytes) and ("-", number of the block)."""
+    action, size_bytes, block = [], [], []
+    starts: list[int] = []
+    for what, number in requests:
+        if what == "+":
+            starts.append(len(action))
+            action.append(Action.ALLOC)
+            size_bytes.append(number)
+            block.append(len(block))
+        else:
+            action += [Action.FREE_REQUESTED, Action.FREE_COMPLETED]
+            size_bytes += [size_bytes[starts[number]]] * 2
+            block += [starts[number]] * 2
+    return Trace.build({"action": action, "size_bytes": size_bytes, "block": block, **columns}, ops=ops, modules=modules)
+
+
+# 60 MiB, given back, then 70 and 10: without an end 130 MiB are reserved; 80 are enough if the cache lets go of the 60.
+PHASES = trace_of(("+", 60 * MIB), ("-", 0), ("+", 70 * MIB), ("+", 10 * MIB))
+
+
+# ------------------------------------------------------------------------------------------------ the smallest card
+def test_the_smallest_card_is_exact_to_the_byte() -> None:
+    assert min_feasible(PHASES) == 80 * MIB
+    assert play(Requests.of(PHASES), Settings(), Card(80 * MIB)).stopped_at is None
+    assert play(Requests.of(PHASES), Settings(), Card(80 * MIB - 1)).stopped_at is not None
+
+
+def test_what_the_process_takes_besides_counts() -> None:
+    assert min_feasible(with_context(PHASES, [(0, 7 * MIB + 1), (3, 5)])) == 87 * MIB + 6
+
+
+def test_a_late_context_finds_what_an_early_peak_has_given_back_only_if_the_cache_lets_go() -> None:
+    # The allocator keeps the 60 MiB: a library which is loaded then must fit beside them.
+    late = with_context(trace_of(("+", 60 * MIB), ("-", 0)), [(3, 10 * MIB)])
+    assert min_feasible(late) == 70 * MIB
+
+
+def test_a_memory_fraction_asks_for_a_larger_card() -> None:
+    found = min_feasible(PHASES, Settings(memory_fraction=0.5))
+    assert found is not None
+    assert abs(found - 160 * MIB) <= 2
+
+
+def test_the_workspace_of_a_convolution_can_be_done_without() -> None:
+    requests = (("+", 40 * MIB), ("+", 60 * MIB), ("-", 1), ("+", 20 * MIB))
+    category = [Category.ACTIVATION, Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN, Category.ACTIVATION]
+    named: dict[str, Any] = {"op": [0] * 5, "category": category}
+    assert min_feasible(trace_of(*requests, ops=("aten::cudnn_convolution",), **named)) == 60 * MIB
+    assert min_feasible(trace_of(*requests, ops=("aten::mm",), **named)) == 100 * MIB
+
+
+def test_no_card_is_large_enough_for_everything() -> None:
+    assert min_feasible(trace_of(("+", 1 << 45))) is None
+
+
+def test_a_job_which_asks_for_nothing_needs_no_card() -> None:
+    assert min_feasible(trace_of()) == 0
+
+
+@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 100))
+def test_one_byte_less_and_the_job_does_not_run(settings: Settings, seed: int, length: int) -> None:
+    requests, _ = requests_of([decode(np.random.default_rng(seed).bytes(3 * length), n_streams=2, pools=False)])
+    least = min_feasible(requests, settings)
+    assert least is not None
+    n_mallocs = int((requests.kind == Kind.MALLOC).sum())
+    assert play(requests, settings, Card(least), columns=False).stopped_at is None
+    if n_mallocs:
+        assert play(requests, settings, Card(least - 1), columns=False).stopped_at is not None
+
+
+# ------------------------------------------------------------------------------------------------ the table
+def test_every_setting_meets_every_card_in_order() -> None:
+    chosen = [Settings(), Settings(expandable_segments=True)]
+    cases = what_if(PHASES, chosen, [None, 100 * MIB, 70 * MIB], n_jobs=2)
+    assert [(case.settings, case.card_bytes) for case in cases] == [
+        (name, card) for name in ("default", "expandable_segments:True") for card in (None, 100 * MIB, 70 * MIB)
+    ]
+    first = cases[0]
+    assert (first.allocated, first.reserved, first.fragmentation, first.retries) == (80 * MIB, 130 * MIB, 50 * MIB, 0)
+    assert [case.min_feasible for case in cases] == [80 * MIB] * 6
+    assert [case.out_of_memory is None for case in cases] == [True, True, False] * 2
+    assert [case.retries for case in cases[:2]] == [0, 1]
+
+
+def test_where_memory_runs_out_is_said() -> None:
+    named: dict[str, Any] = {"op": [-1, 0], "module": [-1, 0], "step": [-1, 2]}
+    trace = trace_of(("+", 60 * MIB), ("+", 50 * MIB), modules=("layer1.conv",), **named)
+    (case,) = what_if(trace, [Settings()], [100 * MIB])
+    end = case.out_of_memory
+    assert end is not None
+    assert (end.row, end.size_bytes, end.step, end.op, end.module) == (1, 50 * MIB, 2, "aten::mm", "layer1.conv")
+    assert case.to_dict()["out_of_memory"]["module"] == "layer1.conv"
+    assert case.to_dict()["fits"] is False
+    assert "out of memory at step 2" in table([case])
+    assert "layer1.conv" in table([case])
+
+
+def test_an_empty_table_is_a_wrong_question() -> None:
+    with pytest.raises(UsageError, match="nothing to compare"):
+        table([])
+
+
+# ------------------------------------------------------------------------------------------------ real jobs
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_the_null_gpu_runs_on_the_smallest_card_and_not_on_one_page_less(
+    trace: Callable[..., Any], tiny_models: Path, conf: str
+) -> None:
+    def run(**options: Any) -> Any:
+        return trace(
+            target=f"{tiny_models}:wide", batch="512x1024", labels="512x1024", optimizer="adam", alloc_conf=conf, **options
+        )
+
+    least = min_feasible(run().trace, Settings.parse(conf))
+    assert least is not None
+    assert run(memory_bytes=least).status == "ok"
+    assert run(memory_bytes=least - 2 * MIB).status == "oom"
