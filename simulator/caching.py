@@ -248,6 +248,11 @@ class CachingAllocator:
         """Return whether the block is freed, but waits for another stream."""
         return block in self._pending
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether any freed block waits for another stream."""
+        return bool(self._pending)
+
     def complete(self, block: Block) -> None:
         """Say that all work on a freed block is over."""
         self._pending.remove(block)
@@ -357,7 +362,7 @@ class CachingAllocator:
         if size_bytes < settings.max_split_bytes:
             if found_bytes >= settings.max_split_bytes:
                 return None
-        elif found_bytes >= size_bytes + settings.max_non_split_rounding_bytes:
+        elif found_bytes >= size_bytes + settings.oversize_bytes:
             return None
         del blocks[at]
         return block
@@ -549,7 +554,7 @@ class CachingAllocator:
         self._complete_all()
         self._release_pool_blocks(self._large)
         self._release_pool_blocks(self._small)
-        for name, private in list(self._freeable.items()):
+        for name, private in sorted(self._freeable.items()):
             self._release_pool_blocks(private.small)
             self._release_pool_blocks(private.large)
             if not private.n_segments:

@@ -38,7 +38,7 @@ class _Requests(ctypes.Structure):
 
 class _Outcome(ctypes.Structure):
     _fields_ = (
-        *((name, _pointer) for name in ("address", "block_size", "allocated", "reserved", "events")),
+        *((name, _pointer) for name in ("address", "block_size", "allocated", "active", "reserved", "events")),
         ("n_events", _int64),
         ("stopped_at", _int64),
         ("statistics", _int64 * (2 * len(LEVELS) + len(TOTALS))),
@@ -81,7 +81,7 @@ def play(
     block = np.ascontiguousarray(requests.block, np.int64)
     config = _Config(
         max_split=2**63 - 1 if settings.max_split_bytes == NO_LIMIT else settings.max_split_bytes,
-        max_non_split_rounding=settings.max_non_split_rounding_bytes,
+        max_non_split_rounding=settings.oversize_bytes,
         large_segment=settings.large_segment_bytes,
         allowed=int(settings.memory_fraction * card.total_bytes) if settings.memory_fraction < 1 else -1,
         total=card.total_bytes,
@@ -97,7 +97,7 @@ def play(
     given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)
     results: dict[str, Any] = {}
     if columns:
-        results = {name: np.full(n, -1, np.int64) for name in ("address", "block_size", "allocated", "reserved")}
+        results = {name: np.full(n, -1, np.int64) for name in ("address", "block_size", "allocated", "active", "reserved")}
     outcome = _Outcome(**{name: array.ctypes.data for name, array in results.items()})
     failed = native.caching_play(ctypes.byref(config), ctypes.byref(given), ctypes.byref(outcome))
     try:
@@ -112,6 +112,7 @@ def play(
         address=results.get("address"),
         block_bytes=results.get("block_size"),
         allocated_bytes=results.get("allocated"),
+        active_bytes=results.get("active"),
         reserved_bytes=results.get("reserved"),
         events=events,
         statistics=statistics_of(list(outcome.statistics)),

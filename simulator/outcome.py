@@ -29,6 +29,7 @@ class Outcome:
         address: Of the block of each MALLOC and TRY; -1 for other rows, and where it failed.
         block_bytes: Size of that block; 0 where it failed.
         allocated_bytes: Live blocks after each request.
+        active_bytes: Live and waiting blocks after each request.
         reserved_bytes: Segments after each request.
         events: Structured array of `EVENT`, in order; an OOM's address is what the driver says is free.
         statistics: As `torch.cuda.memory_stats()` counts.
@@ -38,6 +39,7 @@ class Outcome:
     address: npt.NDArray[np.int64] | None
     block_bytes: npt.NDArray[np.int64] | None
     allocated_bytes: npt.NDArray[np.int64] | None
+    active_bytes: npt.NDArray[np.int64] | None
     reserved_bytes: npt.NDArray[np.int64] | None
     events: npt.NDArray[Any]
     statistics: Statistics

@@ -64,7 +64,7 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
     allocator = CachingAllocator(settings, card, listener=listen, waits=requests.waits)
     statistics = allocator.statistics
     address, block_bytes = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    allocated_bytes, reserved_bytes = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    allocated_bytes, active_bytes, reserved_bytes = (np.full(n, -1, np.int64) for _ in range(3))
     live: dict[int, Block] = {}
     retired: dict[int, Block] = {}
     stopped_at: int | None = None
@@ -86,9 +86,7 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
         elif name in live:
             _about_live(allocator, live, retired, kind, name, stream)
         elif kind == Kind.COMPLETE and name in retired:
-            block = retired.pop(name)
-            if allocator.is_pending(block):  # else an emptied cache has completed it already
-                allocator.complete(block)
+            allocator.complete(retired.pop(name))
         elif kind == Kind.EMPTY:
             allocator.empty_cache()
         elif kind == Kind.BEGIN_POOL:
@@ -97,9 +95,19 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
             allocator.end_pool(size_bytes)
         elif kind == Kind.RELEASE_POOL:
             allocator.release_pool(size_bytes)
-        allocated_bytes[row], reserved_bytes[row] = statistics.allocated.current, statistics.reserved.current
+        if retired and not allocator.has_pending:  # an emptied cache has completed them all
+            retired.clear()
+        allocated_bytes[row], active_bytes[row] = statistics.allocated.current, statistics.active.current
+        reserved_bytes[row] = statistics.reserved.current
     return Outcome(
-        address, block_bytes, allocated_bytes, reserved_bytes, np.array(events, EVENT), allocator.statistics, stopped_at
+        address,
+        block_bytes,
+        allocated_bytes,
+        active_bytes,
+        reserved_bytes,
+        np.array(events, EVENT),
+        allocator.statistics,
+        stopped_at,
     )
 
 
@@ -114,8 +122,9 @@ def _about_live(
     del live[name]
     if kind == Kind.RETIRE:
         allocator.record_stream(block, ANOTHER_STREAM)
-        retired[name] = block
     allocator.free(block)
+    if allocator.is_pending(block):
+        retired[name] = block
 
 
 ANOTHER_STREAM = -1  # arbitrary: the stream which a retired block waits for; no trace says which

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.errors import UsageError
 from vramcast.tracer.trace import Action, BlockState, Category, Trace
+
+_MAX_STREAMS: Final = 1 << 16  # arbitrary: above any process; a pool keeps a list for each
+_MAX_POOLS: Final = 1 << 16  # arbitrary: above any process
 
 
 class Kind(IntEnum):
@@ -55,6 +60,39 @@ class Requests:
     block: npt.NDArray[np.int64]
     source: npt.NDArray[np.int64]
     waits: bool = True
+
+    def __post_init__(self) -> None:
+        # The compiled player trusts what is checked here.
+        kind, rows = self.kind, np.arange(len(self.kind))
+        asks = (kind == Kind.MALLOC) | (kind == Kind.TRY)
+        about = np.isin(kind, (Kind.FREE, Kind.RETIRE, Kind.COMPLETE, Kind.RECORD))
+        named = np.where(about & (self.block >= 0) & (self.block < rows), self.block, 0)
+        for wrong, what in (
+            (kind > max(Kind), "is of no kind"),
+            (self.size_bytes < 0, "has a negative size"),
+            ((self.stream < 0) | (self.stream >= _MAX_STREAMS), f"has a stream outside of 0 to {_MAX_STREAMS - 1}"),
+            (about & ((self.block < 0) | (self.block >= rows)), "is about no earlier request"),
+            (about & ~asks[named] if len(asks) else about, "is about a request which asks for no memory"),
+            (~about & (self.block != -1), "names a block, and is about none"),
+        ):
+            if wrong.any():
+                raise UsageError(f"Request {int(np.argmax(wrong))} {what}: requests come from Requests.of(trace).")
+        self._check_pools()
+
+    def _check_pools(self) -> None:
+        users: dict[int, int] = {}
+        recording: list[int] = []
+        for row in np.flatnonzero((self.kind >= Kind.BEGIN_POOL) & (self.kind <= Kind.RELEASE_POOL)).tolist():
+            kind, pool = self.kind[row], int(self.size_bytes[row])
+            if kind == Kind.BEGIN_POOL and 0 < pool <= _MAX_POOLS and pool not in recording:
+                users[pool] = users.get(pool, 0) + 1
+                recording.append(pool)
+            elif kind == Kind.END_POOL and pool in recording:
+                recording.remove(pool)
+            elif kind == Kind.RELEASE_POOL and users.get(pool, 0) > 0:
+                users[pool] -= 1
+            else:
+                raise UsageError(f"Request {row} begins, ends or releases pool {pool} out of turn: begin, end, release.")
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -135,7 +173,7 @@ class Requests:
         return Requests(
             kind=np.insert(self.kind, places, Kind.FREE),
             size_bytes=np.insert(self.size_bytes, places, 0),
-            stream=np.insert(self.stream, places, 0),
+            stream=np.insert(self.stream, places, [self.stream[frees[row]] for row in rows]),
             block=np.insert(moved, places, blocks),
             source=np.insert(self.source, places, rows),
         )
@@ -167,7 +205,7 @@ def _older_blocks(trace: Trace) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.i
         address = int(trace.address[row])
         if address not in found:
             found[address] = (int(trace.size_bytes[row]), int(trace.stream[row]), row)
-    if trace.segments is not None and trace.blocks is not None and (len(found) or len(trace.segments.address)):
+    if trace.segments is not None and trace.blocks is not None and len(trace.segments.address):
         ends = set(trace.address[trace.live_at(len(trace) - 1)].tolist()) if len(trace) else set()
         blocks = trace.blocks
         for segment, address, requested_bytes, state in zip(

@@ -108,17 +108,24 @@ def _layout(
     """Return the columns of the final segments and blocks; free memory between two live blocks is one block."""
     assert outcome.address is not None
     assert outcome.block_bytes is not None
-    state = {}  # request -> BlockState
+    assert outcome.allocated_bytes is not None
+    assert outcome.active_bytes is not None
+    state: dict[int, BlockState] = {}
+    waiting: set[int] = set()
+    waits = np.append(outcome.active_bytes[:n] > outcome.allocated_bytes[:n], _waits_at_end(outcome)).tolist()
     for row, (kind, block) in enumerate(zip(requests.kind[:n].tolist(), requests.block[:n].tolist(), strict=True)):
         if kind in (Kind.MALLOC, Kind.TRY):
             if outcome.block_bytes[row] > 0:
                 state[row] = BlockState.ACTIVE_ALLOCATED
         elif kind == Kind.RETIRE and block in state:
             state[block] = BlockState.ACTIVE_PENDING_FREE
+            waiting.add(block)
         elif kind in (Kind.FREE, Kind.COMPLETE):
             state.pop(block, None)
-        elif kind == Kind.EMPTY:
-            state = {b: s for b, s in state.items() if s is not BlockState.ACTIVE_PENDING_FREE}
+        if waiting and not (waits[row] and waits[n]):  # the cache was emptied, by the job or by a retry
+            for block in waiting & state.keys():
+                del state[block]
+            waiting.clear()
     live = sorted((int(outcome.address[block]), block) for block in state)
     is_large = np.array([settings.round_bytes(size) > SMALL_BYTES for size in requests.size_bytes.tolist()])
     ranges = held_ranges(outcome.events, is_large)
@@ -146,6 +153,11 @@ def _layout(
         for name, value in zip(segments, columns, strict=True):
             segments[name].append(value)
     return segments, blocks  # type: ignore[return-value]
+
+
+def _waits_at_end(outcome: Outcome) -> bool:
+    """Return whether a block still waits for another stream; the last request's retry may have ended that."""
+    return outcome.statistics.active.current > outcome.statistics.allocated.current
 
 
 def held_ranges(events: npt.NDArray[Any], is_large: npt.NDArray[np.bool_]) -> list[tuple[int, int, int, bool]]:

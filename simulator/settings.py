@@ -46,7 +46,7 @@ class Settings:
 
     Attributes:
         max_split_bytes: Blocks of this size and above are never split.
-        max_non_split_rounding_bytes: How much larger than the request such a block may be.
+        max_non_split_rounding_bytes: How much larger than the request such a block may be; None: as a large segment.
         roundup_divisions: Into how many steps each power of two is divided when requests are rounded up; one number for
             each interval from 1 MiB to 64 GiB (smaller requests use the first), 0 or 1: multiples of 512 B.
         garbage_collection_threshold: Share of the allowed memory from which unused segments are given back before a new
@@ -57,7 +57,7 @@ class Settings:
     """
 
     max_split_bytes: int = NO_LIMIT
-    max_non_split_rounding_bytes: int = LARGE_SEGMENT_BYTES
+    max_non_split_rounding_bytes: int | None = None
     roundup_divisions: tuple[int, ...] = (0,) * N_INTERVALS
     garbage_collection_threshold: float = 0.0
     expandable_segments: bool = False
@@ -96,6 +96,8 @@ class Settings:
             name, parse = _PARSERS[key]
             try:
                 values[name] = parse(value)
+            except UsageError:
+                raise
             except ValueError:
                 raise UsageError(f"Allocator setting {key}:{value} is not understood: see torch's notes on CUDA.") from None
         settings = replace(cls(), **values)  # type: ignore[arg-type]
@@ -118,6 +120,12 @@ class Settings:
                 parts.append(f"{key}:{_text(key, value)}")
         return ",".join(parts) or "default"
 
+    @property
+    def oversize_bytes(self) -> int:
+        """How much larger than the request a block may be which is too large to be split."""
+        given = self.max_non_split_rounding_bytes
+        return self.large_segment_bytes if given is None else given
+
     def divisions(self, size_bytes: int) -> int:
         """Return into how many steps the power of two below `size_bytes` is divided."""
         interval = size_bytes.bit_length() - 21  # 1 MiB is 2**20
@@ -131,7 +139,7 @@ class Settings:
         if divisions > 1 and size_bytes > MIN_BLOCK_BYTES * divisions:
             power = 1 << (size_bytes.bit_length() - 1)
             step = power // divisions
-            return -(-size_bytes // step) * step if step else 2 * power
+            return -(-size_bytes // step) * step
         return -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
     def segment_bytes(self, block_bytes: int) -> int:
@@ -214,4 +222,4 @@ def _text(key: str, value: object) -> str:
         if len(set(value)) == 1:
             return str(value[0])
         return "[" + ",".join(f"{1 << i}:{n}" for i, n in enumerate(value)) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)

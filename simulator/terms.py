@@ -24,8 +24,15 @@ def with_context(trace: Trace, taken: Sequence[tuple[int, int]]) -> Trace:
         taken: (row before which it happens, bytes), ascending by row.
     """
     rows = [row for row, _ in taken]
-    sizes = [size_bytes for _, size_bytes in taken]
-    return trace.insert(rows, {"action": [Action.CONTEXT] * len(rows), "size_bytes": sizes, "block": [-1] * len(rows)})
+    events: dict[str, npt.ArrayLike] = {
+        "action": [Action.CONTEXT] * len(rows),
+        "size_bytes": [size_bytes for _, size_bytes in taken],
+        "block": [-1] * len(rows),
+    }
+    if len(trace):  # it happens in the same step and phase as the row
+        following = np.minimum(np.array(rows, np.int64), len(trace) - 1)
+        events |= {name: getattr(trace, name)[following] for name in ("step", "phase", "time_us")}
+    return trace.insert(rows, events)
 
 
 def first_row(trace: Trace, words: Sequence[str]) -> int | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.units import GIB, KIB, MIB, gib, parse_bytes
+from vramcast.units import GIB, KIB, MIB, gib, parse_bytes, torch_size
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,19 @@ def test_a_reader_sees_gib_from_one_gib_on_and_mib_below() -> None:
     assert gib(GIB - 1) == "1024.0 MiB"
     assert gib(0) == "0.0 MiB"
     assert gib(-2 * GIB) == "-2.00 GiB"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 bytes"),
+        (1024, "1024 bytes"),
+        (1025, "1.00 KiB"),
+        (MIB, "1024.00 KiB"),
+        (20 * MIB, "20.00 MiB"),
+        (GIB, "1024.00 MiB"),
+        (5 * GIB // 4, "1.25 GiB"),
+    ],
+)
+def test_torch_writes_sizes_its_own_way(size_bytes: int, text: str) -> None:
+    assert torch_size(size_bytes) == text

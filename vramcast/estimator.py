@@ -15,10 +15,17 @@ from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
 from vramcast.result import Estimate
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.terms import first_row, with_context
+from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes
+from vramcast.views.series import process_bytes
 
+# Operators at which a library is loaded: its memory is taken then, and not before.
+_FIRST_USE = {"cublas": ("mm", "linear", "matmul", "dot", "mv"), "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru")}
 _NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 # A library belongs to the context when one of its calls was counted.
 _LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
@@ -137,6 +144,11 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
         result = worker.trace(replace(job, limited=False), timeout_s=timeout_s)
         if result.status == "oom":
             raise CannotEstimate(f"The job asks for more than any card: {result.message}")
+        needed = context_bytes(job.device.key, cuda_major, _libraries(result))
+        if needed.bytes < job.context_bytes:  # it does not touch all the libraries which were assumed: there is more room
+            again = worker.trace(replace(job, context_bytes=needed.bytes), timeout_s=timeout_s)
+            if again.status == "ok":
+                result, out_of_memory = again, None
     seconds = {"start": ready - started, "trace": time.perf_counter() - ready, "total": time.perf_counter() - started}
     found = _estimate(job, result, cuda_major, level, out_of_memory, seconds)
     if any(name.startswith(_NO_ORACLE) for name in found.unknown):
@@ -153,15 +165,15 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
 def _estimate(
     job: Job, result: Result, cuda_major: int, level: float, out_of_memory: str | None, seconds: dict[str, float]
 ) -> Estimate:
-    trace = result.trace
-    assert trace is not None
-    peaks = trace.header["peaks"]
-    libraries = frozenset(
-        library
-        for library in LIBRARIES
-        if any(e.name.startswith(_LIBRARY_PREFIXES[library]) for e in result.ledger if e.kind in ("noop", "assumed"))
-    )
+    assert result.trace is not None
+    peaks = result.trace.header["peaks"]
+    libraries = _libraries(result)
     context = context_bytes(job.device.key, cuda_major, libraries)
+    trace = _with_context(job, result.trace, cuda_major, libraries)
+    started = time.perf_counter()
+    smallest = _min_feasible(trace)
+    simulated_s = time.perf_counter() - started
+    seconds = {**seconds, "simulate": simulated_s, "total": seconds["total"] + simulated_s}
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
     reads = sum(e.hits for e in result.ledger if e.kind == "read")
     warnings = list(trace.header.get("warnings", []))
@@ -179,6 +191,10 @@ def _estimate(
         )
     if result.steps < job.steps and job.script is not None:
         warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
+    if smallest is None:
+        warnings.append(
+            "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
+        )
     if result.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(result.foreign)}): the numbers cannot be "
@@ -189,8 +205,8 @@ def _estimate(
         trace=trace,
         allocated=peaks["allocated"],
         reserved=peaks["reserved"],
-        process=peaks["reserved"] + context.bytes,
-        min_feasible=None,
+        process=int(process_bytes(trace).max(initial=0)),
+        min_feasible=smallest,
         context=context,
         level=level,
         tracer="nullgpu",
@@ -206,3 +222,33 @@ def _estimate(
         seconds=seconds,
         max_resident_bytes=result.max_resident_bytes,
     )
+
+
+def _libraries(result: Result) -> frozenset[str]:
+    """Return which libraries the job touched that take memory of their own."""
+    touched = [entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")]
+    return frozenset(library for library in LIBRARIES if any(name.startswith(_LIBRARY_PREFIXES[library]) for name in touched))
+
+
+def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[str]) -> Trace:
+    """Return the trace with what the process takes beside the allocator: each library's part before its first operator."""
+    loaded: set[str] = set()
+    taken = []
+    at_bytes = 0
+    for library in ("", *LIBRARIES):
+        if library and library not in libraries:
+            continue
+        loaded |= {library} - {""}
+        total_bytes = context_bytes(job.device.key, cuda_major, loaded).bytes
+        row = first_row(trace, _FIRST_USE[library]) if library in _FIRST_USE else 0
+        taken.append((row or 0, total_bytes - at_bytes))
+        at_bytes = total_bytes
+    return with_context(trace, sorted(taken))
+
+
+def _min_feasible(trace: Trace) -> int | None:
+    """Return the smallest card for the job under its own settings; None when these are not known here."""
+    try:
+        return min_feasible(trace, recorded_settings(trace))
+    except UsageError:
+        return None

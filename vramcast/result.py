@@ -12,8 +12,9 @@ from vramcast.context import Context, context_bytes
 from vramcast.devices import DEVICES, Device, device
 from vramcast.job import Job
 from vramcast.tracer.snapshot import write_snapshot
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
+from vramcast.views import draw_text, save, series
 
 SCHEMA = 1
 _QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -36,7 +37,7 @@ class Estimate:
         allocated: Peak of live blocks, as `torch.cuda.max_memory_allocated()` would say.
         reserved: Peak of the allocator's segments, as `torch.cuda.max_memory_reserved()` would say.
         process: What the job takes from the card, as nvidia-smi would say: reserved + CUDA context + libraries.
-        min_feasible: The smallest card on which it still runs; None: not computed by this release.
+        min_feasible: The smallest card on which it still runs, the allocator releasing and retrying; None: unknown.
         out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
             those of a card without an end.
         libraries: Which libraries the job used that take memory of their own.
@@ -108,59 +109,29 @@ class Estimate:
         by_category = self.trace.by_category_at(row) if row >= 0 else {}
         parts = {name: by_category.get(category, 0) for category, name in _NAMES.items()}
         parts["temporaries"] += by_category.get(Category.UNKNOWN, 0)
-        parts["fragmentation"] = self.reserved - sum(parts.values())
+        parts["fragmentation"] = self.process - self.context.bytes - sum(parts.values())
         parts["context"] = self.context.bytes
         return parts
 
     @property
     def workspace_bytes(self) -> int:
         """Peak of what libraries were handed as workspace."""
-        sizes = self.trace.rounded_bytes()
-        is_workspace = self.trace.category == Category.WORKSPACE
-        live = peak = 0
-        for row in range(len(self.trace)):
-            block = int(self.trace.block[row])
-            if block < 0 or not is_workspace[block]:
-                continue
-            if self.trace.action[row] == Action.ALLOC:
-                live += int(sizes[row])
-                peak = max(peak, live)
-            elif self.trace.action[row] == Action.FREE_COMPLETED:
-                live -= int(sizes[block])
-        return peak
+        return int(series.live_bytes(self.trace, Category.WORKSPACE).max(initial=0))
 
     @property
     def timeline(self) -> list[tuple[int, str, int, int]]:
         """(step, phase, live bytes, reserved bytes) after every event which changed one of them."""
-        sizes = self.trace.rounded_bytes()
-        live = reserved = 0
-        points = []
-        for row in range(len(self.trace)):
-            action, block = self.trace.action[row], int(self.trace.block[row])
-            if action == Action.ALLOC:
-                live += int(sizes[row])
-            elif action == Action.FREE_COMPLETED and block >= 0:
-                live -= int(sizes[block])
-            elif action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
-                reserved += int(self.trace.size_bytes[row])
-            elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
-                reserved -= int(self.trace.size_bytes[row])
-            else:
-                continue
-            points.append((int(self.trace.step[row]), Phase(self.trace.phase[row]).name.lower(), live, reserved))
-        return points
+        rows = series.changed_rows(self.trace)
+        names = [phase.name.lower() for phase in Phase]
+        phases = [names[code] for code in self.trace.phase[rows].tolist()]
+        live, reserved = series.live_bytes(self.trace)[rows], series.reserved_bytes(self.trace)[rows]
+        return list(zip(self.trace.step[rows].tolist(), phases, live.tolist(), reserved.tolist(), strict=True))
 
     @property
     def by_module(self) -> dict[str, int]:
         """Live bytes at the peak by the module which asked for them, largest first; "" is outside of all modules."""
         _, row = self.trace.peak_live()
-        totals: dict[str, int] = {}
-        sizes = self.trace.rounded_bytes()
-        for alloc in self.trace.live_at(row).tolist() if row >= 0 else ():
-            index = int(self.trace.module[alloc])
-            name = self.trace.modules[index] if index >= 0 else ""
-            totals[name] = totals.get(name, 0) + int(sizes[alloc])
-        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+        return series.bytes_by_module(self.trace, row)
 
     @property
     def peak_at(self) -> dict[str, Any]:
@@ -229,15 +200,35 @@ class Estimate:
         """Write the allocator's history as a snapshot which pytorch.org/memory_viz opens."""
         write_snapshot(self.trace, path)
 
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline with the card's line to `path`: .png (needs matplotlib), .html or .txt; see `vramcast.views`."""
+        save(self.trace, path, **self._view)
+
+    def plot_text(self) -> str:
+        """Return what `plot` writes to a .txt."""
+        return draw_text(self.trace, **self._view)
+
+    @property
+    def _view(self) -> dict[str, Any]:
+        """What a view needs to know besides the trace."""
+        job = self.job
+        target = job.target or (job.script[0] if job.script else "job")
+        return {
+            "card_bytes": job.total_bytes,
+            "title": f"{target} on {job.device.name}",
+        }
+
     def __str__(self) -> str:
         card = self.job.device
         verdict = "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"
+        smallest = "unknown" if self.min_feasible is None else gib(self.min_feasible)
         lines = [
             f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
             + (" (assumed)" if self.context.assumed else ""),
             f"{'upper bound':<18}{gib(self.upper_bound):>12}   at level {self.level:g}",
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
+            f"{'smallest card':<18}{smallest:>12}   on which it still runs",
             f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {verdict}",
         ]
         parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in self.breakdown.items() if size)

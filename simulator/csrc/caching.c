@@ -4,6 +4,7 @@
  * every segment event. Nothing is kept between calls and nothing is global, so that threads can play side by side.
  * compiled.py is the only caller; it has checked the list. tests/simulator compare the two and torch's own allocator.
  */
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,26 +111,27 @@ struct state {
     struct event *events;
     int64_t n_events, events_room;
     int64_t request; /* which is being played */
-    int out_of_host_memory;
+    struct entry *copy; /* of a list which is being changed */
+    jmp_buf out_of_host_memory;
 };
 
 /* ------------------------------------------------------------------------------------------------ host memory */
-/* Grows an array to hold one more; on failure the play ends with an error instead of a wrong answer. */
-static int grow(struct state *s, void **array, int64_t *room, int64_t n, size_t item) {
-    if (n < *room) return 1;
+/* Returns what was allocated; without, the play ends at once: all memory is the state's, and `destroy` frees it. */
+static void *had(struct state *s, void *memory) {
+    if (!memory) longjmp(s->out_of_host_memory, 1);
+    return memory;
+}
+
+/* Grows an array to hold one more. */
+static void grow(struct state *s, void **array, int64_t *room, int64_t n, size_t item) {
+    if (n < *room) return;
     const int64_t wanted = *room ? 2 * *room : 64;
-    void *grown = realloc(*array, (size_t)wanted * item);
-    if (!grown) {
-        s->out_of_host_memory = 1;
-        return 0;
-    }
-    *array = grown;
+    *array = had(s, realloc(*array, (size_t)wanted * item));
     *room = wanted;
-    return 1;
 }
 
 static void tell(struct state *s, enum action action, int64_t address, int64_t size, int64_t stream) {
-    if (!grow(s, (void **)&s->events, &s->events_room, s->n_events, sizeof *s->events)) return;
+    grow(s, (void **)&s->events, &s->events_room, s->n_events, sizeof *s->events);
     s->events[s->n_events++] = (struct event){action, s->request, address, size, stream};
 }
 
@@ -158,7 +160,7 @@ static void remove_at(struct list *list, int64_t at) {
 }
 
 static void insert(struct state *s, struct list *list, int64_t size, struct block *block) {
-    if (!grow(s, (void **)&list->entries, &list->room, list->n, sizeof *list->entries)) return;
+    grow(s, (void **)&list->entries, &list->room, list->n, sizeof *list->entries);
     const int64_t at = lower_bound(list, size, block->address);
     memmove(list->entries + at + 1, list->entries + at, (size_t)(list->n - at) * sizeof *list->entries);
     list->entries[at] = (struct entry){size, block->address, block};
@@ -239,8 +241,8 @@ static void release(struct state *s, int64_t address, int64_t size) {
         return;
     }
     int64_t room = s->ranges_room;
-    if (!grow(s, (void **)&s->range_starts, &room, s->n_ranges, sizeof(int64_t))) return;
-    if (!grow(s, (void **)&s->range_sizes, &s->ranges_room, s->n_ranges, sizeof(int64_t))) return;
+    grow(s, (void **)&s->range_starts, &room, s->n_ranges, sizeof(int64_t));
+    grow(s, (void **)&s->range_sizes, &s->ranges_room, s->n_ranges, sizeof(int64_t));
     memmove(s->range_starts + at + 1, s->range_starts + at, (size_t)(s->n_ranges - at) * sizeof(int64_t));
     memmove(s->range_sizes + at + 1, s->range_sizes + at, (size_t)(s->n_ranges - at) * sizeof(int64_t));
     s->range_starts[at] = address;
@@ -256,11 +258,7 @@ static struct block *new_block(struct state *s, int64_t address, int64_t size, i
         s->spare = b->next;
     } else {
         if (!s->slabs || s->slab_used == SLAB_BLOCKS) {
-            struct slab *slab = malloc(sizeof *slab);
-            if (!slab) {
-                s->out_of_host_memory = 1;
-                return NULL;
-            }
+            struct slab *slab = had(s, malloc(sizeof *slab));
             slab->next = s->slabs;
             s->slabs = slab;
             s->slab_used = 0;
@@ -369,13 +367,11 @@ static void unmap(struct state *s, struct block *b) {
     const int64_t block_end = b->address + b->size;
     if (begin > b->address) {
         struct block *before = new_block(s, b->address, begin - b->address, b->stream, pool, range);
-        if (!before) return;
         link_between(b->previous, before, b);
         insert_free(s, before);
     }
     if (block_end > end) {
         struct block *after = new_block(s, end, block_end - end, b->stream, pool, range);
-        if (!after) return;
         link_between(b, after, b->next);
         insert_free(s, after);
     }
@@ -403,20 +399,16 @@ static void release_pool_blocks(struct state *s, struct pool *pool) {
     for (int stream = 0; stream < pool->n_streams; stream++) {
         struct list *list = &pool->free[stream];
         /* Giving back changes the list: walk over a copy. */
-        struct entry *copy = malloc((size_t)(list->n ? list->n : 1) * sizeof *copy);
-        if (!copy) {
-            s->out_of_host_memory = 1;
-            return;
-        }
         const int64_t n = list->n;
-        if (n) memcpy(copy, list->entries, (size_t)n * sizeof *copy);
+        if (!n) continue;
+        struct entry *copy = s->copy = had(s, realloc(s->copy, (size_t)n * sizeof *copy));
+        memcpy(copy, list->entries, (size_t)n * sizeof *copy);
         for (int64_t i = 0; i < n; i++) {
             if (copy[i].block->range)
                 unmap(s, copy[i].block);
             else if (!is_split(copy[i].block))
                 release_segment(s, copy[i].block);
         }
-        free(copy);
     }
 }
 
@@ -493,7 +485,6 @@ static int map(struct state *s, struct block *b, int64_t size) {
     if (s->used + mapped / page * round_up(page, PAGE) > s->config->capacity) return 0;
     if (mapped < b->size) {
         struct block *rest = new_block(s, b->address + mapped, b->size - mapped, b->stream, b->pool, b->range);
-        if (!rest) return 0;
         remove_unmapped(b);
         rest->mapped = 0;
         link_between(b, rest, b->next);
@@ -525,11 +516,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
         for (const struct block *b = first; b && found < size && is_free(b); b = b->next) found += b->size;
         if (found >= size) return first;
     }
-    struct range *range = malloc(sizeof *range);
-    if (!range) {
-        s->out_of_host_memory = 1;
-        return NULL;
-    }
+    struct range *range = had(s, malloc(sizeof *range));
     /* A ninth more than the card: pages which go back early in the range may be wanted again at its end. */
     range->page = pool->is_small ? SMALL_SEGMENT : s->config->large_segment;
     range->size = round_up(s->config->total + s->config->total / 8, range->page);
@@ -537,7 +524,6 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
     range->next = s->ranges;
     s->ranges = range;
     struct block *b = new_block(s, range->address, range->size, stream, pool, range);
-    if (!b) return NULL;
     b->mapped = 0;
     insert_unmapped(s, b);
     return b;
@@ -545,7 +531,6 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
 
 static struct block *expand(struct state *s, struct pool *pool, int64_t size, int32_t stream) {
     struct block *b = find_addresses(s, pool, size, stream);
-    if (!b) return NULL;
     if (!b->mapped && !map(s, b, b->size < size ? b->size : size)) return NULL;
     while (b->size < size) {
         struct block *next = b->next;
@@ -569,7 +554,7 @@ static int64_t round_request(const struct config *c, int64_t size) {
     const int64_t divisions = c->divisions[interval];
     if (divisions > 1 && size > MIN_BLOCK * divisions) {
         const int64_t power = 1ll << log2, step = power / divisions;
-        return step ? round_up(size, step) : 2 * power;
+        return round_up(size, step);
     }
     return round_up(size, MIN_BLOCK);
 }
@@ -605,7 +590,6 @@ static struct block *new_segment(struct state *s, struct pool *pool, int64_t siz
     if (c->expandable) return expand(s, pool, size, stream);
     if (!charge(s, segment)) return NULL;
     struct block *b = new_block(s, reserve(s, segment), segment, stream, pool, NULL);
-    if (!b) return NULL;
     if (owner(s, pool)) owner(s, pool)->n_segments++;
     s->segments += segment;
     add(&s->statistics->reserved, segment);
@@ -616,22 +600,15 @@ static struct block *new_segment(struct state *s, struct pool *pool, int64_t siz
 }
 
 /* Makes sure that the pool has lists for the stream. */
-static int has_stream(struct state *s, struct pool *pool, int32_t stream) {
+static void add_streams(struct state *s, struct pool *pool, int32_t stream) {
     while (pool->n_streams <= stream) {
         const size_t n = (size_t)pool->n_streams + 1;
-        struct list *free_lists = realloc(pool->free, n * sizeof *free_lists);
-        if (free_lists) pool->free = free_lists;
-        struct list *unmapped = realloc(pool->unmapped, n * sizeof *unmapped);
-        if (unmapped) pool->unmapped = unmapped;
-        if (!free_lists || !unmapped) {
-            s->out_of_host_memory = 1;
-            return 0;
-        }
-        memset(pool->free + pool->n_streams, 0, sizeof *free_lists);
-        memset(pool->unmapped + pool->n_streams, 0, sizeof *unmapped);
+        pool->free = had(s, realloc(pool->free, n * sizeof *pool->free));
+        pool->unmapped = had(s, realloc(pool->unmapped, n * sizeof *pool->unmapped));
+        memset(pool->free + pool->n_streams, 0, sizeof *pool->free);
+        memset(pool->unmapped + pool->n_streams, 0, sizeof *pool->unmapped);
         pool->n_streams++;
     }
-    return 1;
 }
 
 static void fail(struct state *s, int64_t size, int32_t stream) {
@@ -657,7 +634,7 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
     const int64_t size = round_request(c, requested);
     struct pool *pools = s->n_recording ? s->private_pools[s->recording[0]]->pools : s->pools;
     struct pool *pool = &pools[size <= SMALL];
-    if (!has_stream(s, pool, stream)) return NULL;
+    add_streams(s, pool, stream);
     struct block *b = find(s, pool, size, stream);
     if (!b) {
         if (collects_garbage(c)) collect_garbage(s);
@@ -680,7 +657,6 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
     if (split) {
         struct block *rest = b;
         b = new_block(s, rest->address, size, stream, pool, rest->range);
-        if (!b) return NULL;
         link_between(rest->previous, b, rest);
         rest->address += size;
         rest->size -= size;
@@ -710,7 +686,8 @@ static void take_back(struct state *s, struct block *b) {
     add(&s->statistics->allocated, -b->size);
     if (!b->used) {
         free_block(s, b);
-    } else if (grow(s, (void **)&s->pending, &s->pending_room, s->n_pending, sizeof *s->pending)) {
+    } else {
+        grow(s, (void **)&s->pending, &s->pending_room, s->n_pending, sizeof *s->pending);
         s->pending[s->n_pending++] = b;
     }
 }
@@ -727,14 +704,10 @@ static void complete(struct state *s, struct block *b) {
 }
 
 static void begin_pool(struct state *s, int64_t id) {
-    if (!grow(s, (void **)&s->recording, &s->recording_room, s->n_recording, sizeof *s->recording)) return;
+    grow(s, (void **)&s->recording, &s->recording_room, s->n_recording, sizeof *s->recording);
     struct private_pool *p = s->private_pools[id];
     if (!p) {
-        p = calloc(1, sizeof *p);
-        if (!p) {
-            s->out_of_host_memory = 1;
-            return;
-        }
+        p = had(s, calloc(1, sizeof *p));
         p->pools[0].owner = p->pools[1].owner = id;
         p->pools[1].is_small = 1;
         s->private_pools[id] = p;
@@ -769,13 +742,14 @@ static void destroy(struct state *s) {
         free(range);
     }
     for (int k = 0; k < 2; k++) destroy_lists(&s->pools[k]);
-    for (int64_t p = 0; p < s->n_private; p++)
+    for (int64_t p = 0; s->private_pools && p < s->n_private; p++)
         if (s->private_pools[p]) {
             for (int k = 0; k < 2; k++) destroy_lists(&s->private_pools[p]->pools[k]);
             free(s->private_pools[p]);
         }
     free(s->private_pools);
     free(s->recording);
+    free(s->copy);
     free(s->live);
     free(s->pending);
     free(s->range_starts);
@@ -795,7 +769,7 @@ struct requests {
 struct outcome {
     int64_t *address;    /* of a MALLOC, -1 when it failed */
     int64_t *block_size; /* which it got */
-    int64_t *allocated, *reserved; /* after each request */
+    int64_t *allocated, *active, *reserved; /* after each request */
     struct event *events;
     int64_t n_events;
     int64_t stopped_at; /* the first MALLOC which failed, -1 for none */
@@ -803,7 +777,7 @@ struct outcome {
 };
 
 static void play(struct state *s, const struct requests *r, struct outcome *o) {
-    for (int64_t i = 0; i < r->n && !s->out_of_host_memory; i++) {
+    for (int64_t i = 0; i < r->n; i++) {
         const int64_t size = r->size[i];
         struct block *b = r->block[i] < 0 ? NULL : s->live[r->block[i]];
         s->request = i;
@@ -843,8 +817,19 @@ static void play(struct state *s, const struct requests *r, struct outcome *o) {
             break;
         }
         if (o->allocated) o->allocated[i] = s->statistics->allocated.current;
+        if (o->active) o->active[i] = s->statistics->active.current;
         if (o->reserved) o->reserved[i] = s->statistics->reserved.current;
     }
+}
+
+/* Returns 1 when memory runs out on the way. */
+static int play_guarded(struct state *s, const struct requests *r, struct outcome *o) {
+    if (setjmp(s->out_of_host_memory)) return 1;
+    s->live = had(s, calloc((size_t)r->n + 1, sizeof *s->live));
+    s->private_pools = had(s, calloc((size_t)r->n_pools + 1, sizeof *s->private_pools));
+    release(s, 1ll << 46, 1ll << 60); /* arbitrary: all addresses there are; as in card.py */
+    play(s, r, o);
+    return 0;
 }
 
 /* Plays the requests from an empty allocator; 0, or 1 when this host's memory ran out. */
@@ -854,15 +839,11 @@ int caching_play(const struct config *config, const struct requests *requests, s
     s.pools[1].is_small = 1;
     memset(&outcome->statistics, 0, sizeof outcome->statistics);
     outcome->stopped_at = -1;
-    s.live = calloc((size_t)requests->n + 1, sizeof *s.live);
-    s.private_pools = calloc((size_t)requests->n_pools + 1, sizeof *s.private_pools);
-    if (!s.live || !s.private_pools) s.out_of_host_memory = 1;
-    release(&s, 1ll << 46, 1ll << 60); /* arbitrary: all addresses there are; as in card.py */
-    play(&s, requests, outcome);
+    const int failed = play_guarded(&s, requests, outcome);
     outcome->events = s.events;
     outcome->n_events = s.n_events;
     destroy(&s);
-    return s.out_of_host_memory;
+    return failed;
 }
 
 EXPORT void caching_free(struct event *events);

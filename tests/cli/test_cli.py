@@ -67,7 +67,7 @@ def test_the_version_and_the_help_are_there(call: Call) -> None:
     assert call("--version")[0] == 0
     code, out, _ = call("--help")
     assert code == 0
-    assert all(verb in out for verb in ("estimate", "check", "sweep", "run", "doctor"))
+    assert all(verb in out for verb in ("estimate", "check", "sweep", "run", "replay", "doctor"))
     assert call("estimate", "--help")[0] == 0
 
 
@@ -88,7 +88,7 @@ def test_check_says_yes_no_and_uncertain(call: Call, job: list[str]) -> None:
 
 
 def test_check_on_a_full_card_says_no(call: Call, job: list[str]) -> None:
-    code, out, _ = call("check", *job, "--memory", "700MiB", "--json")
+    code, out, _ = call("check", *job, "--memory", "650MiB", "--json")
     assert code == 1
     assert json.loads(out)["out_of_memory"] is not None
 
@@ -265,6 +265,7 @@ def test_doctor_says_what_works(call: Call) -> None:
     assert code == 0
     assert said["tracers"]["nullgpu"]["works"] is True
     assert said["packages"]["torch"]
+    assert said["simulator"]["engine"] == "compiled"
     assert call("doctor")[0] == 0
 
 

@@ -121,9 +121,7 @@ def settings(draw: st.DrawFn) -> Settings:
     )
     return Settings(
         max_split_bytes=max_split,
-        max_non_split_rounding_bytes=draw(st.one_of(st.just(20), st.integers(20, 100)).filter(lambda n: n >= large)) * MIB
-        if large <= 20
-        else large * MIB,
+        max_non_split_rounding_bytes=draw(st.one_of(st.none(), st.integers(large, 100).map(lambda mib: mib * MIB))),
         roundup_divisions=draw(roundup),
         garbage_collection_threshold=draw(st.sampled_from([0.0, 0.0, 0.1, 0.5, 0.8, 0.99])),
         expandable_segments=expandable,

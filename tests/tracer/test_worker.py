@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from vramcast.devices import device
 from vramcast.errors import JobError, NullGpuError, UsageError, WorkerError
 from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu.build import build
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.entry_points import read_list
+from vramcast.tracer.nullgpu.raw import RawRequests
 
 Run = Callable[..., Any]
 
@@ -190,3 +192,11 @@ def test_closing_twice_is_once(tracer: Callable[[], NullGpuTracer], works: Calla
     worker.close()
     worker.close()
     assert works()
+
+
+def test_a_child_which_answers_at_once_does_not_overtake_its_parent(tracer: Callable[[], NullGpuTracer]) -> None:
+    requests = RawRequests(device("t4"), True, "", [[("malloc", 0, 5 << 20, 0)]])
+    for _ in range(60):
+        (result,) = tracer().play(requests)
+        assert len(result.addresses) == 1
+        assert result.statistics["reserved_bytes.all.peak"] == 20 << 20

@@ -83,9 +83,16 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
     return max(fitting)
 
 
+_ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
+
+
 def device_config(job: Job, built_for: str) -> str:
     """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
-    return _config(job.device.with_memory(job.total_bytes), job.context_bytes, job.limited, built_for)
+    total_bytes = job.total_bytes
+    if not job.limited and "expandable_segments:True" in job.alloc_conf:
+        # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
+        total_bytes = max(total_bytes, _ADDRESSES_BYTES)
+    return _config(job.device.with_memory(total_bytes), job.context_bytes, job.limited, built_for)
 
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:

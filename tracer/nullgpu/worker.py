@@ -62,10 +62,16 @@ def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
     with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         sys.stderr.flush()
+        told, tell = os.pipe()  # both processes write to the socket: the child waits until the parent has
         pid = os.fork()
         if pid == 0:
+            os.close(tell)
+            os.read(told, 1)
+            os.close(told)
             _child(connection, gpu, job, output.fileno())
+        os.close(told)
         send(connection, {"pid": pid})
+        os.close(tell)
         _, status = os.waitpid(pid, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _ANSWERED:
             return

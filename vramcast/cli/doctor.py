@@ -15,6 +15,7 @@ from typing import Any
 
 from vramcast.compiler import cache_folder
 from vramcast.errors import VramcastError
+from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
@@ -55,6 +56,7 @@ def report() -> dict[str, Any]:
             "fake": {"works": False, "why": "not part of this release"},
             "cpu": {"works": False, "why": "not part of this release"},
         },
+        "simulator": _simulator(),
         "artifact": None,
     }
 
@@ -81,6 +83,14 @@ def _nullgpu() -> dict[str, Any]:
         return {"works": False, "why": str(error)}
 
 
+def _simulator() -> dict[str, str]:
+    try:
+        library()
+        return {"engine": "compiled", "why": "a C compiler was found"}
+    except VramcastError as error:
+        return {"engine": "python", "why": f"a hundred times slower: {error}"}
+
+
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when at least one tracer works, else 3."""
     facts = report()
@@ -93,5 +103,6 @@ def main(options: argparse.Namespace) -> int:
             print(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
             if tracer.get("cudnn_workspaces"):
                 print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
+        print(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         print("learned correction: none in this release")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3

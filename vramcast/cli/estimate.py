@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from vramcast.cli import options as shared
+from vramcast.cli import simulated
 from vramcast.estimator import run_job
 
 
@@ -16,12 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
     shared.add_output(parser)
+    shared.add_files(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, whether it fits or not."""
+    questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"tracing {options.target}"):
         estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
-    shared.finish(options, estimate)
+    shared.finish(options, estimate, questions)
     return 0

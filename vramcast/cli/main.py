@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from vramcast.cli import check, doctor, estimate, run, sweep
+from vramcast.cli import check, doctor, estimate, replay, run, sweep
 from vramcast.errors import CannotEstimate, JobError, VramcastError
 
-VERBS = (estimate, check, sweep, run, doctor)
+VERBS = (estimate, check, sweep, run, replay, doctor)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -10,13 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from vramcast.cli import simulated
 from vramcast.devices import DEVICES, device
 from vramcast.errors import UsageError
 from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Batch, Job, TensorSpec
 from vramcast.result import Estimate
 from vramcast.units import parse_bytes
+from vramcast.views import check_path
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +32,34 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=3, help="training steps to trace (default: 3)")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history for pytorch.org/memory_viz")
     parser.add_argument("--verbose", action="store_true", help="show the job's traceback when it raises")
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add what verbs with one estimate understand besides: files to write, and other circumstances."""
+    parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history for pytorch.org/memory_viz")
+    add_plot(parser)
+    simulated.add_arguments(parser)
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """Add --plot."""
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=_plot_path,
+        help="timeline with the card's line: .png, .html or .txt; '-' prints the text view on stdout (on stderr with --json)",
+    )
+
+
+def _plot_path(text: str) -> str:
+    """Return `text` if a view can be drawn there: better said before the job is traced than after."""
+    if text != "-":
+        try:
+            check_path(text)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -106,16 +135,36 @@ def job_of(options: argparse.Namespace) -> Job:
     )
 
 
-def finish(options: argparse.Namespace, estimate: Estimate, extra: dict[str, Any] | None = None) -> None:
-    """Write the snapshot if one is wanted, and print the estimate."""
-    if options.snapshot:
-        estimate.save_snapshot(Path(options.snapshot))
+def finish(
+    options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions, extra: dict[str, Any] | None = None
+) -> None:
+    """Print the estimate, write the files which are wanted, and answer the questions."""
+    more, text = write_files(options, estimate, questions)
     if options.json:
-        import json
-
-        print(json.dumps({**estimate.to_dict(), **(extra or {})}))
+        print(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
     else:
         print(estimate)
+        print_chart(text, sys.stdout)
+
+
+def write_files(options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions) -> tuple[dict[str, Any], str]:
+    """Write the snapshot and the view if they are wanted; return the questions' answers as JSON and as text."""
+    if options.snapshot:
+        estimate.save_snapshot(Path(options.snapshot))
+    if options.plot and options.plot != "-":
+        estimate.plot(options.plot)
+    more, text = questions.answers(estimate.trace)
+    if options.plot == "-" and options.json:
+        print_chart(estimate.plot_text(), sys.stderr)
+    elif options.plot == "-":
+        text += estimate.plot_text()
+    return more, text
+
+
+def print_chart(text: str, stream: TextIO) -> None:
+    """Print what is not ASCII: a terminal which cannot show it gets question marks, not a traceback."""
+    encoding = stream.encoding or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), end="", file=stream)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from vramcast.cli import options as shared
+from vramcast.cli import simulated
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import run_job
@@ -21,11 +22,13 @@ from vramcast.units import parse_bytes
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_output(parser)
+    shared.add_files(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- script.py args", help="the script and its arguments")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, 3 when the script raised or never stepped."""
+    questions = simulated.Questions(options)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if command[:1] in (["python"], ["python3"]):
         command = command[1:]
@@ -50,5 +53,5 @@ def main(options: argparse.Namespace) -> int:
             f"{script} ended without one optimizer step on the GPU: vramcast counts steps of torch.optim optimizers. "
             "Does the script train, on device 'cuda', without spawning processes?"
         )
-    shared.finish(options, estimate)
+    shared.finish(options, estimate, questions)
     return 0

@@ -3,6 +3,7 @@
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
 
+--snapshot, --plot, --what-if and --fragmentation are about the last size, or the largest which fits.
 A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48).
 """
 
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from dataclasses import replace
 from typing import Any
 
 from vramcast.cli import options as shared
+from vramcast.cli import simulated
 from vramcast.errors import UsageError
 from vramcast.estimator import run_job
 from vramcast.job import Job, TensorSpec, map_batch
@@ -28,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
     shared.add_output(parser)
+    shared.add_files(parser)
     parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
     parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
     parser.add_argument("--on", metavar="DEVICE", help="the card; the same as --device")
@@ -62,6 +66,7 @@ def main(options: argparse.Namespace) -> int:
         options.device = options.on
     if not options.max_batch and not options.batch_sizes:
         raise UsageError("Give --batch-sizes 8..512, or --max-batch.")
+    questions = simulated.Questions(options)
     job = shared.job_of(options)
     sizes = [] if options.max_batch else parse_sizes(options.batch_sizes)
     rows: list[tuple[int, Estimate]] = []
@@ -83,13 +88,21 @@ def main(options: argparse.Namespace) -> int:
     if not options.max_batch:
         for size in sizes:
             estimate(size)
+    chosen = next((found for size, found in rows if size == largest), rows[-1][1])
+    more, text = shared.write_files(options, chosen, questions)
     if options.json:
         table = [{"batch": size, **found.to_dict()} for size, found in sorted(rows, key=lambda row: row[0])]
-        print(json.dumps({"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table}))
+        print(
+            json.dumps(
+                {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
+            )
+        )
     elif options.max_batch:
         print(
             f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}"
         )
+    if not options.json:
+        shared.print_chart(text, sys.stdout)
     return 1 if options.max_batch and not largest else 0
 
 

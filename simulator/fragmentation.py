@@ -1,0 +1,442 @@
+"""What pins half-empty segments: at one moment of a trace every segment, the blocks in it, and who keeps it from going back.
+
+The driver gets memory back in units: a whole segment, or with expandable segments a page of one. A unit without a live block
+goes back when memory runs short. The free bytes of any other are pinned, until the last of its blocks has gone:
+
+    segment of 20 MiB   ##aaaa.....ccc......      pinned: the 11 MiB marked "."
+      # a parameter, which outlives the trace     it keeps the segment longest: all 11 MiB are attributed to it
+      a, c activations, freed a little later      gone before: nothing is attributed to them
+
+So pinned bytes are attributed to the block which ends last; when several do (all which outlive the trace end at once) in
+equal parts, and bytes which cannot be divided go one each to those at the lowest addresses. The parts sum to what is pinned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.errors import UsageError
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.settings import SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.tracer.describe import place, shown
+from vramcast.tracer.trace import Action, BlockState, Category, Phase, Trace
+from vramcast.units import gib
+
+OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
+_TOP: Final = 10  # arbitrary: lines of a table
+_NAME_LIMIT: Final = 48  # arbitrary: characters of a module's path, its end
+
+_Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """A live block.
+
+    Attributes:
+        size_bytes: Its request, rounded as the allocator rounds it.
+        pinned_bytes: Free bytes which are attributed to it: it is the last to keep them.
+        op: Operator which asked for it, None unknown; so are module, step and phase.
+        step: -1 before the first; None when the block is older than the trace.
+        phase: In which it was asked for; None when the block is older than the trace.
+        end_row: Row at which its memory is free; None: it outlives the trace.
+    """
+
+    address: int
+    size_bytes: int
+    pinned_bytes: int
+    op: str | None
+    module: str | None
+    category: str
+    step: int | None
+    phase: str | None
+    end_row: int | None
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is older than the trace."""
+        return self.phase is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the block as JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """A segment, or a mapped range of an expandable one, with its live blocks by address.
+
+    Attributes:
+        pinned_bytes: What of its free bytes cannot go back while its blocks live.
+        largest_free_bytes: Longest stretch of it without a live block.
+    """
+
+    address: int
+    size_bytes: int
+    is_expandable: bool
+    pinned_bytes: int
+    largest_free_bytes: int
+    blocks: tuple[HeldBlock, ...]
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of its live blocks."""
+        return sum(block.size_bytes for block in self.blocks)
+
+    @property
+    def free_bytes(self) -> int:
+        """All its other bytes."""
+        return self.size_bytes - self.live_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """What is held right after event `row` of `trace`, and what pins it; sizes in bytes.
+
+    Attributes:
+        segments: By address.
+        outside_bytes: Live blocks which lie in none of them (a history whose beginning is lost); they count nowhere else.
+    """
+
+    trace: Trace
+    row: int
+    segments: tuple[HeldSegment, ...]
+    outside_bytes: int
+
+    @property
+    def reserved_bytes(self) -> int:
+        """All segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def live_bytes(self) -> int:
+        """All live blocks in them."""
+        return sum(segment.live_bytes for segment in self.segments)
+
+    @property
+    def free_bytes(self) -> int:
+        """The rest of them."""
+        return self.reserved_bytes - self.live_bytes
+
+    @property
+    def free_share(self) -> float:
+        """Share of what is reserved that no live block holds, from 0 to 1."""
+        return self.free_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
+
+    @property
+    def pinned_bytes(self) -> int:
+        """What of the free bytes cannot go back, because a live block lies beside them; the rest goes back under pressure."""
+        return sum(segment.pinned_bytes for segment in self.segments)
+
+    @property
+    def n_free_segments(self) -> int:
+        """Segments without a live block."""
+        return sum(not segment.blocks for segment in self.segments)
+
+    @property
+    def by_module(self) -> dict[str, int]:
+        """Pinned bytes by the module whose blocks keep them, largest first; "" is outside of modules. They sum to all."""
+        return self._by("module")
+
+    @property
+    def by_op(self) -> dict[str, int]:
+        """Pinned bytes by the operator whose blocks keep them, largest first; "" is unknown. They sum to all."""
+        return self._by("op")
+
+    def _by(self, name: str) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for block in (block for segment in self.segments for block in segment.blocks if block.pinned_bytes):
+            key = OLDER if block.is_older else getattr(block, name) or ""
+            totals[key] = totals.get(key, 0) + block.pinned_bytes
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON, with every segment and block; unknown is None."""
+        return {
+            "row": self.row,
+            "place": self._place,
+            "reserved_bytes": self.reserved_bytes,
+            "live_bytes": self.live_bytes,
+            "free_bytes": self.free_bytes,
+            "free_share": self.free_share,
+            "pinned_bytes": self.pinned_bytes,
+            "free_segments": self.n_free_segments,
+            "outside_bytes": self.outside_bytes,
+            "by_module": self.by_module,
+            "by_op": self.by_op,
+            "segments": [
+                {
+                    "address": segment.address,
+                    "size_bytes": segment.size_bytes,
+                    "is_expandable": segment.is_expandable,
+                    "live_bytes": segment.live_bytes,
+                    "free_bytes": segment.free_bytes,
+                    "pinned_bytes": segment.pinned_bytes,
+                    "largest_free_bytes": segment.largest_free_bytes,
+                    "blocks": [block.to_dict() for block in segment.blocks],
+                }
+                for segment in self.segments
+            ],
+        }
+
+    @property
+    def _place(self) -> str:
+        return place(self.trace, self.row, _NAME_LIMIT) if self.row >= 0 else "before the first event"
+
+    def __str__(self) -> str:
+        returnable_bytes = self.free_bytes - self.pinned_bytes
+        lines = [
+            f"fragmentation at row {self.row:,}: {self._place}",
+            f"{'reserved':<14}{gib(self.reserved_bytes):>11}   {len(self.segments):,} segments",
+            f"{'live':<14}{gib(self.live_bytes):>11}",
+            f"{'free':<14}{gib(self.free_bytes):>11}   {self.free_share:.0%} of what is reserved",
+            f"{'  pinned':<14}{gib(self.pinned_bytes):>11}   kept by live blocks beside it",
+            f"{'  not pinned':<14}{gib(returnable_bytes):>11}   goes back when memory runs short; "
+            f"{self.n_free_segments:,} segments hold no block",
+        ]
+        if self.outside_bytes:
+            lines.append(f"{'outside':<14}{gib(self.outside_bytes):>11}   live blocks in segments unknown to the trace")
+        pinning = sorted((s for s in self.segments if s.pinned_bytes), key=lambda s: (-s.pinned_bytes, s.address))
+        if pinning:
+            lines += ["", f"{'pinned':>11} {'of segment':>11} {'largest free':>12} {'blocks':>6}   most of it kept by"]
+            for segment in pinning[:_TOP]:
+                keeper = max(segment.blocks, key=lambda block: block.pinned_bytes)
+                lines.append(
+                    f"{gib(segment.pinned_bytes):>11} {gib(segment.size_bytes):>11} {gib(segment.largest_free_bytes):>12} "
+                    f"{len(segment.blocks):>6}   {_words(keeper)}"
+                )
+        for name, totals in (("module", self.by_module), ("operator", self.by_op)):
+            if totals:
+                lines += ["", f"{'pinned':>11}   {name}"]
+                lines += [f"{gib(size):>11}   {shown(key, _NAME_LIMIT) or '-'}" for key, size in list(totals.items())[:_TOP]]
+        return "\n".join(lines)
+
+
+def _words(block: HeldBlock) -> str:
+    """Return which block it is, as a reader is told."""
+    if block.is_older:
+        return f"{gib(block.size_bytes)} {OLDER}"
+    when = f"step {block.step} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
+    names = [shown(name, _NAME_LIMIT) for name in (block.module, block.op) if name]
+    return ", ".join([f"{gib(block.size_bytes)} {block.category} of {when}", *names])
+
+
+def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
+    """Return which segments are held right after event `row`, and what pins them.
+
+    Args:
+        trace: With addresses and segment events, as a recorded one or `simulate(...).replayed()`; segments and blocks which
+            are older than its first row are those which it frees later or still has in its final layout.
+        row: -1 is before the first event. Default: the first block that begins while most is reserved. The last segment
+            was asked for it, because nothing free would do. In a trace without segment events the end.
+    Raises:
+        UsageError: The trace has no segments or no addresses, no such row, or two live blocks in one place.
+    Limits: A block is its rounded request. What the allocator did not split off behind it counts as free, and pinned.
+        CUDA graphs' private pools go back by rules of their own, which are not followed here.
+    """
+    is_segment = (trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP)
+    if trace.segments is None and not is_segment.any():
+        raise UsageError("The trace has no segments: take simulate(trace).replayed(), which has them.")
+    settings = _settings(trace)
+    row = _default_row(trace) if row is None else row
+    live = trace.live_at(row)
+    spans, blocks = _Spans.at(trace, row), _LiveBlocks.at(trace, row, live, settings)
+    segment = np.searchsorted(spans.start, blocks.start, side="right") - 1
+    inside = segment >= 0
+    inside[inside] = blocks.end[inside] <= spans.end[segment[inside]]
+    outside_bytes = int(blocks.size_bytes[~inside].sum())
+    if len(blocks.start) and not inside.any():
+        raise UsageError("No live block lies in a segment of the trace: take simulate(trace).replayed(), which has addresses.")
+    blocks, segment = blocks.take(inside), segment[inside]
+    overlaps = np.flatnonzero(blocks.start[1:] < blocks.end[:-1])
+    if len(overlaps):
+        address = int(blocks.start[overlaps[0] + 1])
+        raise UsageError(f"Two blocks live at {address:#x} after row {row}: the history has gaps; record it again.")
+    pinned_of_segment, pinned_of_block = _pinned(spans, blocks, segment, settings)
+    return Fragmentation(
+        trace, row, tuple(_segments(trace, spans, blocks, segment, pinned_of_segment, pinned_of_block)), outside_bytes
+    )
+
+
+def _settings(trace: Trace) -> Settings:
+    """Return the settings under which the trace's addresses came about."""
+    simulated = trace.header.get("simulated")
+    if isinstance(simulated, dict) and isinstance(simulated.get("settings"), str):
+        return Settings() if simulated["settings"] == str(Settings()) else Settings.parse(simulated["settings"])
+    return recorded_settings(trace)
+
+
+def _default_row(trace: Trace) -> int:
+    gained = np.isin(trace.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+    lost = np.isin(trace.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
+    if not (gained | lost).any():
+        return len(trace) - 1
+    reserved = np.cumsum(np.where(gained, trace.size_bytes, 0) - np.where(lost, trace.size_bytes, 0))
+    most = reserved == reserved.max()
+    begins = most & (trace.action == Action.ALLOC)
+    return int(np.argmax(begins if begins.any() else most))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Held segments by address, a row each; mapped ranges which touch are one."""
+
+    start: _Int64
+    end: _Int64
+    is_expandable: npt.NDArray[np.bool_]
+
+    @classmethod
+    def at(cls, trace: Trace, row: int) -> _Spans:
+        """Return what is held right after event `row`.
+
+        Every address is painted with all that is known of it, and the last word counts: the final layout; then what comes
+        after `row`, backwards (what is given back then is held now); then what came before.
+        """
+        rows = np.flatnonzero((trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP))
+        before, after = rows[rows <= row], rows[rows > row][::-1]
+        events = np.concatenate([after, before])
+        action, start, size_bytes, stream = (c[events] for c in (trace.action, trace.address, trace.size_bytes, trace.stream))
+        is_gain = np.isin(action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+        is_held = is_gain == (events <= row)
+        is_mapped = np.isin(action, (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP))
+        start = start.astype(np.int64)
+        if trace.segments is not None:
+            end_layout = trace.segments
+            start = np.concatenate([end_layout.address.astype(np.int64), start])
+            size_bytes = np.concatenate([end_layout.total_size, size_bytes])
+            stream = np.concatenate([end_layout.stream, stream])
+            is_held = np.concatenate([np.ones(len(end_layout.address), np.bool_), is_held])
+            is_mapped = np.concatenate([end_layout.is_expandable, is_mapped])
+        edges = np.unique(np.concatenate([start, start + size_bytes]))
+        painted = np.full(len(edges), -1)  # who painted what lies between an edge and the next one last; -1: not held
+        firsts, ends = np.searchsorted(edges, start).tolist(), np.searchsorted(edges, start + size_bytes).tolist()
+        for number, (first, end, held) in enumerate(zip(firsts, ends, is_held.tolist(), strict=True)):
+            painted[first:end] = number if held else -1
+        # Pages of one stream which touch belong to one range, whoever painted them.
+        kind = np.where((painted >= 0) & is_mapped[painted], -2 - stream[painted], painted) if len(edges) else painted
+        turns = np.flatnonzero(np.diff(kind, prepend=-1))
+        following = np.append(turns, len(edges))[1:]
+        kept = painted[turns] >= 0  # the last one never is: nothing is held beyond the last edge
+        return cls(edges[turns[kept]], edges[following[kept]], is_mapped[painted[turns[kept]]])
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveBlocks:
+    """Live blocks by address, a row each: `begin` is the row of the ALLOC, -1 before the trace; `over` where it is free."""
+
+    start: _Int64
+    size_bytes: _Int64
+    begin: _Int64
+    over: _Int64
+
+    @property
+    def end(self) -> _Int64:
+        """Addresses behind them."""
+        return self.start + self.size_bytes
+
+    @classmethod
+    def at(cls, trace: Trace, row: int, live: _Int64, settings: Settings) -> _LiveBlocks:
+        """Return the blocks which live right after event `row`; `live` are those which the trace begins."""
+        n = len(trace)
+        completed = trace.action == Action.FREE_COMPLETED
+        over = np.full(n, n)
+        known = np.flatnonzero(completed & (trace.block >= 0))
+        over[trace.block[known]] = known
+        # A block which the trace frees without having begun it, or which it still holds at its end, is older.
+        older = np.flatnonzero(completed & (trace.block < 0))
+        older = older[np.unique(trace.address[older], return_index=True)[1]]
+        later = older[older > row]
+        parts = [(trace.address[live], trace.size_bytes[live], live, over[live])]
+        parts.append((trace.address[later], trace.size_bytes[later], np.full(len(later), -1), later))
+        if trace.blocks is not None:
+            named = np.concatenate([trace.address[trace.live_at(n - 1)], trace.address[older]])
+            kept = (trace.blocks.state != BlockState.INACTIVE) & ~np.isin(trace.blocks.address, named)
+            n_kept = int(kept.sum())
+            at_end = (trace.blocks.address[kept], trace.blocks.requested_bytes[kept])
+            parts.append((*at_end, np.full(n_kept, -1), np.full(n_kept, n)))
+        start, requested, begin, over = (np.concatenate(columns).astype(np.int64) for columns in zip(*parts, strict=True))
+        sizes, which = np.unique(requested, return_inverse=True)
+        size_bytes = np.array([settings.round_bytes(size) for size in sizes.tolist()], np.int64)[which]
+        return cls(start, size_bytes, begin, over).take(np.argsort(start, kind="stable"))
+
+    def take(self, which: npt.NDArray[Any]) -> _LiveBlocks:
+        """Return some of them."""
+        return _LiveBlocks(self.start[which], self.size_bytes[which], self.begin[which], self.over[which])
+
+
+def _pinned(spans: _Spans, blocks: _LiveBlocks, segment: _Int64, settings: Settings) -> tuple[_Int64, _Int64]:
+    """Return pinned bytes of each segment, and what of them is attributed to each block."""
+    largest = np.zeros(len(spans.start), np.int64)
+    np.maximum.at(largest, segment, blocks.size_bytes)
+    pages = np.where(largest > SMALL_BYTES, settings.large_segment_bytes, SMALL_SEGMENT_BYTES)
+    unit_bytes = np.where(spans.is_expandable, pages, spans.end - spans.start)
+    n_units = -(-(spans.end - spans.start) // unit_bytes)
+    before = np.cumsum(n_units) - n_units  # units of all segments below each
+    first = (blocks.start - spans.start[segment]) // unit_bytes[segment]
+    last = (blocks.end - 1 - spans.start[segment]) // unit_bytes[segment]
+    # A block fills all units which it touches, but its first and its last one.
+    longer = np.flatnonzero(last > first)
+    block = np.concatenate([np.arange(len(first)), longer])
+    number = np.concatenate([first, last[longer]])
+    of = segment[block]
+    start = spans.start[of] + number * unit_bytes[of]
+    end = np.minimum(start + unit_bytes[of], spans.end[of])
+    live_bytes = np.minimum(blocks.end[block], end) - np.maximum(blocks.start[block], start)
+    _, example, unit = np.unique(number + before[of], return_index=True, return_inverse=True)
+    pinned = (end - start)[example]
+    np.subtract.at(pinned, unit, live_bytes)
+    over = np.zeros(len(pinned), np.int64)
+    np.maximum.at(over, unit, blocks.over[block])
+    keepers = np.flatnonzero(blocks.over[block] == over[unit])
+    keepers = keepers[np.lexsort((block[keepers], unit[keepers]))]
+    count = np.bincount(unit[keepers], minlength=len(pinned))
+    rank = np.arange(len(keepers)) - (np.cumsum(count) - count)[unit[keepers]]
+    share, rest = np.divmod(pinned, count)
+    of_block = np.zeros(len(first), np.int64)
+    np.add.at(of_block, block[keepers], share[unit[keepers]] + (rank < rest[unit[keepers]]))
+    of_segment = np.zeros(len(spans.start), np.int64)
+    np.add.at(of_segment, of[example], pinned)
+    return of_segment, of_block
+
+
+def _segments(
+    trace: Trace, spans: _Spans, blocks: _LiveBlocks, segment: _Int64, pinned_of_segment: _Int64, pinned_of_block: _Int64
+) -> list[HeldSegment]:
+    """Return the columns as objects."""
+    held = _held_blocks(trace, blocks, pinned_of_block)
+    bounds = np.searchsorted(segment, np.arange(len(spans.start) + 1)).tolist()
+    reached = spans.start.copy()  # the end of the last block of each segment
+    np.maximum.at(reached, segment, blocks.end)
+    largest = spans.end - reached
+    is_first = np.diff(segment, prepend=-1) > 0
+    gaps = blocks.start - np.where(is_first, spans.start[segment], np.roll(blocks.end, 1))
+    np.maximum.at(largest, segment, gaps)
+    held_in = [tuple(held[first:end]) for first, end in pairwise(bounds)]
+    columns = (spans.start, spans.end - spans.start, spans.is_expandable, pinned_of_segment, largest)
+    return [HeldSegment(*row) for row in zip(*(column.tolist() for column in columns), held_in, strict=True)]
+
+
+def _held_blocks(trace: Trace, blocks: _LiveBlocks, pinned: _Int64) -> list[HeldBlock]:
+    categories = [category.name.lower() for category in Category]
+    phases = [phase.name.lower() for phase in Phase]
+    ops, modules = [*trace.ops, None], [*trace.modules, None]  # the last for -1
+    begun = blocks.begin[blocks.begin >= 0]
+    columns = (trace.op, trace.module, trace.category, trace.step, trace.phase)
+    rows = zip(begun.tolist(), *(column[begun].tolist() for column in columns), strict=True)
+    said = {
+        begin: (ops[op], modules[module], categories[category], step, phases[phase])
+        for begin, op, module, category, step, phase in rows
+    }
+    older = (None, None, categories[Category.UNKNOWN], None, None)
+    held = []
+    facts = (blocks.start, blocks.size_bytes, pinned, blocks.begin, blocks.over)
+    for address, size_bytes, pinned_bytes, begin, over in zip(*(column.tolist() for column in facts), strict=True):
+        op, module, category, step, phase = said.get(begin, older)
+        end_row = over if over < len(trace) else None
+        held.append(HeldBlock(address, size_bytes, pinned_bytes, op, module, category, step, phase, end_row))
+    return held

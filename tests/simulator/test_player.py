@@ -1,0 +1,120 @@
+"""Which engine plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vramcast.errors import CompilerError
+from vramcast.simulator import compiled
+from vramcast.simulator.card import Card
+from vramcast.simulator.player import Engine, play
+from vramcast.simulator.requests import Kind
+from vramcast.simulator.settings import MIB
+
+from .test_checker import columns, random_requests, rows
+
+REQUESTS = random_requests(bytes(range(255)), n_streams=2, pools=True, waits=False)
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No compiler, and nothing which one has made before."""
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    compiled.library.cache_clear()
+
+
+def test_without_a_compiler_plain_python_plays_and_one_warning_says_so(no_compiler: None) -> None:
+    with pytest.warns(RuntimeWarning) as warned:
+        outcome = play(REQUESTS)
+    assert [str(warning.message) for warning in warned] == [
+        "The allocator is simulated in plain Python, which is slow: No C compiler found (/no/such/compiler): install one "
+        "(Debian: apt-get install gcc)."
+    ]
+    assert columns(outcome) == columns(play(REQUESTS, engine="python"))
+
+
+def test_who_wants_the_compiled_engine_is_told_that_there_is_none(no_compiler: None) -> None:
+    with pytest.raises(CompilerError, match="No C compiler found"):
+        play(REQUESTS, engine="compiled")
+
+
+def test_a_library_which_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "caching.so"
+    broken.write_bytes(b"no library")
+    monkeypatch.setattr(compiled, "shared_library", lambda *_, **__: broken)
+    compiled.library.cache_clear()
+    with pytest.raises(CompilerError, match=r"caching\.so does not load .* delete it and try again"):
+        play(REQUESTS, engine="compiled")
+
+
+def test_without_columns_only_peaks_and_events_are_told() -> None:
+    outcome, whole = play(REQUESTS, columns=False, engine="compiled"), play(REQUESTS, engine="compiled")
+    assert (outcome.address, outcome.block_bytes, outcome.allocated_bytes, outcome.reserved_bytes) == (None,) * 4
+    assert outcome.statistics == whole.statistics
+    assert outcome.events.tolist() == whole.events.tolist()
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_a_job_ends_at_the_first_request_which_cannot_be_served(engine: Engine) -> None:
+    requests = rows((Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, MIB, 0, -1))
+    outcome = play(requests, card=Card(50 * MIB), engine=engine)
+    assert outcome.stopped_at == 1
+    assert columns(outcome)["block_bytes"] == [30 * MIB, 0, -1]
+    assert columns(outcome)["reserved_bytes"] == [30 * MIB, -1, -1]
+    passed_over = play(requests, card=Card(50 * MIB), engine=engine, stop_at_oom=False)
+    assert passed_over.stopped_at == 1
+    assert columns(passed_over)["reserved_bytes"] == [30 * MIB, 30 * MIB, 32 * MIB]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_a_job_goes_on_without_what_it_only_tried(engine: Engine) -> None:
+    requests = rows(
+        (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.TRY, 30 * MIB, 0, -1), (Kind.FREE, 0, 0, 1), (Kind.TAKE, 20 * MIB, 0, -1)
+    )
+    outcome = play(requests, card=Card(50 * MIB), engine=engine)
+    assert outcome.stopped_at is None
+    assert columns(outcome)["block_bytes"] == [30 * MIB, 0, -1, -1]
+    assert play(requests, card=Card(50 * MIB - 1), engine=engine).stopped_at == 3
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_what_an_emptied_cache_has_completed_is_not_completed_again(engine: Engine) -> None:
+    requests = rows(
+        *((Kind.MALLOC, 512, 0, -1),) * 3,
+        (Kind.RETIRE, 0, 0, 1),
+        (Kind.EMPTY, 0, 0, -1),
+        (Kind.MALLOC, 512, 0, -1),  # where block 1 was
+        (Kind.RETIRE, 0, 0, 5),
+        (Kind.COMPLETE, 0, 0, 1),
+        (Kind.MALLOC, 512, 0, -1),  # not there: block 5 waits
+    )
+    outcome = play(requests, engine=engine)
+    places = [columns(outcome)["address"][row] - (1 << 46) for row in (0, 1, 2, 5, 8)]
+    assert places == [0, 512, 1024, 512, 1536]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_a_freed_block_which_another_stream_uses_waits_to_be_completed(engine: Engine) -> None:
+    requests = rows(
+        *((Kind.MALLOC, 512, 0, -1),) * 2,
+        (Kind.RECORD, 0, 1, 0),
+        (Kind.FREE, 0, 0, 0),
+        (Kind.MALLOC, 512, 0, -1),
+        (Kind.COMPLETE, 0, 0, 0),
+        (Kind.MALLOC, 512, 0, -1),
+    )
+    outcome = play(requests, engine=engine)
+    assert [columns(outcome)["address"][row] - (1 << 46) for row in (4, 6)] == [1024, 0]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_private_pools_go_back_in_order_of_their_numbers(engine: Engine) -> None:
+    pool = [(Kind.BEGIN_POOL, 1, 0, -1), (Kind.MALLOC, 5 * MIB, 0, -1), (Kind.END_POOL, 1, 0, -1)]
+    second = [(kind, 2 if kind != Kind.MALLOC else size, stream, block) for kind, size, stream, block in pool]
+    release = [(Kind.RELEASE_POOL, 2, 0, -1), (Kind.RELEASE_POOL, 1, 0, -1), (Kind.EMPTY, 0, 0, -1)]
+    requests = rows(*pool, *second, (Kind.FREE, 0, 0, 1), (Kind.FREE, 0, 0, 4), *release)
+    events = columns(play(requests, engine=engine))["events"]
+    assert [address - (1 << 46) for _, _, address, _, _ in events[2:]] == [0, 20 * MIB]

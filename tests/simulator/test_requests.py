@@ -1,0 +1,208 @@
+"""What a trace asks for when its answers are taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramcast.errors import UsageError
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.tracer.trace import Action, BlockState, Category, Trace
+
+MARKED = {"marks_empty_cache": True}
+
+
+def trace_of(*rows: tuple[Any, ...], header: dict[str, Any] | None = None, **others: Any) -> Trace:
+    """Return a trace of (action, bytes, block[, stream[, address]])."""
+    padded = [(*row, *(0, 0)[len(row) - 3 :]) for row in rows]
+    names = ("action", "size_bytes", "block", "stream", "address")
+    columns = {name: [row[i] for row in padded] for i, name in enumerate(names)}
+    return Trace.build(columns, header=MARKED if header is None else header, stream_ids=(0, 7), **others)
+
+
+def asked(trace: Trace) -> list[tuple[Kind, int, int, int, int]]:
+    """Return the requests of `trace`: kind, bytes, stream, block, source."""
+    r = Requests.of(trace)
+    columns = (r.kind.tolist(), r.size_bytes.tolist(), r.stream.tolist(), r.block.tolist(), r.source.tolist())
+    assert r.waits
+    return [(Kind(kind), *rest) for kind, *rest in zip(*columns, strict=True)]
+
+
+def layout(blocks: Sequence[tuple[int, int, int, BlockState]]) -> dict[str, Any]:
+    """Return a final layout of (segment, address, requested bytes, state) in two segments, the second of stream 1."""
+    segment, address, requested_bytes, state = (list(column) for column in zip(*blocks, strict=True))
+    size_bytes = [-(-size // 512) * 512 for size in requested_bytes]
+    return {
+        "segments": {
+            "address": [0x1000, 0x9000],
+            "total_size": [0x2000, 0x2000],
+            "stream": [0, 1],
+            "is_large": [False, False],
+            "is_expandable": [False, False],
+        },
+        "blocks": {
+            "segment": segment,
+            "address": address,
+            "size_bytes": size_bytes,
+            "requested_bytes": requested_bytes,
+            "state": state,
+        },
+    }
+
+
+def test_a_free_with_nothing_between_is_one_request() -> None:
+    trace = trace_of(
+        (Action.ALLOC, 4000, 0),
+        (Action.ALLOC, 50, 1, 1),
+        (Action.FREE_REQUESTED, 4000, 0),
+        (Action.FREE_REQUESTED, 50, 1, 1),
+        (Action.FREE_COMPLETED, 50, 1, 1),
+        (Action.FREE_COMPLETED, 4000, 0),
+    )
+    assert asked(trace) == [
+        (Kind.MALLOC, 4000, 0, -1, 0),
+        (Kind.MALLOC, 50, 1, -1, 1),
+        (Kind.FREE, 0, 0, 0, 2),
+        (Kind.FREE, 0, 1, 1, 3),
+    ]
+
+
+def test_a_free_which_is_completed_after_a_request_is_two() -> None:
+    trace = trace_of(
+        (Action.SEGMENT_ALLOC, 2 << 20, -1),
+        (Action.ALLOC, 4000, 1),
+        (Action.FREE_REQUESTED, 4000, 1),
+        (Action.ALLOC, 50, 3),
+        (Action.FREE_COMPLETED, 4000, 1),
+        (Action.FREE_REQUESTED, 50, 3),
+    )
+    assert asked(trace) == [
+        (Kind.MALLOC, 4000, 0, -1, 1),
+        (Kind.RETIRE, 0, 0, 0, 2),
+        (Kind.MALLOC, 50, 0, -1, 3),
+        (Kind.COMPLETE, 0, 0, 0, 4),
+        (Kind.RETIRE, 0, 0, 2, 5),  # never completed
+    ]
+
+
+def test_a_completion_without_its_request_is_a_free() -> None:
+    assert asked(trace_of((Action.ALLOC, 1, 0), (Action.FREE_COMPLETED, 1, 0)))[1] == (Kind.FREE, 0, 0, 0, 1)
+
+
+def test_an_emptied_cache_is_a_request_and_separates_a_free_from_its_completion() -> None:
+    trace = trace_of(
+        (Action.ALLOC, 1, 0),
+        (Action.FREE_REQUESTED, 1, 0),
+        (Action.EMPTY_CACHE, 0, -1),
+        (Action.SEGMENT_FREE, 2 << 20, -1),
+        (Action.FREE_COMPLETED, 1, 0),
+    )
+    assert [kind for kind, *_ in asked(trace)] == [Kind.MALLOC, Kind.RETIRE, Kind.EMPTY, Kind.COMPLETE]
+
+
+def test_answers_and_snapshots_are_left_out() -> None:
+    trace = trace_of((Action.SEGMENT_MAP, 1, -1), (Action.OOM, 1, -1), (Action.SNAPSHOT, 0, -1), (Action.SEGMENT_UNMAP, 1, -1))
+    assert asked(trace) == []
+
+
+def test_without_marks_segments_which_go_back_for_nothing_were_an_emptied_cache() -> None:
+    rows = [
+        (Action.ALLOC, 1, 0),
+        (Action.SEGMENT_FREE, 1, -1),
+        (Action.SEGMENT_FREE, 1, -1),
+        (Action.ALLOC, 1, 3),
+        (Action.SEGMENT_FREE, 1, -1),  # made room
+        (Action.SEGMENT_ALLOC, 1, -1),
+        (Action.ALLOC, 1, 6),
+        (Action.SEGMENT_UNMAP, 1, -1),  # made room, not enough
+        (Action.OOM, 1, -1),
+        (Action.SEGMENT_UNMAP, 1, -1),
+    ]
+    kinds = [(kind, source) for kind, _, _, _, source in asked(trace_of(*rows, header={}))]
+    assert kinds == [(Kind.MALLOC, 0), (Kind.EMPTY, 2), (Kind.MALLOC, 3), (Kind.MALLOC, 6), (Kind.EMPTY, 9)]
+    assert [kind for kind, *_ in asked(trace_of(*rows))] == [Kind.MALLOC] * 3
+
+
+def test_the_workspace_of_a_convolution_is_only_tried() -> None:
+    columns = {
+        "action": [Action.ALLOC] * 4,
+        "size_bytes": [1, 2, 3, 4],
+        "block": [0, 1, 2, 3],
+        "op": [0, 1, 0, -1],
+        "category": [Category.WORKSPACE, Category.WORKSPACE, Category.ACTIVATION, Category.WORKSPACE],
+    }
+    trace = Trace.build(columns, ops=["aten::cudnn_convolution", "aten::mm"], header=MARKED)
+    assert [kind for kind, *_ in asked(trace)] == [Kind.TRY, Kind.MALLOC, Kind.MALLOC, Kind.MALLOC]
+
+
+def test_memory_beside_the_allocator_is_taken() -> None:
+    trace = trace_of((Action.ALLOC, 1, 0), (Action.CONTEXT, 300, -1))
+    assert asked(trace)[1] == (Kind.TAKE, 300, 0, -1, 1)
+    assert Requests.of(trace).n_pools == 1
+
+
+def test_blocks_which_are_older_than_the_trace_are_asked_for_first() -> None:
+    trace = trace_of(
+        (Action.ALLOC, 100, 0, 0, 0x2000),
+        (Action.FREE_COMPLETED, 700, -1, 1, 0x9200),
+        (Action.FREE_REQUESTED, 100, 0, 0, 0x2000),
+        (Action.FREE_COMPLETED, 100, 0, 0, 0x2000),
+        (Action.FREE_COMPLETED, 600, -1, 0, 0x1200),
+        (Action.ALLOC, 900, 5, 0, 0x1400),
+        **layout(
+            [
+                (0, 0x1000, 512, BlockState.ACTIVE_ALLOCATED),  # older, lives on
+                (0, 0x1200, 0, BlockState.INACTIVE),
+                (0, 0x1400, 900, BlockState.ACTIVE_ALLOCATED),  # of the trace
+                (1, 0x9000, 300, BlockState.ACTIVE_PENDING_FREE),  # older
+            ]
+        ),
+    )
+    assert asked(trace) == [
+        (Kind.MALLOC, 512, 0, -1, -1),
+        (Kind.MALLOC, 600, 0, -1, -1),
+        (Kind.MALLOC, 300, 1, -1, -1),
+        (Kind.MALLOC, 700, 1, -1, -1),
+        (Kind.MALLOC, 100, 0, -1, 0),
+        (Kind.FREE, 0, 1, 3, 1),
+        (Kind.FREE, 0, 0, 4, 2),
+        (Kind.FREE, 0, 0, 1, 4),
+        (Kind.MALLOC, 900, 0, -1, 5),
+    ]
+
+
+def test_an_address_which_is_used_again_is_one_older_block() -> None:
+    trace = trace_of(
+        (Action.FREE_COMPLETED, 600, -1, 0, 0x1000),
+        (Action.ALLOC, 500, 1, 0, 0x1000),
+        (Action.FREE_REQUESTED, 500, 1, 0, 0x1000),
+        (Action.FREE_COMPLETED, 500, 1, 0, 0x1000),
+    )
+    assert [kind for kind, *_ in asked(trace)] == [Kind.MALLOC, Kind.FREE, Kind.MALLOC, Kind.FREE]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ((99, 0, 0, -1), "is of no kind"),
+        ((Kind.MALLOC, -1, 0, -1), "has a negative size"),
+        ((Kind.MALLOC, 1, -1, -1), "has a stream outside"),
+        ((Kind.MALLOC, 1, 1 << 20, -1), "has a stream outside"),
+        ((Kind.MALLOC, 1, 0, 0), "names a block"),
+        ((Kind.FREE, 0, 0, -1), "is about no earlier request"),
+        ((Kind.FREE, 0, 0, 2), "is about no earlier request"),
+        ((Kind.COMPLETE, 0, 0, 1), "asks for no memory"),
+        ((Kind.RELEASE_POOL, 1, 0, -1), "out of turn"),
+        ((Kind.END_POOL, 1, 0, -1), "out of turn"),
+        ((Kind.BEGIN_POOL, 0, 0, -1), "out of turn"),
+        ((Kind.BEGIN_POOL, 1 << 40, 0, -1), "out of turn"),
+    ],
+)
+def test_requests_which_contradict_themselves_never_reach_the_compiled_player(row: tuple[int, ...], words: str) -> None:
+    rows = [(Kind.MALLOC, 5, 0, -1), (Kind.EMPTY, 0, 0, -1), row]
+    columns = [np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), ("u1", "i8", "i4", "i8"), strict=True)]
+    with pytest.raises(UsageError, match=f"Request 2 .*{words}"):
+        Requests(*columns, source=np.full(3, -1))

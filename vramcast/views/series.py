@@ -1,0 +1,218 @@
+"""What the views draw, computed from a trace alone: curves over its rows, the peaks, and who held the bytes there.
+
+Sizes are bytes as `Trace` counts them: a block is its request rounded up to 512 B, lives until FREE_COMPLETED, and does
+not count when it is older than the trace. What a curve says at row r holds right after event r.
+
+    row   action                     live   reserved    context    process
+      0   CONTEXT 1,000,000             0          0  1,000,000  1,000,000
+      1   SEGMENT_ALLOC 2,097,152       0  2,097,152  1,000,000  3,097,152
+      2   ALLOC 4,000               4,096  2,097,152  1,000,000  3,097,152
+      3   FREE_REQUESTED 4,000      4,096  2,097,152  1,000,000  3,097,152     nothing changes: not drawn
+      4   FREE_COMPLETED 4,000          0  2,097,152  1,000,000  3,097,152
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.errors import UsageError
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+
+_MIN_POINTS: Final = 4  # spec: three of one bucket and the last row, see `sampled_rows`
+
+Rows = npt.NDArray[np.int64]
+SizesBytes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """One moment of a trace: the state right after event `row`; row -1 is a trace in which nothing happens."""
+
+    row: int
+    context_bytes: int
+    reserved_bytes: int
+    by_category: dict[Category, int]
+
+    @property
+    def live_bytes(self) -> int:
+        """All categories together."""
+        return sum(self.by_category.values())
+
+    @property
+    def process_bytes(self) -> int:
+        """Context and segments."""
+        return self.context_bytes + self.reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The live blocks which one operator in one module asked for, of one category; "" is unknown."""
+
+    module: str
+    op: str
+    category: Category
+    size_bytes: int
+    n_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows `first` up to but not including `end`, all of one step (-1: before the first) and one phase."""
+
+    first: int
+    end: int
+    step: int
+    phase: Phase
+
+
+def live_bytes(trace: Trace, category: Category | None = None) -> SizesBytes:
+    """Return live bytes after every row, int64 [rows]: of all blocks, or of those of one category."""
+    sizes = trace.rounded_bytes()
+    counted = trace.action == Action.ALLOC
+    if category is not None:
+        counted &= trace.category == category
+    completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
+    change = np.where(counted, sizes, 0)
+    # A block which is not counted has 0 at its own row, so that its end takes 0 away too.
+    change[completed] = -change[trace.block[completed]]
+    return np.cumsum(change)
+
+
+def reserved_bytes(trace: Trace) -> SizesBytes:
+    """Return the bytes of all segments after every row, int64 [rows].
+
+    Limits: Counts from 0, so that a history whose beginning is lost can go below 0 where it frees older segments.
+    """
+    gained = (trace.action == Action.SEGMENT_ALLOC) | (trace.action == Action.SEGMENT_MAP)
+    lost = (trace.action == Action.SEGMENT_FREE) | (trace.action == Action.SEGMENT_UNMAP)
+    return np.cumsum(np.where(gained, trace.size_bytes, 0) - np.where(lost, trace.size_bytes, 0))
+
+
+def context_bytes(trace: Trace) -> SizesBytes:
+    """Return what the process has taken beside the allocator after every row, int64 [rows]; it never gives any back."""
+    return np.cumsum(np.where(trace.action == Action.CONTEXT, trace.size_bytes, 0))
+
+
+def process_bytes(trace: Trace) -> SizesBytes:
+    """Return context and segments after every row, int64 [rows]: what nvidia-smi shows of the process."""
+    return context_bytes(trace) + reserved_bytes(trace)
+
+
+def knows_segments(trace: Trace) -> bool:
+    """Return whether the trace has segments; without, nothing is known of what the process holds."""
+    return bool((reserved_bytes(trace) > 0).any())
+
+
+def changed_rows(trace: Trace) -> Rows:
+    """Return the rows whose event begins or ends a block of this trace or a part of a segment."""
+    ends_block = (trace.action == Action.FREE_COMPLETED) & (trace.block >= 0)
+    is_segment = (trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP)
+    return np.flatnonzero((trace.action == Action.ALLOC) | ends_block | is_segment)
+
+
+def peak_of_live(trace: Trace) -> Peak:
+    """Return the first moment at which live bytes are largest."""
+    _, row = trace.peak_live()
+    return _moment(trace, row)
+
+
+def peak_of_process(trace: Trace) -> Peak:
+    """Return the first moment at which context and segments are largest together; row -1 in a trace without segments.
+
+    When the last segment makes the peak, the block which needed it comes right after it.
+    """
+    return _moment(trace, int(np.argmax(process_bytes(trace))) if knows_segments(trace) else -1)
+
+
+def highest_bytes(trace: Trace) -> int:
+    """Return how high a drawing of the trace reaches: context, and segments or blocks upon it, whichever are more."""
+    upon = np.maximum(live_bytes(trace), reserved_bytes(trace))
+    return int((context_bytes(trace) + upon).max(initial=0))
+
+
+def _moment(trace: Trace, row: int) -> Peak:
+    context, reserved = (int(curve(trace)[row]) if row >= 0 else 0 for curve in (context_bytes, reserved_bytes))
+    return Peak(row, context, reserved, trace.by_category_at(row))
+
+
+def groups_at(trace: Trace, row: int) -> list[Group]:
+    """Return the blocks which live right after event `row`, by (module, operator, category), in order of appearance."""
+    live = trace.live_at(row)
+    n_ops, n_categories = len(trace.ops) + 1, len(Category)
+    keys = ((trace.module[live].astype(np.int64) + 1) * n_ops + trace.op[live] + 1) * n_categories + trace.category[live]
+    unique, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    sizes = np.zeros(len(unique), np.int64)
+    np.add.at(sizes, inverse, trace.rounded_bytes()[live])
+    # Tables may name one thing twice, so that names are merged once more.
+    merged: dict[tuple[str, str, Category], tuple[int, int]] = {}
+    for index in np.argsort(first).tolist():
+        rest, category = divmod(int(unique[index]), n_categories)
+        module, op = (number - 1 for number in divmod(rest, n_ops))
+        key = (trace.modules[module] if module >= 0 else "", trace.ops[op] if op >= 0 else "", Category(category))
+        size_bytes, n_blocks = merged.get(key, (0, 0))
+        merged[key] = (size_bytes + int(sizes[index]), n_blocks + int(counts[index]))
+    return [Group(*key, size_bytes, n_blocks) for key, (size_bytes, n_blocks) in merged.items()]
+
+
+def top_groups(trace: Trace, row: int, n: int) -> list[Group]:
+    """Return the `n` largest of `groups_at`, largest first."""
+    return sorted(groups_at(trace, row), key=lambda group: -group.size_bytes)[:n]
+
+
+def bytes_by_module(trace: Trace, row: int) -> dict[str, int]:
+    """Return live bytes right after event `row` by module, largest first; "" is outside of all modules."""
+    totals: dict[str, int] = {}
+    for group in groups_at(trace, row):
+        totals[group.module] = totals.get(group.module, 0) + group.size_bytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+
+def spans(trace: Trace) -> list[Span]:
+    """Return the stretches of equal step and phase, which tile the rows."""
+    if not len(trace):
+        return []
+    new = (trace.step[1:] != trace.step[:-1]) | (trace.phase[1:] != trace.phase[:-1])
+    edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(trace)]
+    return [Span(first, end, int(trace.step[first]), Phase(trace.phase[first])) for first, end in pairwise(edges)]
+
+
+def steps(trace: Trace) -> list[tuple[int, int, int]]:
+    """Return (first row, end, step) of the stretches of equal step, the rows before step 0 left out.
+
+    A row which a tracer files under an earlier step than the one which has begun belongs to the latter.
+    """
+    begun = np.maximum.accumulate(trace.step) if len(trace) else trace.step
+    firsts = np.flatnonzero(np.diff(begun, prepend=-1)).tolist()
+    return [(first, end, int(begun[first])) for first, end in pairwise([*firsts, len(trace)])]
+
+
+def sampled_rows(trace: Trace, max_points: int) -> Rows:
+    """Return at most `max_points` of the changed and the CONTEXT rows, ascending, for a drawing in steps.
+
+    All of them when they are few enough. Else they are cut into buckets, and of each bucket stay the first row with most
+    live bytes, the first with least, and the first with most process bytes. So both peaks of the trace are always among
+    them, and so is the last change.
+    """
+    if max_points < _MIN_POINTS:
+        raise UsageError(f"max_points is {max_points}, expected {_MIN_POINTS} or more.")
+    rows = np.union1d(changed_rows(trace), np.flatnonzero(trace.action == Action.CONTEXT))
+    if len(rows) <= max_points:
+        return rows
+    live, process = live_bytes(trace)[rows], process_bytes(trace)[rows]
+    edges = np.linspace(0, len(rows), (max_points - 1) // 3 + 1).astype(np.int64).tolist()
+    kept = {len(rows) - 1}
+    for first, end in pairwise(edges):
+        kept |= {first + int(np.argmax(live[first:end])), first + int(np.argmin(live[first:end]))}
+        kept.add(first + int(np.argmax(process[first:end])))
+    return rows[sorted(kept)]
+
+
+def live_by_category(trace: Trace, rows: Rows) -> SizesBytes:
+    """Return live bytes right after each of `rows`, int64 [categories, rows]."""
+    # One category at a time: the curves of all categories over all rows of a long trace would take gigabytes.
+    return np.array([live_bytes(trace, category)[rows] for category in Category]).reshape(len(Category), len(rows))

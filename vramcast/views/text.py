@@ -1,0 +1,149 @@
+"""The view for a terminal: 80 columns of plain text, readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from vramcast.tracer.describe import place, shown
+from vramcast.tracer.trace import Trace
+from vramcast.units import gib
+from vramcast.views import series, style
+
+_CHART_COLUMNS: Final = 68  # arbitrary: with the axis 80, the width of a terminal
+_CHART_LINES: Final = 18  # arbitrary: chart and tables fill a tall terminal once
+_AXIS_COLUMNS: Final = 11  # spec: the longest size `gib` prints for a card, "1023.99 GiB"
+_BAR_COLUMNS: Final = 11  # arbitrary
+_TOP_GROUPS: Final = 12  # arbitrary
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+
+
+def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str:
+    """Return the view as lines of at most 80 characters, without colours or control codes, the last one ended.
+
+    One column of the chart stands for many rows and shows them at their most live bytes; the process line is at their
+    most process bytes. Args and meaning: see `vramcast.views.save`.
+    Limits: Sizes of 1000 GiB and more make longer lines.
+    """
+    heading = [shown(title, 80)] if title else []
+    live, process = series.peak_of_live(trace), series.peak_of_process(trace)
+    if live.row < 0 and process.row < 0:
+        return "\n".join([*heading, "The trace allocates nothing."]) + "\n"
+    lines = [*heading, *_peak_lines(trace, live, process, card_bytes), "", *_chart(trace, card_bytes)]
+    lines += ["", *_breakdown(live, process)]
+    groups = series.top_groups(trace, live.row, _TOP_GROUPS)
+    if groups:
+        lines += ["", *_table(groups)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _peak_lines(trace: Trace, live: series.Peak, process: series.Peak, card_bytes: int | None) -> list[str]:
+    lines = []
+    for name, size_bytes, row in (("live", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
+        if row < 0:
+            lines.append(f"{name + ' peak':<14}{'unknown':>11}   the trace has none")
+        else:
+            lines += [f"{name + ' peak':<14}{gib(size_bytes):>11}   at row {row:,}", f"  {place(trace, row, 24)}"]
+    lines += [f"  {style.process_words(process)}"] if process.row >= 0 else []
+    if card_bytes is not None:
+        lines.append(style.card_words(card_bytes, process))
+    return lines
+
+
+def _chart(trace: Trace, card_bytes: int | None) -> list[str]:
+    """Return the stacked chart, its time axis and its legend."""
+    peak_bytes = series.highest_bytes(trace)
+    top = style.top_bytes(peak_bytes, card_bytes)
+    firsts = np.arange(_CHART_COLUMNS) * len(trace) // _CHART_COLUMNS
+    ends = np.maximum(np.append(firsts[1:], len(trace)), firsts + 1)
+    all_live, all_process = series.live_bytes(trace), series.process_bytes(trace)
+    knows_segments = series.knows_segments(trace)
+    rows = np.array([first + int(np.argmax(all_live[first:end])) for first, end in zip(firsts, ends, strict=True)])
+    most_process = [int(all_process[first:end].max()) for first, end in zip(firsts, ends, strict=True)]
+    layers = style.layers(trace, rows)
+    tops = np.cumsum([sizes for _, sizes in layers], axis=0)
+
+    cells = [[" "] * _CHART_COLUMNS for _ in range(_CHART_LINES)]
+    labels = [""] * _CHART_LINES
+    for size_bytes in style.ticks(top):
+        labels[_line(size_bytes, top)] = gib(size_bytes) if size_bytes else "0"
+    if card_bytes is not None and card_bytes <= top:
+        cells[_line(card_bytes, top)] = ["═"] * _CHART_COLUMNS
+        labels[_line(card_bytes, top)] = "card"
+    for column in range(_CHART_COLUMNS):
+        if knows_segments and most_process[column] > 0:
+            cells[_line(most_process[column], top)][column] = "─"
+        for line in range(_CHART_LINES):
+            middle = (line + 0.5) * top / _CHART_LINES
+            if middle < tops[-1, column]:
+                cells[line][column] = layers[int(np.searchsorted(tops[:, column], middle, side="right"))][0].letter
+
+    lines = []
+    if card_bytes is not None and card_bytes > top:
+        lines.append(f"{'card ↑':>{_AXIS_COLUMNS}} {gib(card_bytes)}, {card_bytes / peak_bytes:.1f} times the peak")
+    for label, row in zip(reversed(labels), reversed(cells), strict=True):
+        lines.append(f"{label:>{_AXIS_COLUMNS}}{'┤' if label else '│'}" + "".join(row))
+    margin = " " * (_AXIS_COLUMNS + 1)
+    phases = [(span.first, span.end, span.phase.name.lower()) for span in series.spans(trace)]
+    steps = [(first, end, f"step {step}") for first, end, step in series.steps(trace)]
+    lines += [margin + _strip(phases, len(trace)), margin + _strip(steps, len(trace))]
+    used = [look for look, sizes in layers if sizes.any()]
+    legend = [f"{look.letter} {look.name}" for look in used]
+    legend += [f"─ {style.PROCESS}"] if knows_segments else []
+    legend += ["═ card"] if card_bytes is not None and card_bytes <= top else []
+    return [*lines, *_wrapped(legend)]
+
+
+def _line(size_bytes: int, top: int) -> int:
+    """Return the line of the chart, from its bottom, in which `size_bytes` lies."""
+    return min(max(size_bytes, 0) * _CHART_LINES // top, _CHART_LINES - 1)
+
+
+def _strip(marks: Sequence[tuple[int, int, str]], n_rows: int) -> str:
+    """Return a line of the time axis: the name of every stretch (first row, end, name), cut where the stretch ends."""
+    cells = [" "] * _CHART_COLUMNS
+    for first_row, end_row, name in marks:
+        first, end = (row * _CHART_COLUMNS // n_rows for row in (first_row, end_row))
+        cells[first:end] = f"╵{name}"[: end - first].ljust(end - first)
+    return "".join(cells)
+
+
+def _wrapped(words: Sequence[str]) -> list[str]:
+    lines = [""]
+    for word in words:
+        if len(lines[-1]) + len(word) + 3 > 80:
+            lines.append("")
+        lines[-1] += ("   " if lines[-1] else "") + word
+    return lines
+
+
+def _bar(share: float) -> str:
+    eighths = round(max(0.0, min(share, 1.0)) * _BAR_COLUMNS * len(_EIGHTHS))
+    full, rest = divmod(eighths, len(_EIGHTHS))
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _breakdown(live: series.Peak, process: series.Peak) -> list[str]:
+    lines = [f"{'':<20}{'at the live peak':<30}at the process peak"]
+    for (look, at_live), (_, at_process) in zip(style.parts(live), style.parts(process), strict=True):
+        if at_live or at_process:
+            line = f"{look.name if look.letter == ' ' else f'{look.letter} {look.name}':<18}"
+            for peak, size_bytes in ((live, at_live), (process, at_process)):
+                share = size_bytes / max(style.held_bytes(peak), 1)
+                line += f"{gib(size_bytes):>11} {share:>4.0%} {_bar(share):<{_BAR_COLUMNS}}  "
+            lines.append(line)
+    if process.row >= 0:
+        lines.append(f"{'reserved':<18}{gib(live.reserved_bytes):>11}{'':<19}{gib(process.reserved_bytes):>11}")
+        lines.append(f"{'process':<18}{gib(live.process_bytes):>11}{'':<19}{gib(process.process_bytes):>11}")
+    return lines
+
+
+def _table(groups: Sequence[series.Group]) -> list[str]:
+    lines = [f"{'live at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
+    for group in groups:
+        letter = style.LOOKS[group.category].letter
+        module, op = shown(group.module, 26) or "-", shown(group.op, 23) or "-"
+        lines.append(f"{gib(group.size_bytes):>16} {group.n_blocks:>7} {letter} {module:<28}{op:<24}")
+    return lines
