@@ -318,3 +318,28 @@ def test_the_last_inputs_may_be_dropped_before_the_next_ones_come(found: Estimat
     overlapping = estimate(layer, batch, optimizer="sgd", device="a100-40gb")
     apart = estimate(layer, batch, optimizer="sgd", device="a100-40gb", overlap_inputs=False)
     assert overlapping.reserved - apart.reserved == 256 * 2**20
+
+
+# ------------------------------------------------------------------------------------------------ other circumstances
+def test_the_same_job_under_other_circumstances(found: Estimate) -> None:
+    default, expandable = found.what_if(["", "expandable_segments:True"])
+    assert (default.allocated, default.reserved) == (found.allocated, found.reserved)
+    assert default.min_feasible == found.min_feasible
+    assert expandable.reserved <= default.reserved
+    assert found.min_feasible is not None
+    sizes = (found.min_feasible, found.min_feasible - 1, "t4", "12GiB")
+    assert [case.out_of_memory is None for case in found.what_if(cards=sizes)] == [True, False, True, True]
+    with pytest.raises(UsageError, match="'t5'"):
+        found.what_if(cards=["t5"])
+
+
+def test_what_keeps_segments_is_named(found: Estimate) -> None:
+    report = found.fragmentation()
+    assert report.reserved_bytes == found.reserved
+    assert report.live_bytes + report.free_bytes == report.reserved_bytes
+
+
+def test_the_context_is_a_part_of_the_trace(found: Estimate) -> None:
+    taken = found.trace.size_bytes[found.trace.action == Action.CONTEXT]
+    assert int(taken.sum()) == found.context.bytes
+    assert len(taken) == 2  # the context itself, and cuBLAS at the first product

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from vramcast.errors import UsageError
+from vramcast.units import parse_bytes
 
 # Sources named more than once. XLA's files are device descriptions, one a card, by their look printed by XLA on real
 # cards (h200.txtpb is not: round numbers); where a second source exists, it agrees.
@@ -428,6 +429,15 @@ def _squeeze(text: str) -> str:
 
 _BY_NAME = {_squeeze(name): key for name, key in _ALIASES.items()}
 _BY_NAME |= {_squeeze(card.name): card.key for card in _ALL} | {_squeeze(card.key): card.key for card in _ALL}
+
+
+def card_bytes(text: str) -> int:
+    """Return the size in bytes of a card given by its name (`rtx4090`) or by its size (`12GiB`).
+
+    Raises:
+        UsageError: It is neither; the message lists the known cards when `text` looks like a name.
+    """
+    return parse_bytes(text) if text.strip()[:1].isdigit() else device(text).total_bytes
 
 
 def device(key: str) -> Device:

@@ -192,9 +192,7 @@ def _estimate(
     if result.steps < job.steps and job.script is not None:
         warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
     if smallest is None:
-        warnings.append(
-            "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
-        )
+        warnings.append("min_feasible is unknown: no card is large enough, or the allocator's settings are not known")
     if result.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(result.foreign)}): the numbers cannot be "

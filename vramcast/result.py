@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vramcast import bound
 from vramcast.context import Context, context_bytes
-from vramcast.devices import DEVICES, Device, device
+from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
+from vramcast.simulator.fragmentation import Fragmentation, fragmentation
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.whatif import Case, what_if
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
@@ -146,6 +150,25 @@ class Estimate:
             "module": self.trace.modules[module] if module >= 0 else None,
             "op": self.trace.ops[op] if op >= 0 else None,
         }
+
+    # -------------------------------------------------------------------------------------------- other circumstances
+    def what_if(self, settings: Iterable[str] = ("",), cards: Iterable[int | str | None] = (None,)) -> list[Case]:
+        """Return what the job's requests come to under other allocator settings and on other cards, without running it again.
+
+        Args:
+            settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" is torch's default.
+            cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: a card without an end.
+        Returns:
+            A case for each setting on each card, in that order; `vramcast.simulator.whatif.table` prints them.
+        Raises:
+            UsageError: A setting or a card is not known.
+        """
+        sizes = [card_bytes(card) if isinstance(card, str) else card for card in cards]
+        return what_if(self.trace, [Settings.parse(text) for text in settings], sizes)
+
+    def fragmentation(self) -> Fragmentation:
+        """Return which blocks and modules keep half-empty segments when most is reserved."""
+        return fragmentation(self.trace)
 
     # -------------------------------------------------------------------------------------------- output
     def to_dict(self) -> dict[str, Any]:

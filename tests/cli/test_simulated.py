@@ -171,7 +171,7 @@ def test_common_settings_come_once() -> None:
 
 
 def test_a_wrong_setting_or_card_is_told_before_the_job_runs(call: Call) -> None:
-    for option in (("--what-if", "max_splitt_size:3"), ("--cards", "huge")):
+    for option in (("--what-if", "max_splitt_size:3"), ("--cards", "huge"), ("--cards", "12 apples")):
         code, _, err = call("estimate", "nowhere.py:nothing", "--batch", "1", *option)
         assert code == 2
         assert "nowhere" not in err

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from vramcast.devices import DEVICES
+from vramcast.devices import card_bytes
 from vramcast.simulator.fragmentation import fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import table, what_if
 from vramcast.tracer.trace import Trace
-from vramcast.units import parse_bytes
 
 # arbitrary: settings which people try first
 COMMON: Final = (
@@ -36,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_cards(text: str | None) -> list[int]:
     """Return the sizes in bytes of `rtx4090,12GiB`."""
-    names = [name.strip() for name in (text or "").split(",") if name.strip()]
-    return [DEVICES[name].total_bytes if name in DEVICES else parse_bytes(name) for name in names]
+    return [card_bytes(name) for name in (text or "").split(",") if name.strip()]
 
 
 def parse_settings(texts: list[str]) -> list[Settings]:
