@@ -18,143 +18,19 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from vramcast.errors import SimulatedOutOfMemory
+from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range
 from vramcast.simulator.card import Card
 from vramcast.simulator.settings import MIN_BLOCK_BYTES, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.trace import Action
 from vramcast.units import torch_size
 
-PoolId: TypeAlias = int
-DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
-
 # What the allocator did: action, address, bytes, stream. For ALLOC and FREE_* the requested bytes.
 Listener: TypeAlias = Callable[[Action, int, int, int], None]
-
-
-class Block:
-    """A piece of a segment. `prev` and `next` are its neighbours in the segment, in order of address."""
-
-    __slots__ = (
-        "address",
-        "age_base",
-        "allocated",
-        "expandable",
-        "mapped",
-        "next",
-        "pool",
-        "prev",
-        "requested_bytes",
-        "size_bytes",
-        "stream",
-        "users",
-    )
-
-    def __init__(self, address: int, size_bytes: int, stream: int, pool: _Pool, expandable: Range | None = None) -> None:
-        self.address = address
-        self.size_bytes = size_bytes
-        self.requested_bytes = 0
-        self.stream = stream
-        self.pool = pool
-        self.allocated = False
-        self.mapped = True
-        self.prev: Block | None = None
-        self.next: Block | None = None
-        self.users: set[int] = set()  # other streams whose work may not be over
-        self.age_base = 0
-        self.expandable = expandable
-
-    @property
-    def is_split(self) -> bool:
-        """Whether it shares its segment with other blocks."""
-        return self.prev is not None or self.next is not None
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The free blocks of one kind; `free` and `unmapped` are sorted, for each stream."""
-
-    owner: PoolId
-    is_small: bool
-    free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
-    unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)  # stream -> (address, block)
-    searches: int = 0  # the clock of garbage collection: a block's age is how many searches it was passed over in
-
-    def insert(self, block: Block) -> None:
-        block.age_base = self.searches
-        bisect.insort(self.free.setdefault(block.stream, []), (block.size_bytes, block.address, block))
-
-    def remove(self, block: Block) -> None:
-        blocks = self.free[block.stream]
-        del blocks[bisect.bisect_left(blocks, (block.size_bytes, block.address))]
-
-    def insert_unmapped(self, block: Block) -> None:
-        bisect.insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
-
-    def remove_unmapped(self, block: Block) -> None:
-        blocks = self.unmapped[block.stream]
-        del blocks[bisect.bisect_left(blocks, (block.address,))]
-
-    def blocks(self) -> list[Block]:
-        """Return all free blocks: by stream, then by size, then by address."""
-        return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]
-
-
-@dataclass(slots=True)
-class _PrivatePool:
-    """The two pools of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
-
-    small: _Pool
-    large: _Pool
-    users: int = 1
-    n_segments: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The address range of one expandable segment."""
-
-    address: int
-    size_bytes: int
-    page_bytes: int
-
-
-@dataclass(slots=True)
-class Level:
-    """A quantity over time; all in bytes or counts."""
-
-    current: int = 0
-    peak: int = 0
-
-    def add(self, amount: int) -> None:
-        """Move the current value; the peak follows."""
-        self.current += amount
-        if self.current > self.peak:
-            self.peak = self.current
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What `torch.cuda.memory_stats()` counts, over both pools; bytes unless the name says otherwise.
-
-    `active` blocks are allocated or wait for another stream. `inactive_split` is free memory in segments which are
-    partly in use; expandable segments do not count there.
-    """
-
-    requested: Level = field(default_factory=Level)
-    allocated: Level = field(default_factory=Level)
-    active: Level = field(default_factory=Level)
-    reserved: Level = field(default_factory=Level)
-    inactive_split: Level = field(default_factory=Level)
-    n_allocated: Level = field(default_factory=Level)
-    n_segments: Level = field(default_factory=Level)
-    n_inactive_split: Level = field(default_factory=Level)
-    n_retries: int = 0
-    n_ooms: int = 0
-    n_device_allocs: int = 0
-    n_device_frees: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +70,10 @@ class CachingAllocator:
         self.statistics = Statistics()
         self._listener = listener
         self._waits = waits
-        self._small = _Pool(DEFAULT_POOL, is_small=True)
-        self._large = _Pool(DEFAULT_POOL, is_small=False)
-        self._private: dict[PoolId, _PrivatePool] = {}
-        self._freeable: dict[PoolId, _PrivatePool] = {}
+        self._small = Pool(DEFAULT_POOL, is_small=True)
+        self._large = Pool(DEFAULT_POOL, is_small=False)
+        self._private: dict[PoolId, PrivatePool] = {}
+        self._freeable: dict[PoolId, PrivatePool] = {}
         self._recording: list[PoolId] = []
         self._pending: list[Block] = []  # freed, but another stream may still use them
         self._active: set[Block] = set()
@@ -282,7 +158,7 @@ class CachingAllocator:
         if pool in self._private:
             self._private[pool].users += 1
         else:
-            self._private[pool] = _PrivatePool(_Pool(pool, is_small=True), _Pool(pool, is_small=False))
+            self._private[pool] = PrivatePool(Pool(pool, is_small=True), Pool(pool, is_small=False))
         self._recording.append(pool)
 
     def end_pool(self, pool: PoolId) -> None:
@@ -328,7 +204,7 @@ class CachingAllocator:
             )
         return sorted(rows, key=lambda row: row.address)
 
-    def _pools(self) -> Iterator[_Pool]:
+    def _pools(self) -> Iterator[Pool]:
         yield self._small
         yield self._large
         for private in self._private.values():
@@ -336,14 +212,14 @@ class CachingAllocator:
             yield private.large
 
     # ---------------------------------------------------------------------------------------- serving a request
-    def _pool(self, size_bytes: int) -> _Pool:
+    def _pool(self, size_bytes: int) -> Pool:
         is_small = size_bytes <= SMALL_BYTES
         if self._recording:
             private = self._private[self._recording[0]]
             return private.small if is_small else private.large
         return self._small if is_small else self._large
 
-    def _find(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+    def _find(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Take the best fitting free block out of its pool."""
         settings = self.settings
         if self._collects_garbage:
@@ -367,7 +243,7 @@ class CachingAllocator:
         del blocks[at]
         return block
 
-    def _obtain(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+    def _obtain(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Get a new segment: from the driver, after making room, or not at all."""
         if self._collects_garbage:
             self._collect_garbage()
@@ -380,7 +256,7 @@ class CachingAllocator:
             block = self._new_segment(pool, size_bytes, stream)
         return block
 
-    def _new_segment(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+    def _new_segment(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         segment_bytes = self.settings.segment_bytes(size_bytes)
         if self._allowed_bytes is not None and self._segments_bytes + segment_bytes > self._allowed_bytes:
             return None
@@ -531,7 +407,7 @@ class CachingAllocator:
                 reclaimed_bytes += block.size_bytes
                 self._release_segment(block)
 
-    def _release_oversize(self, pool: _Pool, size_bytes: int, stream: int) -> bool:
+    def _release_oversize(self, pool: Pool, size_bytes: int, stream: int) -> bool:
         """Give back as many blocks which are too large to be split as the request needs; whether that was enough."""
         limit_bytes = self.settings.max_split_bytes
         # torch 2.11 stops with an internal error when it comes here with expandable segments.
@@ -560,7 +436,7 @@ class CachingAllocator:
             if not private.n_segments:
                 del self._freeable[name], self._private[name]
 
-    def _release_pool_blocks(self, pool: _Pool) -> None:
+    def _release_pool_blocks(self, pool: Pool) -> None:
         for block in pool.blocks():
             if block.expandable is not None:
                 self._unmap(block)
@@ -580,7 +456,7 @@ class CachingAllocator:
         statistics.n_device_frees += 1
 
     # ---------------------------------------------------------------------------------------- expandable segments
-    def _expand(self, pool: _Pool, size_bytes: int, stream: int) -> Block | None:
+    def _expand(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Map pages behind a free block, or at the lowest place with enough addresses; None when memory runs out."""
         block = self._find_addresses(pool, size_bytes, stream)
         if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes)):
@@ -597,7 +473,7 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _find_addresses(self, pool: _Pool, size_bytes: int, stream: int) -> Block:
+    def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block:
         """Return the lowest block, free or unmapped, from which on there are enough addresses without a taken block."""
         for _, unmapped in pool.unmapped.get(stream, ()):
             first = unmapped
@@ -620,7 +496,7 @@ class CachingAllocator:
         pool.insert_unmapped(block)
         return block
 
-    def _page_bytes(self, pool: _Pool) -> int:
+    def _page_bytes(self, pool: Pool) -> int:
         return SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
 
     def _map(self, block: Block, size_bytes: int) -> bool:

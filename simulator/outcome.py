@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.simulator.caching import Level, Statistics
+from vramcast.simulator.statistics import Level, Statistics
 
 # One segment event: `action` is an `Action` (SEGMENT_* or OOM), `request` the row which caused it, sizes in bytes.
 EVENT: Final = np.dtype([(name, np.int64) for name in ("action", "request", "address", "size_bytes", "stream")])

@@ -9,7 +9,8 @@ import numpy as np
 
 from vramcast.errors import CompilerError, SimulatedOutOfMemory
 from vramcast.simulator import compiled
-from vramcast.simulator.caching import Block, CachingAllocator
+from vramcast.simulator.blocks import Block
+from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import EVENT, Outcome
 from vramcast.simulator.requests import Kind, Requests

@@ -6,7 +6,8 @@ from collections import deque
 from itertools import pairwise
 from typing import Final
 
-from vramcast.simulator.caching import Block, CachingAllocator, Range
+from vramcast.simulator.blocks import Block, Range
+from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.rewind import Layout
 from vramcast.simulator.settings import MIN_BLOCK_BYTES, SMALL_BYTES

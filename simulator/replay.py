@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vramcast.errors import UsageError
-from vramcast.simulator.caching import Block
+from vramcast.simulator.blocks import Block
 from vramcast.simulator.recorded import RecordedAllocator, RecordedCard
 from vramcast.simulator.rewind import Layout
 from vramcast.simulator.settings import N_INTERVALS, NO_LIMIT, Settings

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from vramcast.devices import device
 from vramcast.errors import SimulatedOutOfMemory
-from vramcast.simulator.caching import Block, CachingAllocator, Statistics
+from vramcast.simulator.blocks import Block
+from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.player import play
 from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.trace import Action

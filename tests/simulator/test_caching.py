@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vramcast.errors import SimulatedOutOfMemory
-from vramcast.simulator.caching import Block, CachingAllocator
+from vramcast.simulator.blocks import Block
+from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.settings import MIB, Settings
 from vramcast.tracer.trace import Action

@@ -1,0 +1,101 @@
+"""The pieces which the allocator moves about: blocks, the pools which hold the free ones, and ranges which can grow."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+PoolId: TypeAlias = int
+DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
+
+
+class Block:
+    """A piece of a segment. `prev` and `next` are its neighbours in the segment, in order of address."""
+
+    __slots__ = (
+        "address",
+        "age_base",
+        "allocated",
+        "expandable",
+        "mapped",
+        "next",
+        "pool",
+        "prev",
+        "requested_bytes",
+        "size_bytes",
+        "stream",
+        "users",
+    )
+
+    def __init__(self, address: int, size_bytes: int, stream: int, pool: Pool, expandable: Range | None = None) -> None:
+        self.address = address
+        self.size_bytes = size_bytes
+        self.requested_bytes = 0
+        self.stream = stream
+        self.pool = pool
+        self.allocated = False
+        self.mapped = True
+        self.prev: Block | None = None
+        self.next: Block | None = None
+        self.users: set[int] = set()  # other streams whose work may not be over
+        self.age_base = 0
+        self.expandable = expandable
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it shares its segment with other blocks."""
+        return self.prev is not None or self.next is not None
+
+
+@dataclass(slots=True)
+class Pool:
+    """The free blocks of one kind; `free` and `unmapped` are sorted, for each stream."""
+
+    owner: PoolId
+    is_small: bool
+    free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
+    unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)  # stream -> (address, block)
+    searches: int = 0  # the clock of garbage collection: a block's age is how many searches it was passed over in
+
+    def insert(self, block: Block) -> None:
+        """Add a free block."""
+        block.age_base = self.searches
+        bisect.insort(self.free.setdefault(block.stream, []), (block.size_bytes, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take a free block out."""
+        blocks = self.free[block.stream]
+        del blocks[bisect.bisect_left(blocks, (block.size_bytes, block.address))]
+
+    def insert_unmapped(self, block: Block) -> None:
+        """Add a block without memory behind it."""
+        bisect.insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
+
+    def remove_unmapped(self, block: Block) -> None:
+        """Take such a block out."""
+        blocks = self.unmapped[block.stream]
+        del blocks[bisect.bisect_left(blocks, (block.address,))]
+
+    def blocks(self) -> list[Block]:
+        """Return all free blocks: by stream, then by size, then by address."""
+        return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]
+
+
+@dataclass(slots=True)
+class PrivatePool:
+    """The two pools of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
+
+    small: Pool
+    large: Pool
+    users: int = 1
+    n_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The address range of one expandable segment."""
+
+    address: int
+    size_bytes: int
+    page_bytes: int
