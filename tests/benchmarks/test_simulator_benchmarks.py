@@ -1,0 +1,166 @@
+"""A sample of benchmarks/simulator_jobs.py, and its own tools: whole jobs simulated and run, equal to the byte."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # benchmarks/ is not installed
+
+from benchmarks import simulator_jobs, simulator_speed, survey_models  # noqa: E402
+from vramcast.devices import device  # noqa: E402
+from vramcast.job import Job, TensorSpec  # noqa: E402
+from vramcast.simulator.player import play  # noqa: E402
+from vramcast.simulator.requests import Kind, Requests  # noqa: E402
+from vramcast.tracer.trace import Action, Trace  # noqa: E402
+
+A100 = device("a100-40gb")
+MIB = 1 << 20
+
+
+def _image_job(name: str, batch_size: int, **options: object) -> Job:
+    labels = TensorSpec((batch_size,), "int64", high=4)
+    job = Job(A100, f"torchvision:{name}", batch=TensorSpec((batch_size, 3, 64, 64)), labels=labels, steps=2)
+    return replace(job, **options)  # type: ignore[arg-type]
+
+
+def _jobs(folder: Path) -> dict[str, Job]:
+    pytest.importorskip("torchvision")
+    pytest.importorskip("transformers")
+    tokens = TensorSpec((64, 64), "int64", high=128)
+    text = {
+        name: replace(survey_models.hugging_face_job(A100, name, folder), batch={"input_ids": tokens, "labels": tokens})
+        for name in ("bert", "llama")
+    }
+    return {
+        "vgg11, adam": _image_job("vgg11", 32),
+        "alexnet, sgd, amp-bf16": _image_job("alexnet", 128, optimizer="sgd", precision="amp-bf16"),
+        "llama, adamw": text["llama"],
+        "bert, inference": replace(text["bert"], mode="infer"),
+    }
+
+
+@pytest.mark.usefixtures("needs_null_gpu")
+def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(tmp_path: Path) -> None:
+    rows = [row for name, job in _jobs(tmp_path).items() for row in simulator_jobs.compare(name, job)]
+    assert len(rows) == 4 * 6 * 3
+    assert simulator_jobs.differences(rows) == []
+    assert [row for row in rows if not row.own_is_equal] == []
+    # Autocast frees its copies of the weights in the order of a hash table, which no two runs share.
+    assert [row for row in rows if row.first is not None and "amp" not in row.job] == []
+    # The smallest card is one on which the job runs, and with a byte less it does not.
+    assert {row.card for row in rows if not row.run.fits} == {"1 byte less"}
+    assert all(not row.run.fits for row in rows if row.card == "1 byte less")
+    # The sample must hold what it is there for: settings which matter, retries and collected garbage.
+    peaks = {(row.job, row.run.reserved) for row in rows if row.card == "no end"}
+    assert len(peaks) > 2 * 4
+    assert any(row.run.retries for row in rows if row.card == "smallest")
+    assert any(row.given_back and not row.run.retries for row in rows if row.card == "1.15 x")
+
+
+@pytest.mark.usefixtures("needs_null_gpu")
+def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator() -> None:
+    pytest.importorskip("torchvision")
+    rows = simulator_jobs.compare("resnet18", _image_job("resnet18", 64), ("expandable_segments:True",))
+    parted = {row.card: row.first for row in rows if not row.is_equal}
+    assert "no end" not in parted
+    assert parted["smallest"] is not None
+    assert parted["smallest"].startswith("OOM")
+    assert all(row.survived for row in rows if not row.is_equal)
+    assert all(line.endswith("the job asked otherwise") for line in simulator_jobs.differences(rows))
+
+
+def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path) -> None:
+    for module in ("torchvision", "timm"):
+        pytest.importorskip(module)
+    jobs = simulator_jobs.sample(50, 2026, tmp_path)
+    assert jobs == simulator_jobs.sample(50, 2026, tmp_path)
+    assert jobs.keys() != simulator_jobs.sample(50, 2027, tmp_path).keys()
+    sources = [name.partition(" ")[0] for name in jobs]
+    assert {source: sources.count(source) for source in sources} == {"torchvision": 17, "timm": 17, "hf": 16}
+    assert {job.optimizer for job in jobs.values() if job.mode == "train"} == {"adam", "sgd", "adamw"}
+    assert {job.precision for job in jobs.values()} == {"fp32", "amp-bf16"}
+    assert sum(job.mode == "infer" for job in jobs.values()) == 7
+
+
+def _trace(rows: list[tuple[Action, int, int, int]]) -> Trace:
+    """Return a trace of (action, bytes, block, address)."""
+    action, size_bytes, block, address = zip(*rows, strict=True)
+    return Trace.build({"action": action, "size_bytes": size_bytes, "block": block, "address": address})
+
+
+def test_the_first_event_which_differs_is_found() -> None:
+    rows = [(Action.SEGMENT_ALLOC, 2 * MIB, -1, 1000), (Action.ALLOC, 512, 1, 1000), (Action.ALLOC, 512, 2, 1512)]
+    moved = [(action, size_bytes, block, address + 64) for action, size_bytes, block, address in rows]
+    assert simulator_jobs.first_difference(_trace(rows), _trace(moved)) is None
+    assert simulator_jobs.first_difference(_trace(rows), _trace([*rows[:2], (Action.ALLOC, 512, 2, 2048)])) == 2
+    assert simulator_jobs.first_difference(_trace(rows), _trace([*rows[:2], (Action.ALLOC, 513, 2, 1512)])) == 2
+    assert simulator_jobs.first_difference(_trace(rows), _trace(rows[:2])) == 2
+    assert simulator_jobs.first_difference(_trace(rows[:2]), _trace(rows)) == 2
+
+
+def test_how_a_run_is_unwound_after_it_ran_out_of_memory_is_no_difference() -> None:
+    rows = [(Action.SEGMENT_ALLOC, 2 * MIB, -1, 1000), (Action.ALLOC, 512, 1, 1000), (Action.OOM, 4 * MIB, -1, 0)]
+    unwound = [*rows[:2], (Action.OOM, 4 * MIB, -1, 77), (Action.FREE_REQUESTED, 512, 1, 1000)]
+    assert simulator_jobs.first_difference(_trace(rows), _trace(unwound)) is None
+
+
+def test_requests_which_failed_are_requests_too() -> None:
+    rows = [(Action.ALLOC, 512, 0, 1000), (Action.OOM, 4 * MIB, -1, 0), (Action.FREE_COMPLETED, 512, 0, 1000)]
+    trace = simulator_jobs.with_failed_requests(_trace(rows))
+    assert Requests.of(trace).kind.tolist() == [Kind.MALLOC, Kind.TRY, Kind.FREE]
+    assert Requests.of(trace).size_bytes.tolist() == [512, 4 * MIB, 0]
+
+
+def _comparison(**options: object) -> simulator_jobs.Comparison:
+    peaks = simulator_jobs.Peaks(allocated=5, reserved=7, retries=0, fits=True)
+    row = simulator_jobs.Comparison("a job", "default", "no end", 100, peaks, peaks, True, 0, 3, 10, None)
+    return replace(row, **options)  # type: ignore[arg-type]
+
+
+def test_every_difference_is_listed_with_whose_it_is() -> None:
+    other = simulator_jobs.Peaks(allocated=5, reserved=9, retries=0, fits=True)
+    rows = [
+        _comparison(),
+        _comparison(simulated=other, survived=2, first="OOM of 4 B, conv"),
+        _comparison(run=other, own_is_equal=False),
+    ]
+    lines = simulator_jobs.differences(rows)
+    assert lines == [
+        "a job; default; no end: reserved 7 -> 9; from OOM of 4 B, conv; the job asked otherwise",
+        "a job; default; no end: reserved 9 -> 7; from None; THE SIMULATOR",
+    ]
+    assert _cells(simulator_jobs.table(rows)) == [
+        *("`default`", "no end"),
+        *("3", "3", "1", "3", "3", "3", "2", "2"),  # jobs, ran, equal: reserved, allocated, retries, ran, events, own requests
+        *("+2 B (+28.57%)", "0", "3", "1"),  # retried, gave back, did without
+    ]
+    assert _cells(simulator_jobs.by_job(rows)) == ["a job", "3", "1", "1", "+2 B (+28.57%)"]
+
+
+def _cells(markdown: str) -> list[str]:
+    return [cell.strip() for cell in markdown.splitlines()[-1].split("|")[1:-1]]
+
+
+@pytest.mark.usefixtures("needs_null_gpu")
+def test_torch_is_timed_on_the_requests_of_the_trace() -> None:
+    rows = [(Action.ALLOC, 3 * MIB, 0, 1000), (Action.ALLOC, 700, 1, 5000), (Action.FREE_COMPLETED, 3 * MIB, 0, 1000)]
+    trace = _trace(rows)
+    requests = Requests.of(trace)
+    assert simulator_speed.raw_sequence(requests) == [("malloc", 0, 3 * MIB, 0), ("malloc", 1, 700, 0), ("free", 0)]
+    timing = simulator_speed.time_one(requests, "", 22 * MIB, repeats=2)
+    assert timing.retries == play(requests).statistics.n_retries == 0
+    assert min(timing.compiled, timing.peaks_only, timing.python, timing.torch) > 0
+
+
+@pytest.mark.usefixtures("needs_null_gpu")
+def test_a_timing_of_a_simulation_which_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = Requests.of(_trace([(Action.ALLOC, 3 * MIB, 0, 1000)]))
+    other = Requests.of(_trace([(Action.ALLOC, 30 * MIB, 0, 1000)]))
+    monkeypatch.setattr(simulator_speed, "raw_sequence", lambda _: [("malloc", 0, int(other.size_bytes[0]), 0)])
+    with pytest.raises(SystemExit, match="differ"):
+        simulator_speed.time_one(requests, "", None, repeats=2)
