@@ -103,7 +103,7 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
         "allocator_settings": snapshot["allocator_settings"],
         "device_index": device_index,
         "oom_device_free_bytes": rows.device_free,
-        "warnings": rows.warnings(),
+        "warnings": [*rows.warnings(), *_private_pools(segments)],
     }
     return Trace.build(
         rows.columns,
@@ -324,6 +324,14 @@ def _layout_columns(
                 block_columns[name].append(value)
             address += size_bytes
     return segment_columns, block_columns
+
+
+def _private_pools(segments: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a warning when segments belong to CUDA graphs or torch.cuda.MemPool: events do not say which pool they use."""
+    n_private = sum(
+        tuple(pool) not in ((), (0, 0)) for s in segments if isinstance(pool := s.get("segment_pool_id", ()), tuple)
+    )
+    return [f"{n_private} segments belong to private pools, which a trace does not tell apart"] if n_private else []
 
 
 def _requested(block: dict[str, Any]) -> int:

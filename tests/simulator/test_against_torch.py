@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 
 import numpy as np
@@ -192,3 +193,29 @@ def test_random_requests_are_served_as_torch_serves_them(
     outcome = play(requests, settings, Card(total_bytes, limited=limited), stop_at_oom=False, engine="compiled")
     for our, span in zip(ours, spans, strict=True):
         assert of_compiled(outcome, span) == our.addresses
+
+
+def test_the_random_requests_come_into_every_corner() -> None:
+    """The comparison above would say little if memory never ran out, and nothing ever went back."""
+    seen: Counter[str] = Counter()
+    for seed in range(120):
+        random = np.random.default_rng(seed)
+        chosen = [
+            Settings(),
+            Settings(expandable_segments=True),
+            Settings(max_split_bytes=20 * MIB),
+            Settings(garbage_collection_threshold=0.1, memory_fraction=0.95),
+        ][seed % 4]
+        replayed = Replayed(chosen, Card((150, 1000)[seed % 3 > 0] * MIB))
+        sequence = decode(random.bytes(360), n_streams=3, pools=not chosen.expandable_segments)
+        result = replayed.play(sequence)
+        seen.update(what for what, *_ in result.events)
+        seen.update({name: result.statistics[name] for name in ("num_alloc_retries", "num_ooms")})
+        seen["waited"] += _waited(result)
+        seen["split"] += result.statistics["inactive_split.all.peak"]
+        seen["private"] += sum(what == "begin" for what, *_ in sequence)
+        # Given back while a request was served: by garbage collection, or to make room for a large one.
+        gave_back = sum(what == "segment_free" for what, *_ in result.events)
+        seen["gc or oversize"] += gave_back * (result.statistics["num_alloc_retries"] == 0 and seed % 4 >= 2)
+    wanted = ("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "num_alloc_retries", "num_ooms")
+    assert all(seen[name] > 20 for name in (*wanted, "waited", "split", "private", "gc or oversize")), seen

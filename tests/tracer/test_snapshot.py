@@ -136,6 +136,14 @@ def test_what_is_left_out_is_counted_in_the_warnings() -> None:
     ]
 
 
+def test_segments_of_private_pools_are_counted_in_the_warnings() -> None:
+    snapshot = a_snapshot()
+    snapshot["segments"].append({**snapshot["segments"][0], "address": BASE << 4, "blocks": [], "segment_pool_id": (0, 3)})
+    snapshot["segments"][-1]["total_size"] = 0
+    (warning,) = trace_from_snapshot(snapshot).header["warnings"]
+    assert "1 segments belong to private pools" in warning
+
+
 def test_the_oldest_layout_is_a_bare_list_of_segments(tmp_path: Path) -> None:
     segment = {
         "address": BASE,
