@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import joblib
 import numpy as np
 
 from vramcast.errors import UsageError
@@ -79,6 +78,8 @@ def what_if(
         cards: Sizes in bytes; None: a card without an end.
         n_jobs: Threads; -1: as many as there are processors. The compiled simulator runs outside Python's lock.
     """
+    import joblib  # a tenth of a second, which an estimate without this table need not wait
+
     requests = Requests.of(trace)
     chosen = list(settings)
     run = joblib.Parallel(n_jobs=n_jobs, prefer="threads")

@@ -25,7 +25,10 @@ from vramcast.units import gib, parse_bytes
 from vramcast.views.series import process_bytes
 
 # Operators at which a library is loaded: its memory is taken then, and not before.
-_FIRST_USE = {"cublas": ("mm", "linear", "matmul", "dot", "mv"), "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru")}
+_FIRST_USE = {
+    "cublas": ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv"),
+    "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru"),
+}
 _NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 # A library belongs to the context when one of its calls was counted.
 _LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
