@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +287,9 @@ def test_a_real_process_says_nothing_but_its_answer(job: list[str]) -> None:
 def test_ctrl_c_ends_a_job_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "sleeps.py"
     path.write_text("import os, time\nopen('runs', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
-    process = command("run", "--", str(path), cwd=tmp_path)
+    # A suite which a shell runs in the background has Ctrl-C ignored, and its children inherit that.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = command("run", "--", str(path), cwd=tmp_path, preexec_fn=heed)
     marker = tmp_path / "runs"
     end = time.perf_counter() + 60
     while not (marker.exists() and marker.read_text()) and time.perf_counter() < end:
