@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 import vramcast  # noqa: E402
 from vramcast import Estimate, TensorSpec, estimate  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
-from vramcast.errors import CannotEstimate, JobError, UsageError  # noqa: E402
+from vramcast.errors import CannotEstimate, JobError, NullGpuError, UsageError  # noqa: E402
 from vramcast.tracer.trace import Action  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("tracer")
@@ -343,3 +343,34 @@ def test_the_context_is_a_part_of_the_trace(found: Estimate) -> None:
     taken = found.trace.size_bytes[found.trace.action == Action.CONTEXT]
     assert int(taken.sum()) == found.context.bytes
     assert len(taken) == 2  # the context itself, and cuBLAS at the first product
+
+
+# ------------------------------------------------------------------------------------------------ the portable tracers
+@pytest.mark.parametrize("tracer_name", ["fake", "cpu"])
+def test_a_portable_tracer_finds_what_the_null_gpu_finds(found: Estimate, tracer_name: str) -> None:
+    batch = (torch.zeros(64, 1024), torch.zeros(64, 1024))
+    ran = estimate(wide(), batch, optimizer="adam", device="a100-40gb", tracer=tracer_name)
+    assert ran.tracer == tracer_name
+    assert (ran.reserved, ran.min_feasible) == (found.reserved, found.min_feasible)
+    assert ran.allocated == pytest.approx(found.allocated, rel=0.005)
+    assert ran.libraries == {"cublas"}
+    assert sum(ran.breakdown.values()) == ran.process
+    assert found.min_feasible is not None
+    less = found.min_feasible - 1
+    full = estimate(wide(), batch, optimizer="adam", device="a100-40gb", tracer=tracer_name, memory=less)
+    assert full.out_of_memory is not None
+    assert "CUDA out of memory. Tried to allocate" in full.out_of_memory
+    assert full.reserved == ran.reserved
+    assert not full.point_fits()
+
+
+def test_without_the_null_gpu_auto_takes_the_next_tracer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> Estimate:
+        raise NullGpuError("no compiler")
+
+    monkeypatch.setattr("vramcast.estimator._on_null_gpu", absent)
+    batch = (torch.zeros(64, 1024), torch.zeros(64, 1024))
+    assert "no compiler" in estimate(wide(), batch, device="a100-40gb").warnings[0]
+    assert estimate(wide(), batch, device="a100-40gb").tracer == "fake"
+    with pytest.raises(NullGpuError, match="no compiler"):
+        estimate(wide(), batch, device="a100-40gb", tracer="nullgpu")

@@ -6,22 +6,27 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device
 from vramcast.devices import device as find_device
-from vramcast.errors import CannotEstimate, UsageError
+from vramcast.errors import CannotEstimate, NullGpuError, UsageError
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
 from vramcast.result import Estimate
+from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, with_context
 from vramcast.simulator.whatif import min_feasible
+from vramcast.tracer.cpu import client as cpu_tracer
+from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.trace import Trace
-from vramcast.units import gib, parse_bytes
+from vramcast.units import gib, parse_bytes, torch_size
 from vramcast.views.series import process_bytes
 
 # Operators at which a library is loaded: its memory is taken then, and not before.
@@ -29,6 +34,8 @@ _FIRST_USE = {
     "cublas": ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv"),
     "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru"),
 }
+_ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
+_PORTABLE: dict[str, Callable[..., Result]] = {"fake": fake_tracer.trace, "cpu": cpu_tracer.trace}
 _NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 # A library belongs to the context when one of its calls was counted.
 _LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
@@ -82,7 +89,8 @@ def estimate(
         checkpointing: Switch the model's gradient checkpointing on.
         channels_last: Convert model and images to channels_last.
         cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
-        tracer: auto or nullgpu.
+        tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
+            (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
         level: Of `upper_bound`.
         timeout_s: The job is stopped after so many seconds.
     Raises:
@@ -127,12 +135,50 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
     """
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
-    if tracer in ("fake", "cpu"):
-        raise CannotEstimate(
-            f"The {tracer} tracer is not part of this release: use --tracer nullgpu on Linux with a CUDA build of torch."
-        )
     if not 0 < level < 1:
         raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+    if tracer in _PORTABLE:
+        return _portable(tracer, job, level, timeout_s)
+    try:
+        return _on_null_gpu(job, level, timeout_s)
+    except NullGpuError as error:
+        if tracer != "auto" or job.script is not None:
+            raise
+        reason = f"the null GPU cannot run here ({error})"
+    try:
+        found = _portable("fake", job, level, timeout_s)
+    except CannotEstimate as error:
+        reason += f"; the fake tracer could not trace this job ({error})"
+        found = _portable("cpu", job, level, timeout_s)
+    return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reason}", *found.warnings))
+
+
+def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate:
+    """Trace the job without the null GPU, and simulate the allocator of a GPU."""
+    started = time.perf_counter()
+    settings = Settings.parse(job.alloc_conf)
+    result = _PORTABLE[tracer](job, timeout_s=timeout_s)
+    assert result.trace is not None
+    traced_s = time.perf_counter() - started
+    libraries = frozenset(name for name, words in _FIRST_USE.items() if first_row(result.trace, words) is not None)
+    trace = _with_context(job, result.trace, _ASSUMED_CUDA, libraries)
+    found = simulate(trace, settings, Card(job.total_bytes))
+    out_of_memory = None
+    if found.out_of_memory is not None:
+        end = found.out_of_memory
+        place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op)))
+        out_of_memory = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}."
+        found = simulate(trace, settings, Card())
+        if found.out_of_memory is not None:
+            raise CannotEstimate(f"The job asks for more than any card: {out_of_memory}")
+    seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
+    return _estimate(
+        _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, libraries, _ASSUMED_CUDA, settings, seconds),
+        job, level, out_of_memory,
+    )  # fmt: skip
+
+
+def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     started = time.perf_counter()
     worker = NullGpuTracer.shared()
     ready = time.perf_counter()
@@ -152,8 +198,20 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
             again = worker.trace(replace(job, context_bytes=needed.bytes), timeout_s=timeout_s)
             if again.status == "ok":
                 result, out_of_memory = again, None
-    seconds = {"start": ready - started, "trace": time.perf_counter() - ready, "total": time.perf_counter() - started}
-    found = _estimate(job, result, cuda_major, level, out_of_memory, seconds)
+    assert result.trace is not None
+    libraries, peaks = _libraries(result), result.trace.header["peaks"]
+    trace = _with_context(job, result.trace, cuda_major, libraries)
+    seconds = {"start": ready - started, "trace": time.perf_counter() - ready}
+    try:
+        settings = recorded_settings(trace)
+    except UsageError:  # of a newer torch, say
+        settings = None
+    found = _estimate(
+        _Traced(
+            "nullgpu", result, trace, peaks["allocated"], peaks["reserved"], libraries, cuda_major, settings, seconds
+        ),
+        job, level, out_of_memory,
+    )  # fmt: skip
     if any(name.startswith(_NO_ORACLE) for name in found.unknown):
         found = replace(found, warnings=(*found.warnings, f"convolution workspaces count as 0: {worker.cudnn_answer()}"))
     elif worker.foreign_cudnn and "cudnn" in found.libraries:
@@ -165,18 +223,29 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
     return found
 
 
-def _estimate(
-    job: Job, result: Result, cuda_major: int, level: float, out_of_memory: str | None, seconds: dict[str, float]
-) -> Estimate:
-    assert result.trace is not None
-    peaks = result.trace.header["peaks"]
-    libraries = _libraries(result)
-    context = context_bytes(job.device.key, cuda_major, libraries)
-    trace = _with_context(job, result.trace, cuda_major, libraries)
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """What a tracer found: its result, the trace with segments and context, and the peaks in bytes."""
+
+    tracer: str
+    result: Result
+    trace: Trace
+    allocated: int
+    reserved: int
+    libraries: frozenset[str]
+    cuda_major: int
+    settings: Settings | None  # None: not known here
+    seconds: dict[str, float]
+
+
+def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None) -> Estimate:
+    result, trace = traced.result, traced.trace
+    context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
     started = time.perf_counter()
-    smallest = _min_feasible(trace)
-    simulated_s = time.perf_counter() - started
-    seconds = {**seconds, "simulate": simulated_s, "total": seconds["total"] + simulated_s}
+    smallest = min_feasible(trace, traced.settings) if traced.settings is not None else None
+    simulated_s = traced.seconds.get("simulate", 0.0) + time.perf_counter() - started
+    seconds = {**traced.seconds, "simulate": simulated_s}
+    seconds["total"] = sum(seconds.values())
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
     reads = sum(e.hits for e in result.ledger if e.kind == "read")
     warnings = list(trace.header.get("warnings", []))
@@ -204,18 +273,18 @@ def _estimate(
     return Estimate(
         job=job,
         trace=trace,
-        allocated=peaks["allocated"],
-        reserved=peaks["reserved"],
+        allocated=traced.allocated,
+        reserved=traced.reserved,
         process=int(process_bytes(trace).max(initial=0)),
         min_feasible=smallest,
         context=context,
         level=level,
-        tracer="nullgpu",
+        tracer=traced.tracer,
         torch=result.torch,
-        cuda_major=cuda_major,
+        cuda_major=traced.cuda_major,
         steps=result.steps if job.mode == "train" or job.script else job.steps,
         out_of_memory=out_of_memory,
-        libraries=libraries,
+        libraries=traced.libraries,
         unknown=unknown,
         noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
         host_reads=reads,
@@ -245,11 +314,3 @@ def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[
         taken.append((row or 0, total_bytes - at_bytes))
         at_bytes = total_bytes
     return with_context(trace, sorted(taken))
-
-
-def _min_feasible(trace: Trace) -> int | None:
-    """Return the smallest card for the job under its own settings; None when these are not known here."""
-    try:
-        return min_feasible(trace, recorded_settings(trace))
-    except UsageError:
-        return None

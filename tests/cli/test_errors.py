@@ -149,7 +149,7 @@ def test_a_cache_which_cannot_be_written_is_one_line_and_exit_3(
     (tmp_path / "file").touch()
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(NullGpuTracer, "_shared", None)
-    code, out, err = call("estimate", f"{tiny_models}:mlp", *BATCH, "--json")
+    code, out, err = call("estimate", f"{tiny_models}:mlp", *BATCH, "--tracer", "nullgpu", "--json")
     assert code == 3
     assert json.loads(out)["error"] == "NullGpuError"
     assert "VRAMCAST_CACHE" in one_line(err)

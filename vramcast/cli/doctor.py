@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -53,8 +54,8 @@ def report() -> dict[str, Any]:
         "cache": _try(lambda: str(cache_folder())),
         "tracers": {
             "nullgpu": _nullgpu(),
-            "fake": {"works": False, "why": "not part of this release"},
-            "cpu": {"works": False, "why": "not part of this release"},
+            "fake": _portable("fake tensors, any build of torch; convolution workspaces count as 0"),
+            "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
         },
         "simulator": _simulator(),
         "artifact": None,
@@ -81,6 +82,12 @@ def _nullgpu() -> dict[str, Any]:
         }
     except VramcastError as error:
         return {"works": False, "why": str(error)}
+
+
+def _portable(why: str) -> dict[str, Any]:
+    if importlib.util.find_spec("torch") is None:
+        return {"works": False, "why": "torch is not installed here: run pip install torch"}
+    return {"works": True, "why": why}
 
 
 def _simulator() -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""Models for the CPU tracer, and one run of each job."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.job import Job
+from vramcast.tracer.cpu import client
+from vramcast.tracer.nullgpu.child import Result
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of models whose requests differ between CPU and CUDA if nothing is done about it."""
+    path = tmp_path_factory.mktemp("cpu_models") / "models.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, time
+            import torch
+            from torch import nn
+
+            def wide():
+                return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+
+            def dropped():
+                return nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Dropout(0.1), nn.Dropout(0.0), nn.Linear(4096, 64))
+
+            class Shared(nn.Module):  # one layer used three times: gradients of weights and of a residual are added up
+                def __init__(self):
+                    super().__init__()
+                    self.norm, self.middle, self.last = nn.LayerNorm(512), nn.Linear(512, 512), nn.Linear(512, 10)
+                def forward(self, x):
+                    for _ in range(3):
+                        x = x + torch.relu(self.middle(self.norm(x)))
+                    return self.last(x)
+
+            def convolutions():
+                return nn.Sequential(
+                    nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.Flatten(),
+                    nn.Linear(32 * 13 * 13, 10),
+                )
+
+            class Attention(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.projection, self.last = nn.Linear(128, 384), nn.Linear(128, 128)
+                def forward(self, x):
+                    q, k, v = (t.unflatten(-1, (2, 64)).transpose(1, 2).contiguous() for t in self.projection(x).chunk(3, -1))
+                    y = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
+                    return self.last(y.transpose(1, 2).flatten(2))
+
+            class Tied(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.tokens, self.head = nn.Embedding(1000, 64), nn.Linear(64, 1000, bias=False)
+                    self.head.weight = self.tokens.weight
+                def forward(self, x):
+                    return self.head(self.tokens(x))
+
+            class Choosing(nn.Module):  # what is asked for depends on values
+                def __init__(self):
+                    super().__init__()
+                    self.linear = nn.Linear(16, 4)
+                def forward(self, x):
+                    rows = x[x[:, 0] >= 0].nonzero()
+                    repeats = 2 if x.sum().item() > 0 else 1
+                    assert len(rows) and not torch.isnan(x).any()
+                    for _ in range(repeats):
+                        y = self.linear(x)
+                    return y
+
+            class Raises(nn.Linear):
+                def __init__(self):
+                    super().__init__(16, 4)
+                def forward(self, x):
+                    raise RuntimeError("the model is broken")
+
+            class Dies(Raises):
+                def forward(self, x):
+                    print("last words", flush=True)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            class Sleeps(Raises):
+                def forward(self, x):
+                    time.sleep(60)
+            """
+        )
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def on_cpu(make_job: Callable[..., Job], models: Path) -> Callable[..., Result]:
+    """Traces a job given by the name of its model and keywords on the CPU; a second time costs nothing."""
+    results: dict[str, Result] = {}
+
+    def run(name: str, *, timeout_s: float = 300.0, **options: Any) -> Result:
+        options.setdefault("search_path", tuple(sys.path))
+        job = make_job(target=f"{models}:{name}", **options)
+        key = repr(job)
+        if key not in results:
+            results[key] = client.trace(job, timeout_s=timeout_s)
+        return results[key]
+
+    return run

@@ -1,0 +1,148 @@
+"""The CPU tracer's traces: the requests of a GPU, which the null GPU knows, and what is said of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+
+Run = Callable[..., Result]
+WEIGHT = 4 * 1024 * 4096
+PARAMETERS = 2 * WEIGHT + 4 * 4096 + 4 * 1024
+CUBLAS_BYTES = {"a100-40gb": 8_519_680, "h100-80gb": 33_554_432}
+WIDE: dict[str, Any] = {"batch": "64x1024", "labels": "64x1024", "optimizer": "adam"}
+
+
+def requests(trace: Trace) -> list[tuple[int, int]]:
+    """Every request and free in order, with its size as the allocator rounds it."""
+    chosen = np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED))
+    return list(zip(trace.action[chosen].tolist(), trace.rounded_bytes()[chosen].tolist(), strict=True))
+
+
+def traced(result: Result) -> Trace:
+    assert result.trace is not None
+    return result.trace
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("wide", WIDE),
+        ("wide", {**WIDE, "optimizer": "adagrad", "zero_grad": "after-step"}),
+        ("wide", {**WIDE, "optimizer": "sgdm", "zero_grad": "before-backward", "overlap_inputs": False}),
+        ("wide", {**WIDE, "precision": "bf16"}),
+        ("wide", {"batch": "64x1024", "mode": "infer"}),
+        ("dropped", {"batch": "64x1024", "optimizer": "adamw"}),
+        ("Shared", {"batch": "64x512", "labels": "64:int64<10", "optimizer": "rmsprop"}),
+        ("Tied", {"batch": "8x32:int64<1000", "labels": "8x32:int64<1000", "optimizer": "sgd"}),
+    ],
+)
+def test_the_requests_are_those_of_the_null_gpu(
+    name: str, options: dict[str, Any], on_cpu: Run, trace: Run, models: Path
+) -> None:
+    there = trace(target=f"{models}:{name}", **options)
+    assert requests(traced(on_cpu(name, **options))) == requests(traced(there))
+
+
+def test_autocast_casts_what_cuda_casts(on_cpu: Run, trace: Run, models: Path) -> None:
+    options = {**WIDE, "precision": "amp-bf16", "labels": None}
+    there = trace(target=f"{models}:wide", **options)
+    # Autocast drops its cached weights in the order of their addresses, which no two runs share.
+    assert sorted(requests(traced(on_cpu("wide", **options)))) == sorted(requests(traced(there)))
+
+
+def test_convolutions_differ_from_the_null_gpu_in_their_workspaces_only(on_cpu: Run, trace: Run, models: Path) -> None:
+    options = {"batch": "8x3x32x32", "labels": "8:int64<10", "optimizer": "adam"}
+    there = trace(target=f"{models}:convolutions", **options)
+    sizes = {entry.size_bytes for entry in there.ledger if entry.kind == "workspace"} - {CUBLAS_BYTES["a100-40gb"], 1 << 20}
+    without = [(a, size) for a, size in requests(traced(there)) if size not in {-(-s // 512) * 512 for s in sizes}]
+    here = on_cpu("convolutions", **options)
+    assert requests(traced(here)) == without
+    assert [entry.name for entry in here.ledger if entry.kind == "assumed"] == ["cudnn convolution workspaces: none"]
+
+
+def test_attention_with_dropout_keeps_no_scores(on_cpu: Run) -> None:
+    trace = traced(on_cpu("Attention", batch="2x512x128"))
+    scores_bytes = 4 * 2 * 2 * 512 * 512
+    assert scores_bytes not in trace.size_bytes.tolist()
+    assert 4 * 2 * 2 * 512 in trace.size_bytes[trace.category == Category.ACTIVATION].tolist()  # the log-sum-exp
+
+
+def test_attention_holds_as_much_as_on_the_null_gpu(on_cpu: Run, trace: Run, models: Path) -> None:
+    options = {"batch": "2x512x128", "optimizer": "adam"}
+    here, there = traced(on_cpu("Attention", **options)), traced(trace(target=f"{models}:Attention", **options))
+    for category in (Category.ACTIVATION, Category.PARAMETER, Category.OPTIMIZER_STATE):
+        held = [int(t.rounded_bytes()[(t.action == Action.ALLOC) & (t.category == category)].sum()) for t in (here, there)]
+        assert held[0] == held[1] > 0
+    # CUDA's reductions take small buffers of their own, which the CPU's do not show.
+    assert here.peak_live()[0] == pytest.approx(there.peak_live()[0], rel=0.01)
+
+
+def test_parameters_gradients_and_state_have_their_true_sizes(on_cpu: Run) -> None:
+    trace = traced(on_cpu("wide", **WIDE))
+    row = int(np.flatnonzero((trace.step == 1) & (trace.phase == Phase.OPTIMIZER))[-1])
+    held = trace.by_category_at(row)
+    # All four tensors are multiples of 512 B. Adam keeps two states; its step counters stay on the host.
+    assert held[Category.PARAMETER] == PARAMETERS
+    assert held[Category.GRADIENT] == PARAMETERS
+    assert held[Category.OPTIMIZER_STATE] == 2 * PARAMETERS
+    assert held[Category.INPUT] == 2 * 4 * 64 * 1024
+    assert held[Category.UNKNOWN] == 0
+
+
+def test_factored_state_is_what_the_optimizer_holds(on_cpu: Run) -> None:
+    trace = traced(on_cpu("wide", batch="64x1024", optimizer="adafactor"))
+    state = trace.size_bytes[trace.category == Category.OPTIMIZER_STATE]
+    # A row and a column of each matrix, and the whole of each bias.
+    assert sorted(state.tolist()) == sorted([4 * 4096, 4 * 1024] * 2 + [4 * 4096, 4 * 1024])
+
+
+def test_the_phases_follow_each_other_in_every_step(on_cpu: Run) -> None:
+    trace = traced(on_cpu("wide", **WIDE))
+    allocs = trace.action == Action.ALLOC
+    assert set(trace.step[allocs & (trace.phase == Phase.BUILD)].tolist()) == {-1}
+    for step in range(3):
+        phases = trace.phase[allocs & (trace.step == step)].tolist()
+        order = [Phase(phase) for i, phase in enumerate(phases) if i == 0 or phases[i - 1] != phase]
+        assert order == [Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+
+
+def test_backward_blocks_belong_to_the_module_of_their_forward(on_cpu: Run) -> None:
+    trace = traced(on_cpu("wide", **WIDE))
+    allocs = (trace.action == Action.ALLOC) & (trace.step == 1)
+    weights = allocs & (trace.phase == Phase.BACKWARD) & (trace.size_bytes == WEIGHT)
+    assert [trace.modules[i] for i in trace.module[weights]] == ["2", "0"]
+    assert {trace.ops[i] for i in trace.op[weights]} == {"AddmmBackward0"}
+    relu = allocs & (trace.phase == Phase.FORWARD) & (trace.module == trace.modules.index("1"))
+    assert [trace.ops[i] for i in trace.op[relu]] == ["aten::relu"]
+
+
+@pytest.mark.parametrize("card", CUBLAS_BYTES)
+def test_each_thread_takes_one_cublas_workspace_of_the_cards_size(card: str, on_cpu: Run) -> None:
+    trace = traced(on_cpu("wide", **WIDE, device=card))
+    workspaces = trace.category == Category.WORKSPACE
+    assert trace.size_bytes[workspaces].tolist() == [CUBLAS_BYTES[card], 1 << 20, CUBLAS_BYTES[card]]
+    assert trace.phase[workspaces].tolist() == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD]
+
+
+def test_a_model_may_branch_on_its_values(on_cpu: Run) -> None:
+    result = on_cpu("Choosing", batch="8x16")
+    assert result.steps == 3
+    outputs = traced(result)
+    forward = (outputs.action == Action.ALLOC) & (outputs.phase == Phase.FORWARD) & (outputs.step == 0)
+    called = [outputs.ops[i] for i in outputs.op[forward & (outputs.category != Category.WORKSPACE)]].count("aten::addmm")
+    assert called == 2  # the sum of values between 0 and 1 is above 0
+
+
+def test_inference_holds_no_activation(on_cpu: Run) -> None:
+    result = on_cpu("wide", batch="64x1024", mode="infer")
+    trace = traced(result)
+    assert int(trace.step.max()) == 2
+    assert not (trace.phase == Phase.BACKWARD).any()
+    assert int(trace.size_bytes[trace.category == Category.PARAMETER].sum()) == PARAMETERS

@@ -1,0 +1,146 @@
+"""The process which runs one job on the CPU: takes a `Job` from its socket, sends a `Result`, and is gone.
+
+python -m vramcast.tracer.cpu.main FD
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+from vramcast.errors import UsageError, VramcastError
+from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.load import LedgerEntry
+from vramcast.tracer.nullgpu.protocol import receive, send
+
+_HOPPER = 9  # spec: major version of the compute capability
+
+
+def run_job(job: Job) -> Result:
+    """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
+    import torch
+
+    from vramcast.tracer.cpu.as_cuda import CudaRoutes
+    from vramcast.tracer.cpu.recorder import Recorder
+
+    sys.path[:] = [*job.search_path] or sys.path  # from here on the caller's; torch is this interpreter's own
+    os.chdir(job.working_folder)
+    result = Result("ok", torch=torch.__version__, cuda="none")
+    recorder = Recorder(hopper=job.device.compute_capability[0] >= _HOPPER, training=job.mode == "train")
+    try:
+        if job.script is not None:
+            raise UsageError("The cpu tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
+        with CudaRoutes(), recorder:
+            _run(job, recorder)
+    except VramcastError as error:
+        result.status, result.error, result.message = "error", type(error).__name__, str(error)
+    except BaseException as error:  # the user's code may raise anything, SystemExit included
+        result.status, result.error = "error", "JobError"
+        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        result.job_traceback = traceback.format_exc()
+    result.steps = recorder.steps
+    if result.status == "ok":
+        result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
+        result.ledger = _ledger(recorder.calls)
+    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return result
+
+
+def _ledger(calls: dict[str, int]) -> list[LedgerEntry]:
+    """Return what a GPU's libraries would have been asked, and which answers nobody gave."""
+    entries = []
+    if "product" in calls:
+        entries.append(LedgerEntry("noop", "cublas products", calls["product"], 0))
+    if "convolution" in calls:
+        entries.append(LedgerEntry("assumed", "cudnn convolution workspaces: none", calls["convolution"], 0))
+    if "recurrent layer" in calls:
+        entries.append(LedgerEntry("assumed", "cudnn recurrent layers: as the CPU's", calls["recurrent layer"], 0))
+    return entries
+
+
+def _run(job: Job, recorder: Any) -> None:
+    """Run the loop of all tracers with this one's model and batches put in."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    from vramcast.tracer import hollow, step
+
+    build_model = step.build_model
+
+    def build_with_storage(job: Job) -> torch.nn.Module:
+        with _disable_current_modes():
+            model = build_model(job)
+            for tensor in [*model.parameters(), *model.buffers()]:
+                if tensor.nbytes >= hollow.BIG_BYTES and tensor.is_floating_point():
+                    _fill(tensor)
+        recorder.hold(model)
+        return model
+
+    def host_batch(job: Job, batch: Any) -> Any:
+        with _disable_current_modes():
+            return map_batch(batch, lambda leaf: _values(job, leaf) if isinstance(leaf, TensorSpec) else leaf)
+
+    def to_device(batch: Any, device: torch.device) -> Any:
+        with _disable_current_modes():
+            moved = map_batch(batch, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+        found: list[torch.Tensor] = []
+        map_batch(moved, lambda leaf: found.append(leaf) if isinstance(leaf, torch.Tensor) else None)
+        recorder.hold_inputs(found)
+        return moved
+
+    # This process runs one job and ends: the loop asks for these three by name.
+    step.build_model, step.host_batch, step.to_device = build_with_storage, host_batch, to_device
+    gc.collect()
+    step.run(job, torch.device("cpu"))
+
+
+def _fill(tensor: Any) -> None:
+    """Give a hollow weight values: small and of both signs, so that nothing overflows and no branch meets a NaN."""
+    import torch
+
+    with torch.no_grad():
+        tensor.uniform_(-0.02, 0.02)  # arbitrary: near the usual initial values
+
+
+def _values(job: Job, spec: TensorSpec) -> Any:
+    """Return a host tensor: integers below the limit that the batch states (else 0), floats between 0 and 1."""
+    import torch
+
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
+    dtype = getattr(torch, spec.dtype)
+    dtype = low if low is not None and dtype == torch.float32 else dtype
+    tensor = torch.zeros(spec.shape, dtype=dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        tensor.uniform_() if dtype.is_floating_point else tensor.fill_(0.5)
+    elif spec.high is not None:
+        tensor.random_(max(spec.high, 1))
+    return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the caller's has ended: it sends nothing more."""
+    if not connection.recv(1):
+        os._exit(1)
+
+
+def main(fd: int) -> None:
+    """Answer one job."""
+    connection = socket.socket(fileno=fd)
+    job = receive(connection)
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    os.dup2(2, 1)  # what the model prints goes where errors go
+    send(connection, run_job(job))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # no clean-up of the job's objects: it takes seconds and may raise
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,128 @@
+"""CUDA's autocast for tensors which C++ does not take for CUDA's: the same casts, the same cache of weights.
+
+Which operators are cast is asked of PyTorch's dispatcher: those with a kernel of their own under CUDA's autocast key. How
+is said here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all that are on none of them run in float32.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_LOWER = frozenset({
+    "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "convolution", "prelu", "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm",
+    "baddbmm", "bmm", "chain_matmul", "linalg_multi_dot", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell",
+    "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_scaled_dot_product_flash_attention", "scaled_dot_product_attention",
+})  # fmt: skip
+_WITH_DTYPE = frozenset(
+    ["prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum"]
+)
+_PROMOTED = frozenset(
+    ["addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot", "scatter_add"]
+)
+_LEFT = frozenset({"binary_cross_entropy", "norm", "_cudnn_rnn", "_thnn_fused_rnn"})
+_KEY = "AutocastCUDA"
+
+
+class Autocast:
+    """CUDA's autocast, as long as this object lives."""
+
+    def __init__(self) -> None:
+        self._library = torch.library.Library("aten", "IMPL")
+        self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+        for qualified in torch._C._dispatch_get_all_op_names():
+            if qualified.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(qualified, _KEY):
+                self._register(*qualified.removeprefix("aten::").partition(".")[::2])
+        clear = torch.clear_autocast_cache
+
+        def clear_all() -> None:
+            self._cache.clear()
+            clear()
+
+        torch.clear_autocast_cache = clear_all
+
+    def _register(self, name: str, overload: str) -> None:
+        if name in _LEFT:
+            return
+        op = getattr(getattr(torch.ops.aten, name), overload or "default")
+        how = self._lower if name in _LOWER else _widest if name in _PROMOTED else _float32
+        if name in _WITH_DTYPE and any(a.name == "dtype" for a in op._schema.arguments):
+            self._impl(op, self._with_dtype(op))
+        else:
+            self._impl(op, self._cast(op, how))
+
+    def _impl(self, op: Any, kernel: Callable[..., Any]) -> None:
+        self._library.impl(op, kernel, _KEY)
+
+    def _cast(self, op: Any, how: Callable[[list[torch.Tensor]], Callable[[torch.Tensor], torch.Tensor]]) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(self._keys):
+                cast = how([t for t in _flat((*args, *kwargs.values())) if _eligible(t)])
+                # measured: the compiler of PyTorch's wheels evaluates a call's arguments from the last to the first.
+                named = {k: _mapped(v, cast) for k, v in reversed(kwargs.items())}
+                placed = [_mapped(a, cast) for a in reversed(args)]
+                return op(*reversed(placed), **named)
+
+        return kernel
+
+    def _with_dtype(self, op: Any) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(self._keys):
+                low = _eligible(args[0]) and args[0].dtype in (torch.float16, torch.bfloat16)
+                names = [a.name for a in op._schema.arguments]
+                given = kwargs.get("dtype") if "dtype" in kwargs else dict(zip(names, args, strict=False)).get("dtype")
+                if low and given is None:
+                    at = names.index("dtype")
+                    args, kwargs = args[:at], {**kwargs, "dtype": torch.float32}
+                return op(*args, **kwargs)
+
+        return kernel
+
+    def _lower(self, _: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        dtype = torch.get_autocast_dtype("cuda")
+
+        def cast(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.dtype == dtype:
+                return tensor
+            is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+            if not is_weight or not torch.is_autocast_cache_enabled():
+                return tensor.to(dtype)
+            known = self._cache.get(id(tensor))
+            if known is None:
+                # The weak reference only proves that the number still names this tensor.
+                known = self._cache[id(tensor)] = (weakref.ref(tensor.untyped_storage()), tensor.to(dtype))
+            return known[1]
+
+        return cast
+
+
+def _float32(_: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.to(torch.float32)
+
+
+def _widest(tensors: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    dtype = torch.float32 if any(t.dtype == torch.float32 for t in tensors) else torch.get_autocast_dtype("cuda")
+    return lambda tensor: tensor.to(dtype)
+
+
+def _eligible(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda and value.is_floating_point() and value.dtype != torch.float64
+
+
+def _flat(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _mapped(value: Any, cast: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(v, cast) for v in value)
+    return cast(value) if _eligible(value) else value

@@ -1,0 +1,162 @@
+"""Operators above autograd which take another way on CUDA than elsewhere: PyTorch's C++ asks `is_cuda()`, and hears no.
+
+Registered for CUDA's autograd key in the process which traces, they replace the decomposition of that name.
+
+spec: the conditions are those of torch 2.11, `_batch_norm_impl_index`, `dropout`, `rms_norm` and
+`scaled_dot_product_attention` in ATen/native; which attention is taken is measured on the null GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_MIN_BATCH_NORM_EPS = 0.0  # spec: cuDNN >= 7.5, CUDNN_BN_MIN_EPSILON
+_MAX_BATCH = {True: 880_801, False: 65_535}  # spec: training, evaluation
+_FLASH_DIMENSION = 256  # spec: the largest head dimension of the flash kernels
+_CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
+
+
+def register(mode: Any, capability: tuple[int, int]) -> torch.library.Library:
+    """Replace the decompositions; they stay replaced while the returned library lives."""
+    library = torch.library.Library("aten", "IMPL")
+    attention = Attention(mode, capability)
+    for name, function in (
+        ("dropout", _dropout),
+        ("batch_norm", _batch_norm),
+        ("rms_norm", _rms_norm),
+        ("linear", _linear),
+        ("scaled_dot_product_attention", attention),
+    ):
+        library.impl(name, function, "AutogradCUDA")
+    return library
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    if p == 0 or not train or input.numel() == 0:
+        return input
+    if p == 1:
+        return input * aten.zeros.default([], dtype=input.dtype, device=input.device)
+    return torch.native_dropout(input, p, train)[0]
+
+
+def _batch_norm(
+    input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float,
+    cudnn_enabled: bool,
+) -> torch.Tensor:  # fmt: skip
+    with_cudnn = (
+        cudnn_enabled
+        and weight is not None
+        and bias is not None
+        and input.dim() > 2
+        and input.dtype != torch.bfloat16
+        and weight.dtype != torch.bfloat16
+        and (mean is not None or (variance is None and training))
+        and input.shape[0] <= _MAX_BATCH[training]
+        and eps >= _MIN_BATCH_NORM_EPS
+    )
+    if not with_cudnn:
+        return torch.native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
+    input = input.contiguous(memory_format=_format(input))
+    return torch.cudnn_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
+
+
+def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+    if bias is None or input.dim() < 3 or input.is_contiguous():
+        return aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, input, weight, bias)
+    return torch.matmul(input, weight.t()).add_(bias)
+
+
+def _format(tensor: torch.Tensor) -> torch.memory_format:
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous():
+        return torch.channels_last
+    if tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d) and not tensor.is_contiguous():
+        return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _rms_norm(input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
+    return torch._fused_rms_norm(input, normalized_shape, weight, eps)[0]
+
+
+class Attention:
+    """`scaled_dot_product_attention` on a card of one compute capability."""
+
+    def __init__(self, mode: Any, capability: tuple[int, int]) -> None:
+        self._mode = mode
+        self._capability = capability
+
+    def __call__(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        """Return the attention's output, as the operator of that name."""
+        kernel = self.kernel(query, key, value, attn_mask)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = _additive(attn_mask, query.dtype)
+        keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        if kernel == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, attn_mask, keeps, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if kernel == "flash":
+            width = query.shape[-1]
+            scale = scale if scale is not None else width**-0.5
+            query, key, value = (_padded(t, 8) for t in (query, key, value))
+            out = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+            return out[..., :width] if width % 8 else out
+        if kernel == "efficient":
+            if attn_mask is not None:
+                attn_mask = _aligned(attn_mask, query, key)
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale
+            )[0]
+        self._mode.masking = True
+        try:
+            return aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )[0]
+        finally:
+            self._mode.masking = False
+
+    def kernel(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> str:
+        """Return cudnn, flash, efficient or math."""
+        low = query.dtype in (torch.float16, torch.bfloat16)
+        same_heads = query.shape[:2] == key.shape[:2] == value.shape[:2]
+        width, widths_equal = query.shape[-1], query.shape[-1] == key.shape[-1] == value.shape[-1]
+        if query.dim() != 4 or 0 in query.shape or 0 in key.shape or any(t.stride(-1) != 1 for t in (query, key, value)):
+            return "math"
+        if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            return "math"
+        hopper = self._capability in ((9, 0), (10, 0))
+        if low and hopper and width % 8 == 0 and value.shape[-1] % 8 == 0 and width <= _CUDNN_DIMENSION:
+            return "cudnn"
+        if low and self._capability >= (8, 0) and mask is None and widths_equal and width <= _FLASH_DIMENSION:
+            return "flash"
+        aligned = 4 if not low else 8 if self._capability >= (8, 0) else 4
+        fitting = width % aligned == 0 and value.shape[-1] % aligned == 0
+        readable = mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1
+        if same_heads and fitting and readable and not (query.dtype == torch.bfloat16 and self._capability < (8, 0)):
+            return "efficient"
+        return "math"
+
+
+def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    zero = aten.scalar_tensor.default(0.0, dtype=dtype, device=mask.device)
+    return torch.where(mask, zero, aten.scalar_tensor.default(float("-inf"), dtype=dtype, device=mask.device))
+
+
+def _padded(tensor: torch.Tensor, alignment: int) -> torch.Tensor:
+    missing = -tensor.shape[-1] % alignment
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
+
+
+def _aligned(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The kernel reads a mask in steps of 16 elements: one whose rows are not whole steps is copied."""
+    length = mask.shape[-1]
+    if length % 16:
+        mask = torch.nn.functional.pad(mask, (0, -length % 16))[..., :length]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

@@ -1,0 +1,60 @@
+"""torch.cuda in the process which traces: what Python code asks it before it uses a card."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.optim.optimizer import _foreach_supported_types as optimizers
+from torch.utils._foreach_utils import _foreach_supported_types as gradients
+
+from vramcast.devices import Device
+from vramcast.tracer.fake.history import History
+from vramcast.tracer.fake.tensor import CudaTensor, cuda, to
+
+
+def pretend(device: Device, total_bytes: int, history: History) -> None:
+    """Make this process believe in the card, for good: it runs one job and ends.
+
+    Without this, code that looks for a card would take the way of a machine without one, as `torch.autocast` does.
+    """
+    major, minor = device.compute_capability
+    properties = SimpleNamespace(
+        name=device.name, major=major, minor=minor, total_memory=total_bytes, multi_processor_count=device.sm_count,
+        warp_size=32, L2_cache_size=device.l2_bytes, gcnArchName="",
+    )  # fmt: skip
+    device_name = device.name
+    answers: dict[str, Any] = {
+        "_lazy_init": lambda: None,
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
+        "is_current_stream_capturing": lambda: False,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "get_device_name": lambda device=None: device_name,
+        "get_device_capability": lambda device=None: (major, minor),
+        "get_device_properties": lambda device=None: properties,
+        "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": lambda state, device="cuda": None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "synchronize": lambda device=None: None,
+        "empty_cache": history.empty_cache,
+        "mem_get_info": lambda device=None: (total_bytes, total_bytes),
+        "memory_allocated": lambda device=None: 0,
+        "memory_reserved": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 0,
+        "max_memory_reserved": lambda device=None: 0,
+        "reset_peak_memory_stats": lambda device=None: None,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch.Tensor.to, torch.Tensor.cuda = to, cuda  # type: ignore[method-assign, assignment]
+    torch._C._set_only_lift_cpu_tensors(True)
+    # A parameter keeps its identity when it moves to another class of tensor: tied weights stay tied.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    for known in (optimizers, gradients):  # foreach is CUDA's default, but the check is for the exact class
+        known.append(CudaTensor)

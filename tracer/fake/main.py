@@ -1,0 +1,116 @@
+"""Runs one job on fake tensors: the process which `client.trace` starts. One job, one process, then it is gone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from vramcast.errors import VramcastError
+from vramcast.job import Job
+from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.nullgpu.load import LedgerEntry
+from vramcast.tracer.nullgpu.protocol import receive, send
+
+# Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
+_TORCHVISION_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+)
+
+
+def run_job(job: Job) -> Result:
+    """Run `job` in this process and return what came out; never raises for the job's own failures."""
+    if job.search_path:
+        sys.path[:] = [*job.search_path]
+    os.chdir(job.working_folder)
+
+    import torch
+
+    from vramcast.tracer import step
+    from vramcast.tracer.fake import composites, cuda
+    from vramcast.tracer.fake.autocast import Autocast
+    from vramcast.tracer.fake.history import History
+    from vramcast.tracer.fake.mode import CardMode
+    from vramcast.tracer.fake.recorder import FakeRecorder
+
+    define_torchvision_operators()
+    result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
+    history = History()
+    recorder = FakeRecorder(history)
+    mode = CardMode(history, recorder, job.device)
+    cuda.pretend(job.device, job.total_bytes, history)
+    library = composites.register(mode, job.device.compute_capability)
+    autocast = Autocast() if job.precision.startswith("amp") else None
+    build_model = step.build_model
+
+    def build(job: Job) -> Any:
+        mode.building = True
+        try:
+            return build_model(job)
+        finally:
+            mode.building = False
+
+    step.build_model = build
+    recorder.start()
+    try:
+        with mode:
+            step.run(job, torch.device("cuda"))
+    except VramcastError as error:
+        result.status, result.error, result.message = "error", type(error).__name__, str(error)
+    except BaseException as error:  # the user's code may raise anything, SystemExit included
+        result.status, result.error = "error", "JobError"
+        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        result.job_traceback = traceback.format_exc()
+    gc.disable()
+    result.steps = recorder.steps
+    result.ledger = [LedgerEntry("assumed", name, hits, 0) for name, hits in sorted(mode.unmodelled.items())]
+    if mode.host_reads:
+        result.ledger.append(LedgerEntry("read", "values read from the card", mode.host_reads, 0))
+    if result.status != "error":
+        header = {"tracer": "fake", "torch": torch.__version__, "device": job.device.key}
+        result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes)
+    del library, autocast
+    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return result
+
+
+def define_torchvision_operators() -> None:
+    """Define the operators without which torchvision does not import, where its own library does not load."""
+    import importlib.util
+
+    import torch
+
+    found = importlib.util.find_spec("torchvision")
+    if found is None or found.origin is None:
+        return
+    try:
+        for path in Path(found.origin).parent.glob("_C.*"):
+            torch.ops.load_library(str(path))
+    except OSError:  # made for another build of torch
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for schema in _TORCHVISION_SCHEMAS:
+            library.define(schema)
+        _KEPT.append(library)
+
+
+_KEPT: list[Any] = []
+
+
+def main(descriptor: int) -> None:
+    """Receive one job, run it, answer."""
+    connection = socket.socket(fileno=descriptor)
+    answer = run_job(receive(connection))
+    sys.stdout.flush()
+    send(connection, answer)
+    os._exit(0)  # nothing of the job's own clean-up is wanted
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

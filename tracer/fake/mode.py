@@ -1,0 +1,115 @@
+"""The card that is not there, as a dispatch mode below autograd: every operator on it asks for what CUDA's would ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+import torch._meta_registrations
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from vramcast.devices import Device
+from vramcast.tracer.fake.answers import ANSWERS
+from vramcast.tracer.fake.history import History
+from vramcast.tracer.fake.recorder import FakeRecorder
+from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Call, Workspaces
+from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
+from vramcast.tracer.step import DATA_RANGE
+
+
+class CardMode(TorchDispatchMode):
+    """While active, `device="cuda"` works: shapes are computed, requests noted, nothing else happens.
+
+    Operators on CPU tensors run as ever. What the host reads from the card is zero, as on the null GPU.
+
+    Attributes:
+        building: While the model is built, the meta device is the hollow initialiser's and not the card.
+        masking: While attention adds its mask to the scores, in place on CUDA.
+        host_reads: How often the host read.
+        unmodelled: What is left out (`UNMODELLED`), with how often it would have been asked for.
+    """
+
+    def __init__(self, history: History, recorder: FakeRecorder, device: Device) -> None:
+        super().__init__()
+        self.building = False
+        self.masking = False
+        self.host_reads = 0
+        self.unmodelled: Counter[str] = Counter()
+        self.workspaces = Workspaces(device)
+        self._device = device
+        self._history = history
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        on_device, on_host = _places(args, kwargs)
+        device = kwargs.get("device")
+        if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
+            on_device = True
+            kwargs = {**kwargs, "device": META}
+        if not on_device:
+            self._watch_data(func, args)
+            return func(*args, **kwargs)
+        self._recorder.note()
+        answer = ANSWERS.get(func)
+        if answer is not None:
+            result = answer(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return self._begin(func, args, kwargs, result)
+        shapes = tree_map_only(torch.Tensor, _without_values, (args, kwargs)) if on_host else (args, kwargs)
+        with InsideKernel():
+            result = func(*shapes[0], **shapes[1])
+        return self._begin(func, args, kwargs, result)
+
+    def _watch_data(self, func: Any, args: Any) -> None:
+        if func.namespace == "profiler":
+            if "enter" in func.__name__:
+                self._recorder.data = args[0] == DATA_RANGE
+            else:
+                self._recorder.data = False
+
+    def _begin(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Return `result` as tensors of the card, its new storages noted in the order in which CUDA asks for them."""
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        fresh = [t.untyped_storage() for t in results if isinstance(t, torch.Tensor) and t.device.type == "meta"]
+        packet = func._overloadpacket
+        plan = PLANS.get(packet, Call.begin_all)
+        if any(not self._history.knows(s) for s in fresh) or plan is not Call.begin_all:
+            context = self._recorder.context(func._schema.name)
+            call = Call(func, args, kwargs, results, self._device, self._history, context)
+            if plan is Call.begin_all:
+                plan(call)
+            else:
+                with InsideKernel():
+                    plan(call)
+            self.workspaces.take(call, context.backward)
+            for storage in fresh:
+                if not self._history.knows(storage):
+                    self._history.begin(storage, 0, context)
+            if packet in UNMODELLED:
+                self.unmodelled[UNMODELLED[packet]] += 1
+        wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
+        return type(result)(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
+
+
+def _places(args: Any, kwargs: Any) -> tuple[bool, bool]:
+    """Return whether tensors of the card, and tensors of the host, are among the arguments."""
+    card = host = False
+    pending = [*args, *kwargs.values()]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, CudaTensor):
+            card = True
+        elif isinstance(value, torch.Tensor):
+            host = True
+        elif isinstance(value, (list, tuple)):
+            pending.extend(value)
+    return card, host
+
+
+def _without_values(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, CudaTensor):
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)

@@ -1,0 +1,98 @@
+"""Who watches the job on the card that is not there: the null GPU's recorder, with a history of our own below it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from vramcast.tracer.fake.history import History
+from vramcast.tracer.fake.tensor import CudaTensor
+from vramcast.tracer.record import _FACTORIES, Recorder, _annotate, _Context
+from vramcast.tracer.trace import Category, Trace
+
+# How the null GPU's profile calls the operator that asks: the caller, or what CUDA's kernel delegates to.
+_NAMES = {
+    "aten::_to_copy": "aten::to",
+    "aten::relu": "aten::clamp_min",
+    "aten::embedding": "aten::index_select",
+    "aten::stack": "aten::cat",
+    "aten::convolution": "aten::cudnn_convolution",
+    **{
+        f"aten::_scaled_dot_product_{kernel}_attention{end}": f"aten::_{kernel}_attention_{way}"
+        for kernel in ("flash", "efficient", "cudnn")
+        for end, way in (("", "forward"), ("_backward", "backward"))
+    },
+}
+
+
+class FakeRecorder(Recorder):
+    """Marks phases and categories as `Recorder` does; operators and modules are known at once, without a profiler."""
+
+    def __init__(self, history: History, **options: Any) -> None:
+        super().__init__(profile=False, **options)
+        self.data = False  # the batch is being moved
+        self._history = history
+        self._optimizer = ""
+        self._modules_by_sequence: dict[int, str] = {}
+
+    def start(self) -> None:
+        """Begin recording."""
+        self._handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
+        """End recording and return the trace; it has no addresses, and `peaks` are left to the simulator."""
+        for handle in self._handles:
+            handle.remove()
+        trace = self._history.trace({**header, "marks_empty_cache": True})
+        trace = _annotate(trace, self._marks, self._tags, self._history.contexts, set(workspace_sizes))
+        return dataclasses.replace(trace, address=np.zeros_like(trace.address))
+
+    def note(self) -> None:
+        """Tie the operator which runs now to its module; called for every operator on the card."""
+        stack = self._local.__dict__.get("stack")
+        if stack and torch._C._current_autograd_node() is None:
+            # The operator's node was made just before: it has the number before the next one.
+            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            self._modules_by_sequence.setdefault(number, self._names.get(stack[-1][0], ""))
+
+    def context(self, op: str) -> _Context:
+        """Return what is known of the operator `op`, which runs now and asks for memory."""
+        op = _NAMES.get(op, op)
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            module = self._modules_by_sequence.get(node._sequence_nr(), "")
+            return _Context(node.name() if op in _FACTORIES else op, module, True, self.data, False)
+        stack = self._local.__dict__.get("stack")
+        module = self._names.get(stack[-1][0], "") if stack else ""
+        if self._optimizer and op in _FACTORIES:
+            op = self._optimizer
+        backward = torch._C._current_graph_task_id() != -1
+        return _Context(op, module, backward, self.data, bool(self._optimizer))
+
+    def _position(self) -> int:
+        return self._history.position
+
+    def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
+        found = [self._history.address(t.untyped_storage()) for t in tensors if isinstance(t, CudaTensor)]
+        addresses = [address for address in found if address is not None]
+        if addresses:
+            self._tags.append((self._position(), category, addresses))
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        super()._before_step(optimizer, args, kwargs)
+        self._optimizer = "Optimizer.step"
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizer = ""
+        super()._after_step(optimizer, args, kwargs)

@@ -1,0 +1,91 @@
+"""Tensors of a card which is not there: shape, strides, dtype and a storage that has a life, but no bytes.
+
+To C++ such a tensor lives on the meta device, where kernels only compute shapes, but it carries the dispatch keys of CUDA:
+autograd and autocast take CUDA's rules. Because C++ sees no CUDA device, no code asks for a device guard, which a CPU-only
+build of torch does not have. To Python the tensor says that it lives on cuda:0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+CUDA = torch.device("cuda", 0)
+META = torch.device("meta")
+
+
+class CudaTensor(torch.Tensor):
+    """A tensor on the card; made by `on_card` only."""
+
+    _inside_kernel = False
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # noqa: D102
+        return META if CudaTensor._inside_kernel else CUDA
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return not CudaTensor._inside_kernel
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return CudaTensor._inside_kernel
+
+    def get_device(self) -> int:  # noqa: D102
+        return 0
+
+    def data_ptr(self) -> int:  # noqa: D102
+        return 0
+
+
+def _device(value: Any, card: torch.device) -> Any:
+    """Return `card` for whatever names the card; anything else as it is."""
+    is_card = (
+        (isinstance(value, int) and not isinstance(value, bool))
+        or (isinstance(value, str) and value.startswith("cuda"))
+        or (isinstance(value, torch.device) and value.type == "cuda")
+    )
+    return card if is_card else value
+
+
+def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand for `Tensor.to`: to C++, a tensor of the card is on the meta device already, and another goes to cuda:0.
+
+    "cuda" without a number would make C++ ask for the current device, which a build without CUDA cannot answer.
+    """
+    card = META if isinstance(tensor, CudaTensor) else CUDA
+    if "device" in kwargs:
+        kwargs["device"] = _device(kwargs["device"], card)
+    return _cpp_to(tensor, *[_device(a, card) for a in args], **kwargs)
+
+
+def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand for `Tensor.cuda`."""
+    return to(tensor, CUDA)
+
+
+_cpp_to = torch.Tensor.to
+
+
+def on_card(meta: torch.Tensor) -> CudaTensor:
+    """Return the tensor of the card with the shape, and the very storage, of a meta tensor."""
+    return torch.Tensor._make_subclass(CudaTensor, meta, False, device_for_backend_keys=CUDA)
+
+
+class InsideKernel:
+    """While active, operators on `CudaTensor`s run their meta kernels: they compute shapes, and give plain meta tensors."""
+
+    def __enter__(self) -> None:
+        self._dispatch = torch._C._DisableTorchDispatch()
+        self._keys = torch._C._PreserveDispatchKeyGuard()
+        self._dispatch.__enter__()
+        self._keys.__enter__()
+        torch._C._set_meta_in_tls_dispatch_include(True)
+        CudaTensor._inside_kernel = True
+
+    def __exit__(self, *error: object) -> None:
+        CudaTensor._inside_kernel = False
+        self._keys.__exit__(*error)
+        self._dispatch.__exit__(*error)
