@@ -27,8 +27,8 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.fake.client import trace as trace_fake
-from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Trace
 
 OUT = Path(__file__).resolve().parent.parent / "build"

@@ -43,8 +43,8 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import with_context
 from vramcast.simulator.whatif import min_feasible
-from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Trace, atomic_write
 
 SETTINGS: Final = (

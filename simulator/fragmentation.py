@@ -239,8 +239,7 @@ def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
     Limits: A block is its rounded request. What the allocator did not split off behind it counts as free, and pinned.
         CUDA graphs' private pools go back by rules of their own, which are not followed here.
     """
-    is_segment = (trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP)
-    if trace.segments is None and not is_segment.any():
+    if trace.segments is None and not trace.is_segment_event().any():
         raise UsageError("The trace has no segments: take simulate(trace).replayed(), which has them.")
     settings = _settings(trace)
     row = _default_row(trace) if row is None else row
@@ -272,11 +271,9 @@ def _settings(trace: Trace) -> Settings:
 
 
 def _default_row(trace: Trace) -> int:
-    gained = np.isin(trace.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
-    lost = np.isin(trace.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
-    if not (gained | lost).any():
+    if not trace.is_segment_event().any():
         return len(trace) - 1
-    reserved = np.cumsum(np.where(gained, trace.size_bytes, 0) - np.where(lost, trace.size_bytes, 0))
+    reserved = trace.reserved_bytes()
     most = reserved == reserved.max()
     begins = most & (trace.action == Action.ALLOC)
     return int(np.argmax(begins if begins.any() else most))
@@ -297,7 +294,7 @@ class _Spans:
         Every address is painted with all that is known of it, and the last word counts: the final layout; then what comes
         after `row`, backwards (what is given back then is held now); then what came before.
         """
-        rows = np.flatnonzero((trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP))
+        rows = np.flatnonzero(trace.is_segment_event())
         before, after = rows[rows <= row], rows[rows > row][::-1]
         events = np.concatenate([after, before])
         action, start, size_bytes, stream = (c[events] for c in (trace.action, trace.address, trace.size_bytes, trace.stream))

@@ -94,8 +94,7 @@ def replay(trace: Trace, settings: Settings | None = None) -> Replay:
     Raises:
         UsageError: The trace has no segment events and no layout: there is nothing to compare with.
     """
-    is_segment = (trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP)
-    if len(trace) and not is_segment.any() and trace.segments is None:
+    if len(trace) and not trace.is_segment_event().any() and trace.segments is None:
         raise UsageError(
             "The trace has neither segment events nor a final layout: only what an allocator recorded can be replayed."
         )

@@ -2,8 +2,8 @@
 
     simulate(trace, Settings.parse("expandable_segments:True"), Card(total_bytes=12 << 30, context_bytes=500 << 20))
 
-Limit: the requests are those of the trace. A job which asks for less when memory runs short (PyTorch tries cuDNN's next plan
-when the workspace of the first cannot be had) may run on less than is said here.
+Limit: the requests are those of the trace. A job which cannot have the workspace of a convolution goes on with cuDNN's next
+plan; what that one asks for is not in the trace, and taken to be nothing.
 """
 
 from __future__ import annotations
@@ -104,28 +104,24 @@ class Simulation:
 
 
 def simulate(
-    trace: Trace | Requests,
+    trace: Trace,
     settings: Settings | None = None,
     card: Card | None = None,
     *,
-    of: Trace | None = None,
+    requests: Requests | None = None,
     columns: bool = True,
     engine: Engine = "auto",
 ) -> Simulation:
     """Return what the requests of `trace` come to under `settings` on `card`.
 
     Args:
-        trace: What was traced, or its requests when they are simulated many times (then `of` is the trace).
+        trace: What was traced.
         settings: Of the allocator; default: torch's.
         card: A fresh card; default: one without an end.
-        of: The trace which `trace`, given as requests, was taken from.
+        requests: Those of the trace, where they are simulated many times; default: taken from it.
         columns: Whether `replayed` is wanted; without, a simulation takes half the time.
         engine: See `vramcast.simulator.player.play`.
     """
     settings, card = settings or Settings(), card or Card()
-    if isinstance(trace, Trace):
-        of, requests = trace, Requests.of(trace)
-    else:
-        requests = trace
-    assert of is not None
-    return Simulation(of, settings, card, requests, play(requests, settings, card, columns=columns, engine=engine))
+    asked = Requests.of(trace) if requests is None else requests
+    return Simulation(trace, settings, card, asked, play(asked, settings, card, columns=columns, engine=engine))

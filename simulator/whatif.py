@@ -95,7 +95,7 @@ def what_if(
 
 def _case(trace: Trace, requests: Requests, settings: Settings, card_bytes: int | None, least: int | None) -> Case:
     card = Card() if card_bytes is None else Card(card_bytes)
-    found = simulate(requests, settings, card, of=trace)
+    found = simulate(trace, settings, card, requests=requests)
     outcome = found.outcome
     assert outcome.reserved_bytes is not None
     assert outcome.allocated_bytes is not None

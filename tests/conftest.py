@@ -17,8 +17,8 @@ from vramcast.devices import device as find_device
 from vramcast.errors import NullGpuError
 from vramcast.job import Job, TensorSpec
 from vramcast.tracer.nullgpu.build import find_torch
-from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.result import Result
 
 ROOT = Path(__file__).parents[1]
 # Before every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.

@@ -32,7 +32,7 @@ from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
 # Operators which only make storage: the one around them is the one a reader wants to see.
-_FACTORIES = frozenset(
+FACTORIES = frozenset(
     f"aten::{name}"
     for name in (
         *("empty", "empty_like", "empty_permuted", "empty_strided", "full", "new_empty", "new_empty_strided", "new_zeros"),
@@ -59,7 +59,7 @@ _WORKSPACE_OPS = (
 )
 
 
-class _Context(NamedTuple):
+class Context(NamedTuple):
     """What is known of a place in the profile."""
 
     op: str = ""
@@ -130,7 +130,7 @@ class Recorder:
         for handle in self._handles:
             handle.remove()
         torch._C._cuda_emptyCache = self._empty_cache
-        contexts: list[tuple[int, _Context]] = []
+        contexts: list[tuple[int, Context]] = []
         if self._profiler is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -145,7 +145,7 @@ class Recorder:
         }
         trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks, "marks_empty_cache": True})
         trace = _with_empty_cache(trace, self._emptied)
-        return _annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
+        return annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
 
     @property
     def steps(self) -> int:
@@ -228,16 +228,16 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------ the profile
-def _allocations(roots: Iterable[Any]) -> list[tuple[int, _Context]]:
+def _allocations(roots: Iterable[Any]) -> list[tuple[int, Context]]:
     """Return (address, context) of every CUDA allocation of the profile, in time order.
 
     Frees are left out: many happen between operators, where autograd's threads report none.
     """
     modules_by_sequence: dict[int, str] = {}
-    found: list[tuple[int, int, _Context]] = []
+    found: list[tuple[int, int, Context]] = []
     # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
     # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
-    pending: list[tuple[Any, _Context]] = [(root, _Context()) for root in sorted(roots, key=_start, reverse=True)]
+    pending: list[tuple[Any, Context]] = [(root, Context()) for root in sorted(roots, key=_start, reverse=True)]
     op_type = torch._C._profiler._EventType.TorchOp
     allocation = torch._C._profiler._EventType.Allocation
     while pending:
@@ -261,26 +261,26 @@ def _start(event: Any) -> int:
     return int(event.start_time_ns)
 
 
-def _enter(event: Any, context: _Context, modules_by_sequence: dict[int, str]) -> _Context:
+def _enter(event: Any, context: Context, modules_by_sequence: dict[int, str]) -> Context:
     # Runs for every operator of the job, so it builds the tuples directly.
     name: str = event.name
     op, module, backward, data, optimizer = context
     if name.startswith(_MODULE_RANGE):
-        return _Context(op, name[len(_MODULE_RANGE) :], backward, data, optimizer)
+        return Context(op, name[len(_MODULE_RANGE) :], backward, data, optimizer)
     if name == DATA_RANGE:
-        return _Context(op, module, backward, True, optimizer)
+        return Context(op, module, backward, True, optimizer)
     if name.startswith("Optimizer."):
-        return _Context(op or name.split("#")[0], module, backward, data, True)
+        return Context(op or name.split("#")[0], module, backward, data, True)
     if name.startswith("autograd::engine"):
         from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-        return _Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+        return Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
     if module and not backward:
         number = event.extra_fields.sequence_number
         if number >= 0:
             modules_by_sequence.setdefault(number, module)
-    if op and name in _FACTORIES:
+    if op and name in FACTORIES:
         return context
-    return _Context(name, module, backward, data, optimizer)
+    return Context(name, module, backward, data, optimizer)
 
 
 # ------------------------------------------------------------------------------------------------ joining
@@ -294,7 +294,7 @@ def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     if not emptied:
         return trace
     position = _positions(trace)
-    is_segment = np.isin(trace.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP))
+    is_segment = trace.is_segment_event()
     rows = []
     for at in emptied:
         first, end = np.searchsorted(position, [at, at + 1])
@@ -305,11 +305,11 @@ def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     )
 
 
-def _annotate(
+def annotate(
     trace: Trace,
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
-    contexts: list[tuple[int, _Context]],
+    contexts: list[tuple[int, Context]],
     workspace_sizes: set[int],
 ) -> Trace:
     """Return `trace` with steps, phases, operators, modules and categories."""
@@ -319,7 +319,7 @@ def _annotate(
     by_row, unmatched = _match(trace, np.flatnonzero(action == Action.ALLOC), contexts)
 
     step, phase = _steps_and_phases(position, marks, by_row, n)
-    ops, modules = _Names(), _Names()
+    ops, modules = Names(), Names()
     op = np.full(n, -1, np.int32)
     module = np.full(n, -1, np.int32)
     for row, context in by_row.items():
@@ -341,7 +341,7 @@ def _annotate(
     )
 
 
-class _Names:
+class Names:
     """A table of strings without repetition; "" is unknown (-1)."""
 
     def __init__(self) -> None:
@@ -349,20 +349,21 @@ class _Names:
         self._indexes: dict[str, int] = {"": -1}
 
     def index(self, name: str) -> int:
+        """Return the place of `name`, at the table's end if it is new."""
         if name not in self._indexes:
             self._indexes[name] = len(self.names)
             self.names.append(name)
         return self._indexes[name]
 
 
-def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, _Context]]) -> tuple[dict[int, _Context], int]:
+def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Context]]) -> tuple[dict[int, Context], int]:
     """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
 
     Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
     """
     if not contexts:
         return {}, 0
-    by_row: dict[int, _Context] = {}
+    by_row: dict[int, Context] = {}
     at = 0
     for row in allocs.tolist():
         if at < len(contexts) and contexts[at][0] == trace.address[row]:
@@ -371,7 +372,7 @@ def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, _Context]]) -> t
     return by_row, len(allocs) - len(by_row)
 
 
-def _steps_and_phases(position: Any, marks: list[tuple[int, str]], by_row: dict[int, _Context], n: int) -> tuple[Any, Any]:
+def _steps_and_phases(position: Any, marks: list[tuple[int, str]], by_row: dict[int, Context], n: int) -> tuple[Any, Any]:
     ends = [p for p, what in marks if what == "step end"] or [p for p, what in marks if what == "forward end"]
     first_forward = next((p for p, what in marks if what == "forward"), None)
     # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
@@ -414,7 +415,7 @@ def _categories(
     position: Any,
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
-    by_row: dict[int, _Context],
+    by_row: dict[int, Context],
     phase: Any,
     workspace_sizes: set[int],
 ) -> Any:

@@ -324,6 +324,15 @@ class Trace:
         row = int(np.argmax(live)) if len(live) else -1
         return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
 
+    def is_segment_event(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are about segments or their pages."""
+        return np.asarray((self.action >= Action.SEGMENT_ALLOC) & (self.action <= Action.SEGMENT_UNMAP))
+
+    def reserved_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes of all segments after every row; what is older than the trace counts as 0, and may be given back."""
+        gained = (self.action == Action.SEGMENT_ALLOC) | (self.action == Action.SEGMENT_MAP)
+        return np.cumsum(np.where(self.is_segment_event(), np.where(gained, self.size_bytes, -self.size_bytes), 0))
+
     def live_at(self, row: int) -> npt.NDArray[np.int64]:
         """Return the rows of the ALLOCs whose blocks live right after event `row` (-1: before the first event)."""
         if not -1 <= row < len(self):

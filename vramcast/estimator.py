@@ -23,8 +23,8 @@ from vramcast.simulator.terms import first_row, with_context
 from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
-from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes, torch_size
 from vramcast.views.series import process_bytes
@@ -171,9 +171,10 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
         found = simulate(trace, settings, Card())
         if found.out_of_memory is not None:
             raise CannotEstimate(f"The job asks for more than any card: {out_of_memory}")
+    smallest = min_feasible(found.requests, settings)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return _estimate(
-        _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, libraries, _ASSUMED_CUDA, settings, seconds),
+        _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, _ASSUMED_CUDA, seconds),
         job, level, out_of_memory,
     )  # fmt: skip
 
@@ -201,15 +202,14 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     assert result.trace is not None
     libraries, peaks = _libraries(result), result.trace.header["peaks"]
     trace = _with_context(job, result.trace, cuda_major, libraries)
-    seconds = {"start": ready - started, "trace": time.perf_counter() - ready}
+    traced = time.perf_counter()
     try:
-        settings = recorded_settings(trace)
-    except UsageError:  # of a newer torch, say
-        settings = None
+        smallest = min_feasible(trace, recorded_settings(trace))
+    except UsageError:  # settings of a newer torch, say
+        smallest = None
+    seconds = {"start": ready - started, "trace": traced - ready, "simulate": time.perf_counter() - traced}
     found = _estimate(
-        _Traced(
-            "nullgpu", result, trace, peaks["allocated"], peaks["reserved"], libraries, cuda_major, settings, seconds
-        ),
+        _Traced("nullgpu", result, trace, peaks["allocated"], peaks["reserved"], smallest, libraries, cuda_major, seconds),
         job, level, out_of_memory,
     )  # fmt: skip
     if any(name.startswith(_NO_ORACLE) for name in found.unknown):
@@ -225,27 +225,22 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """What a tracer found: its result, the trace with segments and context, and the peaks in bytes."""
+    """What a tracer found: its result, the trace with segments and context, the peaks and the smallest card in bytes."""
 
     tracer: str
     result: Result
     trace: Trace
     allocated: int
     reserved: int
+    min_feasible: int | None
     libraries: frozenset[str]
     cuda_major: int
-    settings: Settings | None  # None: not known here
     seconds: dict[str, float]
 
 
 def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None) -> Estimate:
     result, trace = traced.result, traced.trace
     context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
-    started = time.perf_counter()
-    smallest = min_feasible(trace, traced.settings) if traced.settings is not None else None
-    simulated_s = traced.seconds.get("simulate", 0.0) + time.perf_counter() - started
-    seconds = {**traced.seconds, "simulate": simulated_s}
-    seconds["total"] = sum(seconds.values())
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
     reads = sum(e.hits for e in result.ledger if e.kind == "read")
     warnings = list(trace.header.get("warnings", []))
@@ -263,7 +258,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         )
     if result.steps < job.steps and job.script is not None:
         warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
-    if smallest is None:
+    if traced.min_feasible is None:
         warnings.append("min_feasible is unknown: no card is large enough, or the allocator's settings are not known")
     if result.foreign:
         raise CannotEstimate(
@@ -276,7 +271,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         allocated=traced.allocated,
         reserved=traced.reserved,
         process=int(process_bytes(trace).max(initial=0)),
-        min_feasible=smallest,
+        min_feasible=traced.min_feasible,
         context=context,
         level=level,
         tracer=traced.tracer,
@@ -289,7 +284,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
         host_reads=reads,
         warnings=tuple(warnings),
-        seconds=seconds,
+        seconds={**traced.seconds, "total": sum(traced.seconds.values())},
         max_resident_bytes=result.max_resident_bytes,
     )
 

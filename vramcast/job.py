@@ -152,6 +152,14 @@ class Job:
         if self.steps < 1:
             raise UsageError(f"steps is {self.steps}: at least 1 is needed, 3 show the steady state.")
 
+    def with_batch(self, batch_size: int) -> Job:
+        """Return the job with the first dimension of every input and label set to `batch_size`."""
+
+        def resized(leaf: Any) -> Any:
+            return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf
+
+        return replace(self, batch=map_batch(self.batch, resized), labels=map_batch(self.labels, resized))
+
     @property
     def total_bytes(self) -> int:
         """The size of the card on which the job runs."""

@@ -128,7 +128,7 @@ class Estimate:
         rows = series.changed_rows(self.trace)
         names = [phase.name.lower() for phase in Phase]
         phases = [names[code] for code in self.trace.phase[rows].tolist()]
-        live, reserved = series.live_bytes(self.trace)[rows], series.reserved_bytes(self.trace)[rows]
+        live, reserved = series.live_bytes(self.trace)[rows], self.trace.reserved_bytes()[rows]
         return list(zip(self.trace.step[rows].tolist(), phases, live.tolist(), reserved.tolist(), strict=True))
 
     @property

@@ -29,7 +29,7 @@ from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.cpu import client
-from vramcast.tracer.cpu.batch import at_batch, with_batch
+from vramcast.tracer.cpu.batch import at_batch
 from vramcast.tracer.trace import Trace
 
 BATCHES: Final = (2, 3, 5)  # arbitrary: small, above 1, whose tensors broadcast, and not in even steps
@@ -56,10 +56,10 @@ class Tracer:
 
     def at(self, case: Case) -> Trace:
         """Return the trace of `case` at its own batch; raises what kept it from being made."""
-        key = repr(with_batch(replace(case.job, device=_ANY_CARD, memory_bytes=None, context_bytes=0), 1))
+        key = repr(replace(case.job, device=_ANY_CARD, memory_bytes=None, context_bytes=0).with_batch(1))
         if key not in self._kept:
             try:
-                jobs = {n: with_batch(case.job, n) for n in BATCHES}
+                jobs = {n: case.job.with_batch(n) for n in BATCHES}
                 self._kept[key] = {n: _trace(job) for n, job in jobs.items()}
             except VramcastError as error:
                 self._kept[key] = error

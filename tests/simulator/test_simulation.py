@@ -17,7 +17,7 @@ from vramcast.simulator.checker import check
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import MIB, Settings
 from vramcast.simulator.simulation import OutOfMemory, Simulation, simulate
-from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Phase, Trace
 
 from .sequences import settings as any_settings
@@ -249,9 +249,9 @@ def test_a_replayed_trace_says_what_was_simulated_and_not_what_was_counted() -> 
 
 def test_requests_which_are_simulated_often_give_the_same() -> None:
     trace = two_blocks()
-    simulation = simulate(Requests.of(trace), of=trace, engine="python")
+    simulation = simulate(trace, requests=Requests.of(trace), engine="python")
     assert content(simulation.replayed()) == content(simulate(trace).replayed())
-    assert simulate(Requests.of(trace), of=trace, columns=False).reserved == simulation.reserved == 62 * MIB
+    assert simulate(trace, requests=Requests.of(trace), columns=False).reserved == simulation.reserved == 62 * MIB
 
 
 # ------------------------------------------------------------------------------------------------ real jobs

@@ -24,7 +24,6 @@ import pytest
 
 from vramcast.tracer.snapshot import snapshot_from_trace, write_snapshot
 from vramcast.tracer.trace import Action, Category, Trace
-from vramcast.views import series
 
 # d3 is a function which returns itself, whatever is asked of it, and counts as 0.
 STUB = """
@@ -173,7 +172,7 @@ def check(said: dict[str, Any], trace: Trace, *, n_replayed: int) -> None:
     together = (trace.action[:-1] == Action.FREE_REQUESTED) & (trace.action[1:] == Action.FREE_COMPLETED)
     together &= trace.address[:-1] == trace.address[1:]
     assert said["annotated"] == len(trace) - int(together.sum())
-    live, reserved = requested_bytes(trace), series.reserved_bytes(trace)
+    live, reserved = requested_bytes(trace), trace.reserved_bytes()
     blocks, segments = said["plots"]
     assert (blocks["max_size"], blocks["elements"]) == (int(live.max()), counts["alloc"])
     assert (segments["max_size"], segments["elements"]) == (int(reserved.max()), counts["segment_alloc"])

@@ -294,7 +294,7 @@ def test_the_page_holds_the_curves_exactly(process_trace: Trace) -> None:
     rows = series.sampled_rows(process_trace, 1000)
     assert data["row"] == rows.tolist()
     assert data["live"] == series.live_by_category(process_trace, rows).tolist()
-    assert data["reserved"] == series.reserved_bytes(process_trace)[rows].tolist()
+    assert data["reserved"] == process_trace.reserved_bytes()[rows].tolist()
     assert data["context"] == series.context_bytes(process_trace)[rows].tolist()
     assert data["n"] == 16
     named = [data["ops"][op] if op >= 0 else None for op in data["op"]]

@@ -98,7 +98,7 @@ def test_the_curves_are_those_of_a_slow_count(trace: Trace) -> None:
     assert series.changed_rows(trace).tolist() == [row for row in rows.tolist() if trace.action[row] != Action.CONTEXT]
     assert series.live_by_category(trace, rows).T.tolist() == [live for _, live, _, _ in states]
     assert series.live_bytes(trace)[rows].tolist() == [sum(live) for _, live, _, _ in states]
-    assert series.reserved_bytes(trace)[rows].tolist() == [reserved for _, _, reserved, _ in states]
+    assert trace.reserved_bytes()[rows].tolist() == [reserved for _, _, reserved, _ in states]
     assert series.context_bytes(trace)[rows].tolist() == [context for _, _, _, context in states]
     assert series.process_bytes(trace)[rows].tolist() == [reserved + context for _, _, reserved, context in states]
     assert series.knows_segments(trace) is any(reserved > 0 for _, _, reserved, _ in states)
@@ -110,7 +110,7 @@ def test_the_curves_are_those_of_a_slow_count(trace: Trace) -> None:
 @given(trace=traces())
 def test_a_curve_stays_between_two_changes(trace: Trace) -> None:
     still = np.setdiff1d(np.arange(1, len(trace)), series.sampled_rows(trace, 1000))
-    for curve in (series.live_bytes(trace), series.reserved_bytes(trace), series.context_bytes(trace)):
+    for curve in (series.live_bytes(trace), trace.reserved_bytes(), series.context_bytes(trace)):
         assert curve[still].tolist() == curve[still - 1].tolist()
 
 
@@ -120,7 +120,7 @@ def test_the_curves_of_a_small_job_are_these(job_trace: Trace) -> None:
         0, small, small, ten, eleven, eleven, ten, ten, ten + 1024, small + 1024, small + 1024, small, small, small,
     ]  # fmt: skip
     assert series.live_bytes(job_trace, Category.WORKSPACE).tolist() == [0] * 4 + [MIB] * 2 + [0] * 8
-    assert series.reserved_bytes(job_trace).tolist() == [2 * MIB] * 2 + [22 * MIB] * 10 + [2 * MIB] * 2
+    assert job_trace.reserved_bytes().tolist() == [2 * MIB] * 2 + [22 * MIB] * 10 + [2 * MIB] * 2
     assert series.context_bytes(job_trace).tolist() == [0] * 14
 
 

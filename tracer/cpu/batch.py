@@ -8,25 +8,13 @@ at a curve: a job whose rows are not the same requests at all three batches is r
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from vramcast.errors import CannotEstimate, UsageError
-from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.tracer.trace import Trace
 
 _SAME = ("action", "block", "step", "phase", "op", "category")
-
-
-def with_batch(job: Job, batch_size: int) -> Job:
-    """Return `job` on another batch: the first dimension of all its inputs and labels."""
-
-    def resized(leaf: Any) -> Any:
-        return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) else leaf
-
-    labels = None if job.labels is None else job.labels.with_batch(batch_size)
-    return replace(job, batch=map_batch(job.batch, resized), labels=labels)
 
 
 def at_batch(traces: dict[int, Trace], batch_size: int) -> Trace:

@@ -8,17 +8,12 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import socket
 import sys
-import threading
-import traceback
 from typing import Any
 
-from vramcast.errors import UsageError, VramcastError
 from vramcast.job import Job, TensorSpec, map_batch
-from vramcast.tracer.nullgpu.child import Result
-from vramcast.tracer.nullgpu.load import LedgerEntry
-from vramcast.tracer.nullgpu.protocol import receive, send
+from vramcast.tracer.process import serve
+from vramcast.tracer.result import LedgerEntry, Result
 
 _HOPPER = 9  # spec: major version of the compute capability
 
@@ -35,16 +30,10 @@ def run_job(job: Job) -> Result:
     result = Result("ok", torch=torch.__version__, cuda="none")
     recorder = Recorder(hopper=job.device.compute_capability[0] >= _HOPPER, training=job.mode == "train")
     try:
-        if job.script is not None:
-            raise UsageError("The cpu tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
         with CudaRoutes(), recorder:
             _run(job, recorder)
-    except VramcastError as error:
-        result.status, result.error, result.message = "error", type(error).__name__, str(error)
-    except BaseException as error:  # the user's code may raise anything, SystemExit included
-        result.status, result.error = "error", "JobError"
-        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
-        result.job_traceback = traceback.format_exc()
+    except BaseException as error:  # the user's code may raise anything
+        result.fail(error)
     result.steps = recorder.steps
     if result.status == "ok":
         result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
@@ -62,6 +51,7 @@ def _ledger(calls: dict[str, int]) -> list[LedgerEntry]:
         entries.append(LedgerEntry("assumed", "cudnn convolution workspaces: none", calls["convolution"], 0))
     if "recurrent layer" in calls:
         entries.append(LedgerEntry("assumed", "cudnn recurrent layers: as the CPU's", calls["recurrent layer"], 0))
+    entries += [LedgerEntry("assumed", what, hits, 0) for what, hits in calls.items() if what.startswith("temporaries of ")]
     return entries
 
 
@@ -124,23 +114,5 @@ def _values(job: Job, spec: TensorSpec) -> Any:
     return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
 
 
-def _end_with(connection: socket.socket) -> None:
-    """End this process when the caller's has ended: it sends nothing more."""
-    if not connection.recv(1):
-        os._exit(1)
-
-
-def main(fd: int) -> None:
-    """Answer one job."""
-    connection = socket.socket(fileno=fd)
-    job = receive(connection)
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-    os.dup2(2, 1)  # what the model prints goes where errors go
-    send(connection, run_job(job))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # no clean-up of the job's objects: it takes seconds and may raise
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    serve(int(sys.argv[1]), run_job)

@@ -28,6 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from vramcast.tracer.cpu import as_cuda
+from vramcast.tracer.record import Names
+from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _aten = torch.ops.aten
@@ -38,6 +40,7 @@ _PRODUCTS = frozenset(
 _CUBLAS_BYTES = (8_519_680, 33_554_432)
 _CUBLASLT_BYTES = 1 << 20  # measured: null GPU, torch 2.9 and 2.11; taken once, by the first addmm with a bias
 _CONVOLUTIONS = frozenset((_aten.convolution, _aten.convolution_backward))
+_UNKNOWN = frozenset(UNKNOWN_TEMPORARIES)
 _RECURRENT = frozenset((_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward))
 # CUDA's kernels make the mask first.
 _LAST_FIRST = frozenset((_aten.native_dropout,))
@@ -61,7 +64,8 @@ class Recorder(TorchDispatchMode):
         hopper: Whether the GPU is a Hopper or later, whose cuBLAS takes a larger workspace.
         training: Whether a step ends with the optimizer's; else with the forward pass.
 
-    Known limitations: temporaries which only CUDA's kernels make (sorting, reductions) are not seen; a factory's scalar is
+    Known limitations: temporaries which only CUDA's kernels make are not seen: those of sorting and the like are counted by
+    name, the small ones of reductions are not; a factory's scalar is
     taken for a host tensor; a tensor which a script would make on the host and move counts from where it is made.
     """
 
@@ -73,8 +77,8 @@ class Recorder(TorchDispatchMode):
         self._dropped: list[int] = []  # rows
         self._blocks: dict[int, _Block | None] = {}  # by storage; None: a host tensor
         self._watched: dict[int, Any] = {}
-        self._ops = _Names()
-        self._modules = _Names()
+        self._ops = Names()
+        self._modules = Names()
         self._phase = Phase.BUILD
         self._training = training
         self._forwards = 0
@@ -174,6 +178,8 @@ class Recorder(TorchDispatchMode):
             self._count("recurrent layer")
         elif packet is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
             self._attention_temporaries(args[1], args[0], op)
+        elif packet in _UNKNOWN and fresh and on_device:
+            self._count(f"temporaries of {packet}")
         return result
 
     def _place(self, packet: Any) -> tuple[int, bool]:
@@ -327,20 +333,6 @@ def _inner_bytes(packet: Any, args: Any) -> list[int]:
         wanted = torch.channels_last if torch.channels_last in formats else torch.contiguous_format
         return [t.nbytes for t in tensors if not t.is_contiguous(memory_format=wanted)]
     return []
-
-
-class _Names:
-    """A table of strings without repetition."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._indexes: dict[str, int] = {}
-
-    def index(self, name: str) -> int:
-        if name not in self._indexes:
-            self._indexes[name] = len(self.names)
-            self.names.append(name)
-        return self._indexes[name]
 
 
 def _key(tensor: torch.Tensor) -> int:

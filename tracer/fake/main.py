@@ -5,17 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import socket
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import VramcastError
 from vramcast.job import Job
-from vramcast.tracer.nullgpu.child import Result
-from vramcast.tracer.nullgpu.load import LedgerEntry
-from vramcast.tracer.nullgpu.protocol import receive, send
+from vramcast.tracer.process import serve
+from vramcast.tracer.result import LedgerEntry, Result
 
 # Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
 _TORCHVISION_SCHEMAS = (
@@ -62,12 +58,8 @@ def run_job(job: Job) -> Result:
     try:
         with mode:
             step.run(job, torch.device("cuda"))
-    except VramcastError as error:
-        result.status, result.error, result.message = "error", type(error).__name__, str(error)
-    except BaseException as error:  # the user's code may raise anything, SystemExit included
-        result.status, result.error = "error", "JobError"
-        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
-        result.job_traceback = traceback.format_exc()
+    except BaseException as error:  # the user's code may raise anything
+        result.fail(error)
     gc.disable()
     result.steps = recorder.steps
     result.ledger = [LedgerEntry("assumed", name, hits, 0) for name, hits in sorted(mode.unmodelled.items())]
@@ -103,14 +95,5 @@ def define_torchvision_operators() -> None:
 _KEPT: list[Any] = []
 
 
-def main(descriptor: int) -> None:
-    """Receive one job, run it, answer."""
-    connection = socket.socket(fileno=descriptor)
-    answer = run_job(receive(connection))
-    sys.stdout.flush()
-    send(connection, answer)
-    os._exit(0)  # nothing of the job's own clean-up is wanted
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    serve(int(sys.argv[1]), run_job)

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.record import _FACTORIES, Recorder, _annotate, _Context
+from vramcast.tracer.record import FACTORIES, Context, Recorder, annotate
 from vramcast.tracer.trace import Category, Trace
 
 # How the null GPU's profile calls the operator that asks: the caller, or what CUDA's kernel delegates to.
@@ -55,7 +55,7 @@ class FakeRecorder(Recorder):
         for handle in self._handles:
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
-        trace = _annotate(trace, self._marks, self._tags, self._history.contexts, set(workspace_sizes))
+        trace = annotate(trace, self._marks, self._tags, self._history.contexts, set(workspace_sizes))
         return dataclasses.replace(trace, address=np.zeros_like(trace.address))
 
     def note(self) -> None:
@@ -66,19 +66,19 @@ class FakeRecorder(Recorder):
             number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
             self._modules_by_sequence.setdefault(number, self._names.get(stack[-1][0], ""))
 
-    def context(self, op: str) -> _Context:
+    def context(self, op: str) -> Context:
         """Return what is known of the operator `op`, which runs now and asks for memory."""
         op = _NAMES.get(op, op)
         node = torch._C._current_autograd_node()
         if node is not None:
             module = self._modules_by_sequence.get(node._sequence_nr(), "")
-            return _Context(node.name() if op in _FACTORIES else op, module, True, self.data, False)
+            return Context(node.name() if op in FACTORIES else op, module, True, self.data, False)
         stack = self._local.__dict__.get("stack")
         module = self._names.get(stack[-1][0], "") if stack else ""
-        if self._optimizer and op in _FACTORIES:
+        if self._optimizer and op in FACTORIES:
             op = self._optimizer
         backward = torch._C._current_graph_task_id() != -1
-        return _Context(op, module, backward, self.data, bool(self._optimizer))
+        return Context(op, module, backward, self.data, bool(self._optimizer))
 
     def _position(self) -> int:
         return self._history.position

@@ -19,7 +19,8 @@ from vramcast.devices import Device
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.reductions import split_bytes
 from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.record import _Context
+from vramcast.tracer.record import Context
+from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 
 aten = torch.ops.aten
 
@@ -33,7 +34,7 @@ class Call:
     """One operator on the card: its arguments, its results as meta tensors, and the requests it makes."""
 
     def __init__(
-        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: _Context
+        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context
     ) -> None:
         self.func = func
         self.args = args
@@ -394,13 +395,7 @@ PLANS: dict[Any, Plan] = {
 _WORKSPACES = dict.fromkeys((aten.convolution, aten.convolution_backward), "convolution workspaces") | dict.fromkeys(
     (aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_cudnn_attention_backward), "cuDNN attention workspaces"
 )
-_INNER = (
-    aten.sort, aten.topk, aten.nonzero, aten._unique2, aten.unique_dim, aten.bincount, aten.multinomial, aten.randperm,
-    aten.std, aten.var, aten.var_mean, aten.std_mean, aten.histc, aten.max, aten.min, aten.median, aten.kthvalue, aten.roll,
-    aten.grid_sampler_2d_backward, aten._ctc_loss, aten._cudnn_rnn, aten._thnn_fused_lstm_cell, aten._fft_r2c, aten._fft_c2r,
-    aten._fft_c2c, aten.linalg_svd, aten.linalg_cholesky_ex, aten._linalg_eigh, aten.searchsorted, aten.index_add,
-)  # fmt: skip
-UNMODELLED: dict[Any, str] = _WORKSPACES | {packet: f"temporaries of {packet}" for packet in _INNER}
+UNMODELLED: dict[Any, str] = _WORKSPACES | {packet: f"temporaries of {packet}" for packet in UNKNOWN_TEMPORARIES}
 _GEMMS = frozenset({aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot, aten.vdot})
 
 

@@ -7,39 +7,14 @@ import os
 import re
 import resource
 import sys
-import traceback
-from dataclasses import dataclass, field
 
 from vramcast.devices import Device
-from vramcast.errors import UsageError, VramcastError
+from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu import raw
-from vramcast.tracer.nullgpu.load import LedgerEntry, NullGpu, foreign_libraries
+from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.trace import Trace
-
-
-@dataclass(slots=True)
-class Result:
-    """What one job on the null GPU came to.
-
-    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
-    the exception's name among vramcast's, "JobError" for the user's own code).
-    """
-
-    status: str
-    trace: Trace | None = None
-    message: str = ""
-    error: str = ""
-    job_traceback: str = ""
-    ledger: list[LedgerEntry] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
-    torch: str = ""
-    cuda: str = ""
-    steps: int = 0
-    max_resident_bytes: int = 0
-    imported: tuple[str, ...] = ()
-
+from vramcast.tracer.result import Result
 
 # Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
 _WARM_PACKAGES = frozenset(
@@ -141,12 +116,8 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         result.status, result.message = "oom", str(error)
     except StopJob:
         pass
-    except VramcastError as error:
-        result.status, result.error, result.message = "error", type(error).__name__, str(error)
-    except BaseException as error:  # the user's code may raise anything, SystemExit included
-        result.status, result.error = "error", "JobError"
-        result.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
-        result.job_traceback = traceback.format_exc()
+    except BaseException as error:  # the user's code may raise anything
+        result.fail(error)
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     result.steps = recorder.steps
     result.ledger = gpu.ledger()

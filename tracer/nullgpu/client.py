@@ -17,15 +17,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from vramcast import errors
 from vramcast.compiler import cache_folder
-from vramcast.errors import JobError, NullGpuError, WorkerError
+from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.build import build, find_torch
-from vramcast.tracer.nullgpu.child import Result
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
-from vramcast.tracer.nullgpu.protocol import receive, send
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
+from vramcast.tracer.process import checked, python_path
+from vramcast.tracer.protocol import receive, send
+from vramcast.tracer.result import Result
 
 _START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
 
@@ -56,7 +56,7 @@ class NullGpuTracer:
         environment = {
             **os.environ,
             "NULLGPU_CUDNN_SOCKET": str(self._oracle.socket_path) if self._oracle is not None else "",
-            "PYTHONPATH": _python_path(),
+            "PYTHONPATH": python_path(),
             "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
         }
         environment.pop("LD_PRELOAD", None)
@@ -101,7 +101,7 @@ class NullGpuTracer:
         environment = {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))}
         result: Result = self._ask(job, environment, timeout_s)
         self._preload = result.imported  # what this job had to import, the next one finds imported
-        return _checked(result)
+        return checked(result)
 
     def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
         """Play bare requests through PyTorch's own allocator and return what became of each sequence.
@@ -136,7 +136,7 @@ class NullGpuTracer:
                 self._kill(pid)
                 raise
         if isinstance(answer, dict):
-            raise WorkerError(_death(answer))
+            raise WorkerError(answer["died"])
         return answer
 
     def _kill(self, pid: int | None) -> None:
@@ -171,14 +171,6 @@ class NullGpuTracer:
         self._resources.close()
 
 
-def _python_path() -> str:
-    """The worker must find what the caller finds, also in a checkout that is not installed."""
-    import vramcast
-
-    root = str(Path(next(iter(vramcast.__path__))).parent)
-    return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
-
-
 def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
     """Return the (not yet started) process which asks the real cuDNN; None where cuDNN is not installed.
 
@@ -189,23 +181,3 @@ def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
     if not cudnn.is_dir():
         return None
     return CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache_folder() / "cudnn.sqlite")
-
-
-def _checked(result: Result) -> Result:
-    """Return `result`, or raise what it stands for."""
-    if result.status != "error":
-        return result
-    kind = getattr(errors, result.error, JobError)
-    refused = [entry.name for entry in result.ledger if entry.kind == "refused"]
-    message = result.message
-    if refused:
-        message += f" (the null GPU had to refuse: {', '.join(refused)})"
-    if kind is JobError:
-        raise JobError(f"The job raised {message}", result.job_traceback)
-    raise kind(message)
-
-
-def _death(answer: dict[str, Any]) -> str:
-    hint = "it was probably out of memory" if answer.get("signal") == signal.SIGKILL else "see its last output"
-    said = answer.get("output", "")
-    return f"The job's process {answer['died']}: {hint}." + (f"\n{said}" if said else "")

@@ -10,24 +10,10 @@ import ctypes
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from vramcast.errors import NullGpuError
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One line of the null GPU's account of calls that were not fully answered.
-
-    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), read (the host
-    read zeros), workspace (a size that a library was handed as workspace), launches.
-    """
-
-    kind: str
-    name: str
-    hits: int
-    size_bytes: int
+from vramcast.tracer.result import LedgerEntry
 
 
 class NullGpu:

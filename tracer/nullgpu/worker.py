@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.tracer.nullgpu.load import NullGpu
-from vramcast.tracer.nullgpu.protocol import receive, send
+from vramcast.tracer.process import death
+from vramcast.tracer.protocol import receive, send
 
 _ANSWERED = 77  # arbitrary: not 0, with which a job's own os._exit(0) would pass for an answer
 _PR_SET_PDEATHSIG = 1  # spec: Linux prctl(2)
@@ -76,14 +77,7 @@ def _serve(connection: socket.socket, gpu: NullGpu, job: Any) -> None:
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _ANSWERED:
             return
         output.seek(0)
-        said = output.read()[-4000:].decode(errors="replace").strip()
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    reason = (
-        f"was killed by {signal.Signals(number).name}"
-        if number
-        else f"ended with exit code {os.waitstatus_to_exitcode(status)}"
-    )
-    send(connection, {"died": reason, "output": said, "signal": number})
+        send(connection, {"died": death(os.waitstatus_to_exitcode(status), output.read())})
 
 
 def _child(connection: socket.socket, gpu: NullGpu, job: Any, output: int) -> None:

@@ -13,14 +13,12 @@ import argparse
 import json
 import re
 import sys
-from dataclasses import replace
 from typing import Any
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.errors import UsageError
 from vramcast.estimator import run_job
-from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.result import Estimate
 from vramcast.units import gib
 
@@ -51,15 +49,6 @@ def parse_sizes(text: str) -> list[int]:
     raise UsageError(f"--batch-sizes '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
 
 
-def with_batch(job: Job, size: int) -> Job:
-    """Return `job` with the first dimension of every input and label set to `size`."""
-
-    def resized(leaf: Any) -> Any:
-        return leaf.with_batch(size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf
-
-    return replace(job, batch=map_batch(job.batch, resized), labels=map_batch(job.labels, resized))
-
-
 def main(options: argparse.Namespace) -> int:
     """Run the verb; with --max-batch 1 when not even a batch of one fits."""
     if options.on:
@@ -73,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
 
     def estimate(size: int) -> Estimate:
         with shared.progress(f"batch {size}"):
-            found = run_job(with_batch(job, size), tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+            found = run_job(job.with_batch(size), tracer=options.tracer, level=options.level, timeout_s=options.timeout)
         rows.append((size, found))
         if not options.json:
             print(_row(size, found), flush=True)

@@ -199,7 +199,7 @@ def _data(trace: Trace, rows: series.Rows, layers: _Layers) -> str:
         "op": op,
         "modules": modules,
         "module": module,
-        "reserved": series.reserved_bytes(trace)[rows].tolist(),
+        "reserved": trace.reserved_bytes()[rows].tolist(),
         "context": context.tolist(),
         "live": [sizes.tolist() for _, sizes in by_category],
     }

@@ -83,16 +83,6 @@ def live_bytes(trace: Trace, category: Category | None = None) -> SizesBytes:
     return np.cumsum(change)
 
 
-def reserved_bytes(trace: Trace) -> SizesBytes:
-    """Return the bytes of all segments after every row, int64 [rows].
-
-    Limits: Counts from 0, so that a history whose beginning is lost can go below 0 where it frees older segments.
-    """
-    gained = (trace.action == Action.SEGMENT_ALLOC) | (trace.action == Action.SEGMENT_MAP)
-    lost = (trace.action == Action.SEGMENT_FREE) | (trace.action == Action.SEGMENT_UNMAP)
-    return np.cumsum(np.where(gained, trace.size_bytes, 0) - np.where(lost, trace.size_bytes, 0))
-
-
 def context_bytes(trace: Trace) -> SizesBytes:
     """Return what the process has taken beside the allocator after every row, int64 [rows]; it never gives any back."""
     return np.cumsum(np.where(trace.action == Action.CONTEXT, trace.size_bytes, 0))
@@ -100,19 +90,18 @@ def context_bytes(trace: Trace) -> SizesBytes:
 
 def process_bytes(trace: Trace) -> SizesBytes:
     """Return context and segments after every row, int64 [rows]: what nvidia-smi shows of the process."""
-    return context_bytes(trace) + reserved_bytes(trace)
+    return context_bytes(trace) + trace.reserved_bytes()
 
 
 def knows_segments(trace: Trace) -> bool:
     """Return whether the trace has segments; without, nothing is known of what the process holds."""
-    return bool((reserved_bytes(trace) > 0).any())
+    return bool((trace.reserved_bytes() > 0).any())
 
 
 def changed_rows(trace: Trace) -> Rows:
     """Return the rows whose event begins or ends a block of this trace or a part of a segment."""
     ends_block = (trace.action == Action.FREE_COMPLETED) & (trace.block >= 0)
-    is_segment = (trace.action >= Action.SEGMENT_ALLOC) & (trace.action <= Action.SEGMENT_UNMAP)
-    return np.flatnonzero((trace.action == Action.ALLOC) | ends_block | is_segment)
+    return np.flatnonzero((trace.action == Action.ALLOC) | ends_block | trace.is_segment_event())
 
 
 def peak_of_live(trace: Trace) -> Peak:
@@ -131,12 +120,12 @@ def peak_of_process(trace: Trace) -> Peak:
 
 def highest_bytes(trace: Trace) -> int:
     """Return how high a drawing of the trace reaches: context, and segments or blocks upon it, whichever are more."""
-    upon = np.maximum(live_bytes(trace), reserved_bytes(trace))
+    upon = np.maximum(live_bytes(trace), trace.reserved_bytes())
     return int((context_bytes(trace) + upon).max(initial=0))
 
 
 def _moment(trace: Trace, row: int) -> Peak:
-    context, reserved = (int(curve(trace)[row]) if row >= 0 else 0 for curve in (context_bytes, reserved_bytes))
+    context, reserved = (int(curve[row]) if row >= 0 else 0 for curve in (context_bytes(trace), trace.reserved_bytes()))
     return Peak(row, context, reserved, trace.by_category_at(row))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from vramcast.job import Job
 from vramcast.tracer.cpu import client
-from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.result import Result
 
 
 @pytest.fixture(scope="session")

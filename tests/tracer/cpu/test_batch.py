@@ -9,8 +9,8 @@ import pytest
 
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.job import Job, TensorSpec
-from vramcast.tracer.cpu.batch import at_batch, with_batch
-from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.cpu.batch import at_batch
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Trace
 
 Run = Callable[..., Result]
@@ -23,8 +23,8 @@ def blocks(*sizes: int, op: str = "aten::add") -> Trace:
 
 def test_a_batch_is_the_first_dimension_of_inputs_and_labels(make_job: Callable[..., Job]) -> None:
     job = make_job(target="file.py:f", batch={"x": TensorSpec((8, 3)), "n": 5}, labels="8:int64")
-    assert with_batch(job, 2).batch == {"x": TensorSpec((2, 3)), "n": 5}
-    assert with_batch(job, 2).labels == TensorSpec((2,), "int64")
+    assert job.with_batch(2).batch == {"x": TensorSpec((2, 3)), "n": 5}
+    assert job.with_batch(2).labels == TensorSpec((2,), "int64")
     assert job.batch["x"].shape == (8, 3)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.tracer.nullgpu.child import Result
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 Run = Callable[..., Result]

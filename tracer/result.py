@@ -1,0 +1,55 @@
+"""What a tracer answers: the trace of a job, or why there is none. Plain data, sent from one of our processes to another."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+
+from vramcast.errors import VramcastError
+from vramcast.tracer.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One line of the null GPU's account of calls that were not fully answered.
+
+    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), read (the host
+    read zeros), workspace (a size that a library was handed as workspace), launches.
+    """
+
+    kind: str
+    name: str
+    hits: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What tracing one job came to.
+
+    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
+    the exception's name among vramcast's, "JobError" for the user's own code).
+    """
+
+    status: str
+    trace: Trace | None = None
+    message: str = ""
+    error: str = ""
+    job_traceback: str = ""
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    torch: str = ""
+    cuda: str = ""
+    steps: int = 0
+    max_resident_bytes: int = 0
+    imported: tuple[str, ...] = ()
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""
+        self.status = "error"
+        if isinstance(error, VramcastError):
+            self.error, self.message = type(error).__name__, str(error)
+            return
+        self.error = "JobError"
+        self.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        self.job_traceback = "".join(traceback.format_exception(error))
