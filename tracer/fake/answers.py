@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.fake.convolutions import convolution_format
 from vramcast.tracer.fake.reductions import merged
-from vramcast.tracer.fake.requests import convolution_format
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel
 
 aten = torch.ops.aten

@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_map_only
 
 from vramcast.devices import Device
 from vramcast.tracer.fake.answers import ANSWERS
+from vramcast.tracer.fake.call import Call
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.recorder import FakeRecorder
-from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Call, Workspaces
+from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.step import DATA_RANGE
 

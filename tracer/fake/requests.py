@@ -9,17 +9,14 @@ measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb, unl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import Device
-from vramcast.tracer.fake.history import History
-from vramcast.tracer.fake.reductions import split_bytes
+from vramcast.tracer.fake.call import Call, Plan
+from vramcast.tracer.fake.convolutions import PLANS as CONVOLUTIONS
 from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.record import Context
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 
 aten = torch.ops.aten
@@ -28,60 +25,6 @@ CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}  # measured: from Hopper on,
 CUBLASLT_BYTES = 1_048_576  # measured: a100-40gb, h100, t4
 CUB_BYTES = 1279  # measured: temporary storage of a scan over less than about 50,000 elements
 _LONG_BYTES = 8
-
-
-class Call:
-    """One operator on the card: its arguments, its results as meta tensors, and the requests it makes."""
-
-    def __init__(
-        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context
-    ) -> None:
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
-        self.results = results
-        self.device = device
-        self._history = history
-        self._context = context
-
-    def argument(self, name: str, default: Any = None) -> Any:
-        """Return an argument by the name which the schema gives it."""
-        if name in self.kwargs:
-            return self.kwargs[name]
-        names = [a.name for a in self.func._schema.arguments]
-        at = names.index(name) if name in names else len(self.args)
-        return self.args[at] if at < len(self.args) else default
-
-    def begin(self, *indexes: int) -> None:
-        """Ask for results, in this order; a view, or no tensor, takes nothing."""
-        for i in indexes:
-            result = self.results[i]
-            if isinstance(result, torch.Tensor) and result.device.type == "meta":
-                storage = result.untyped_storage()
-                if not self._history.knows(storage):
-                    self._history.begin(storage, storage.nbytes(), self._context)
-
-    def begin_all(self) -> None:
-        """Ask for all results in the order in which the operator returns them."""
-        self.begin(*range(len(self.results)))
-
-    def ask(self, size_bytes: int) -> int:
-        """Ask for bytes of the operator's own; 0 asks for nothing."""
-        return self._history.ask(size_bytes, self._context) if size_bytes else -1
-
-    def free(self, *blocks: int) -> None:
-        """Give back what `ask` returned."""
-        for block in blocks:
-            if block >= 0:
-                self._history.free(block)
-
-    def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
-        """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
-        split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
-        return [self.ask(n) for n in split][::-1] if split else []
-
-
-Plan = Callable[[Call], None]
 
 
 # ------------------------------------------------------------------------------------------------ reductions
@@ -119,13 +62,13 @@ _PARTIAL_LIMIT_BYTES = 4 << 20  # measured: of one buffer of partial sums
 
 
 def _layer_norm(call: Call) -> None:
-    copies = _copies(call, (call.args[0],), torch.contiguous_format)
+    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     call.begin_all()
     call.free(*copies)
 
 
 def _layer_norm_backward(call: Call) -> None:
-    copies = _copies(call, call.args[:2], torch.contiguous_format)
+    copies = call.hold_copies(call.args[:2], torch.contiguous_format)
     call.begin_all()
     _sum_rows(call)
     call.free(*reversed(copies))
@@ -248,38 +191,6 @@ def _softmax_backward(call: Call) -> None:
     call.free(call.ask(call.args[0].nbytes))
 
 
-# ------------------------------------------------------------------------------------------------ convolutions
-def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Return the format in which cuDNN works: channels_last as soon as the input or the weight lies so."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    if last is None or tensor.dtype == torch.float64:
-        return torch.contiguous_format
-    lies_so = any(suggest_memory_format(t) == last for t in (tensor, weight))
-    return last if lies_so else torch.contiguous_format
-
-
-def _copies(call: Call, tensors: tuple[torch.Tensor, ...], memory_format: torch.memory_format) -> list[int]:
-    return [call.ask(t.nbytes) for t in tensors if not t.is_contiguous(memory_format=memory_format)]
-
-
-def _convolution(call: Call) -> None:
-    tensor, weight = call.args[:2]
-    copies = _copies(call, (tensor, weight), convolution_format(tensor, weight))
-    call.begin_all()
-    call.free(*copies)
-
-
-def _convolution_backward(call: Call) -> None:
-    gradient, tensor, weight = call.args[:3]
-    copies = _copies(call, (gradient, tensor, weight), convolution_format(tensor, weight))
-    depthwise = call.argument("groups") == tensor.shape[1] > 1 and tensor.dim() == 4 and tensor.dtype == torch.float32
-    call.begin(*((1, 0) if depthwise else (0, 1)))
-    call.free(*copies)
-    if call.results[2] is not None:
-        call.begin(2)
-        call.free(*call.hold_reduction(gradient, [0, *range(2, gradient.dim())], 4))
-
-
 # ------------------------------------------------------------------------------------------------ indices
 def _embedding(call: Call) -> None:
     indices = call.args[1]
@@ -362,6 +273,7 @@ def _foreach_norm(call: Call) -> None:
 
 _REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.linalg_vector_norm, aten.all, aten.any)
 PLANS: dict[Any, Plan] = {
+    **CONVOLUTIONS,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),
     aten.native_layer_norm: _layer_norm,
@@ -385,8 +297,6 @@ PLANS: dict[Any, Plan] = {
     aten.cumsum: _cumulative,
     aten.cumprod: _cumulative,
     aten._softmax_backward_data: _softmax_backward,
-    aten.convolution: _convolution,
-    aten.convolution_backward: _convolution_backward,
     aten.native_dropout: _dropout,
     aten._foreach_norm: _foreach_norm,
 }  # fmt: skip

@@ -1,0 +1,71 @@
+"""One operator on the card, as the functions see it which say what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vramcast.devices import Device
+from vramcast.tracer.fake.history import History
+from vramcast.tracer.fake.reductions import split_bytes
+from vramcast.tracer.record import Context
+
+
+class Call:
+    """One operator on the card: its arguments, its results as meta tensors, and the requests it makes."""
+
+    def __init__(
+        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context
+    ) -> None:
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.results = results
+        self.device = device
+        self._history = history
+        self._context = context
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """Return an argument by the name which the schema gives it."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        names = [a.name for a in self.func._schema.arguments]
+        at = names.index(name) if name in names else len(self.args)
+        return self.args[at] if at < len(self.args) else default
+
+    def begin(self, *indexes: int) -> None:
+        """Ask for results, in this order; a view, or no tensor, takes nothing."""
+        for i in indexes:
+            result = self.results[i]
+            if isinstance(result, torch.Tensor) and result.device.type == "meta":
+                storage = result.untyped_storage()
+                if not self._history.knows(storage):
+                    self._history.begin(storage, storage.nbytes(), self._context)
+
+    def begin_all(self) -> None:
+        """Ask for all results in the order in which the operator returns them."""
+        self.begin(*range(len(self.results)))
+
+    def ask(self, size_bytes: int) -> int:
+        """Ask for bytes of the operator's own; 0 asks for nothing."""
+        return self._history.ask(size_bytes, self._context) if size_bytes else -1
+
+    def free(self, *blocks: int) -> None:
+        """Give back what `ask` returned."""
+        for block in blocks:
+            if block >= 0:
+                self._history.free(block)
+
+    def hold_copies(self, tensors: tuple[torch.Tensor, ...], memory_format: torch.memory_format) -> list[int]:
+        """Ask for a copy of each tensor which does not lie in `memory_format`."""
+        return [self.ask(t.nbytes) for t in tensors if not t.is_contiguous(memory_format=memory_format)]
+
+    def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
+        """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
+        split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
+        return [self.ask(n) for n in split][::-1] if split else []
+
+
+Plan = Callable[[Call], None]
