@@ -1,10 +1,11 @@
 """How far the fake-tensor tracer is from the null GPU, on jobs of the survey.
 
     python -m benchmarks.fake_parity [--jobs N] [--part torchvision|timm|hf] [--only TEXT] [--precision amp-bf16]
+                                     [--device h100] [--channels-last] [--cudnn-benchmark]
 
-Both traces are played by the simulator on a card without an end, so that only the requests differ. The fake tracer has no
-convolution workspaces: its numbers are compared with the null GPU's with and without those. Prints one line a job, with the
-operators whose requests differ, and a table at the end; writes build/fake_parity.json.
+Both traces are played by the simulator on a card without an end, so that only the requests differ. Convolution workspaces are
+compared too, and once more alone: their sizes, in order. Prints one line a job, with the operators whose requests differ, and
+a table at the end; writes build/fake_parity.json.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import survey_models
+from vramcast.devices import Device
 from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
@@ -42,9 +44,10 @@ class Parity:
     """One job traced both ways; differences are fake over null GPU, minus 1.
 
     Attributes:
-        reserved: Difference of the simulated reserved peaks, the null GPU's without convolution workspaces.
+        reserved: Difference of the simulated reserved peaks.
         allocated: The same of the allocated peaks.
-        reserved_with_workspaces: The same of reserved, the null GPU's as traced.
+        workspaces: Convolution workspaces which the null GPU asked for.
+        same_workspaces: Whether the fake tracer asked for the same, in the same order.
         missing: Requests of the null GPU which the fake tracer has not, by (size, operator).
         extra: Requests which only the fake tracer has.
         same_order: Whether all requests and frees are equal, one by one.
@@ -53,7 +56,8 @@ class Parity:
     name: str
     reserved: float = 0.0
     allocated: float = 0.0
-    reserved_with_workspaces: float = 0.0
+    workspaces: int = 0
+    same_workspaces: bool = False
     requests: int = 0
     missing: int = 0
     extra: int = 0
@@ -64,15 +68,15 @@ class Parity:
     error: str = ""
 
 
-def without_convolution_workspaces(trace: Trace) -> Trace:
-    """Return the trace without what convolutions were handed as workspace: asked for, and given back before all else."""
-    rows = []
-    live = [r for r in range(len(trace)) if trace.action[r] in (Action.ALLOC, Action.FREE_REQUESTED)]
-    for row, following in itertools.pairwise(live):
+def convolution_workspaces(trace: Trace) -> list[int]:
+    """Return the sizes which convolutions asked for as workspace: given back before anything else is asked for."""
+    rows = np.flatnonzero(np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED)))
+    sizes = []
+    for row, following in itertools.pairwise(rows.tolist()):
         is_workspace = trace.action[row] == Action.ALLOC and trace.category[row] == Category.WORKSPACE and trace.op[row] >= 0
         if is_workspace and "convolution" in trace.ops[trace.op[row]] and trace.block[following] == row:
-            rows.append(row)
-    return trace.without_blocks(rows) if rows else trace
+            sizes.append(int(trace.size_bytes[row]))
+    return sizes
 
 
 def requests(trace: Trace) -> list[tuple[int, str]]:
@@ -100,13 +104,14 @@ def compare(name: str, job: Job) -> Parity:
         return parity
     parity.seconds = time.perf_counter() - started
     parity.resident_bytes = result.max_resident_bytes
-    fake, bare = _trace_of(result), without_convolution_workspaces(null)
-    ours, theirs, with_workspaces = simulate(fake), simulate(bare), simulate(null)
+    fake = _trace_of(result)
+    ours, theirs = simulate(fake), simulate(null)
     parity.reserved = ours.reserved / theirs.reserved - 1
     parity.allocated = ours.allocated / theirs.allocated - 1
-    parity.reserved_with_workspaces = ours.reserved / with_workspaces.reserved - 1
-    parity.same_order = history(fake) == history(bare)
-    _differences(parity, requests(bare), requests(fake))
+    asked = convolution_workspaces(null)
+    parity.workspaces, parity.same_workspaces = len(asked), convolution_workspaces(fake) == asked
+    parity.same_order = history(fake) == history(null)
+    _differences(parity, requests(null), requests(fake))
     return parity
 
 
@@ -126,9 +131,8 @@ def _differences(parity: Parity, null: list[tuple[int, str]], fake: list[tuple[i
             parity.differing.append(f"{sign}{count} x {size} ({', '.join(ops)})")
 
 
-def jobs_of(part: str) -> list[tuple[str, Job]]:
+def jobs_of(part: str, device: Device) -> list[tuple[str, Job]]:
     """Return (name, job) of one part of the survey."""
-    device = find_device("a100-40gb")
     if part == "torchvision":
         return list(survey_models.torchvision_jobs(device))
     if part == "timm":
@@ -139,21 +143,18 @@ def jobs_of(part: str) -> list[tuple[str, Job]]:
 def table(results: dict[str, list[Parity]]) -> str:
     """Return the summary as a Markdown table; differences without sign, in percent."""
     lines = [
-        "| part | jobs | traced | exact order | equal sizes | reserved: median | within 1 % | worst | "
-        "with workspaces: median | within 1 % | worst | median s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| part | jobs | traced | exact order | equal sizes | equal workspaces | reserved: median | within 1 % | worst | s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for part, all_of in results.items():
         found = [p for p in all_of if not p.error]
         if not found:
             continue
-        bare, full = ([abs(getattr(p, f)) for p in found] for f in ("reserved", "reserved_with_workspaces"))
-        columns = [
-            f"{100 * statistics.median(x):.2f} % | {sum(d <= 0.01 for d in x)} | {100 * max(x):.1f} %" for x in (bare, full)
-        ]
+        off = [abs(p.reserved) for p in found]
         lines.append(
             f"| {part} | {len(all_of)} | {len(found)} | {sum(p.same_order for p in found)} "
-            f"| {sum(not p.missing + p.extra for p in found)} | {' | '.join(columns)} "
+            f"| {sum(not p.missing + p.extra for p in found)} | {sum(p.same_workspaces for p in found)} "
+            f"| {100 * statistics.median(off):.2f} % | {sum(d <= 0.01 for d in off)} | {100 * max(off):.1f} % "
             f"| {statistics.median(p.seconds for p in found):.1f} |"
         )
     return "\n".join(lines)
@@ -166,19 +167,23 @@ def main() -> int:
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--only", default="", help="only jobs whose name holds this text")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--device", type=find_device, default="a100-40gb")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--cudnn-benchmark", action="store_true")
     arguments = parser.parse_args()
+    options = {name: getattr(arguments, name) for name in ("precision", "channels_last", "cudnn_benchmark")}
     results: dict[str, list[Parity]] = {}
     for part in arguments.part or PARTS:
-        chosen = [j for j in jobs_of(part) if arguments.only in j[0]]
+        chosen = [j for j in jobs_of(part, arguments.device) if arguments.only in j[0]]
         step = max(1, len(chosen) // arguments.jobs) if arguments.jobs else 1
         results[part] = []
         for name, job in chosen[::step][: arguments.jobs]:
-            parity = compare(name, dataclasses.replace(job, precision=arguments.precision))
+            parity = compare(name, dataclasses.replace(job, **options))
             results[part].append(parity)
             said = parity.error[:300] or "; ".join(parity.differing)
             print(
                 f"{part:11} {name:42} reserved {100 * parity.reserved:+7.2f} %"
-                f" ({100 * parity.reserved_with_workspaces:+7.2f} %)"
+                f"  {parity.workspaces} workspaces {'equal' if parity.same_workspaces else 'differ'}"
                 f"  allocated {100 * parity.allocated:+7.2f} %  -{parity.missing} +{parity.extra} of {parity.requests}"
                 f"  {'same order' if parity.same_order else ''} {parity.seconds:.1f} s {said}",
                 flush=True,

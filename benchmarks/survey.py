@@ -1,10 +1,11 @@
-"""Survey: how many models and operators the null GPU traces, and why the others do not.
+"""Survey: how many models and operators a tracer traces, and why the others do not.
 
-    python benchmarks/survey.py [--part torchvision|timm|hf|large|operators] [--limit N] [--only TEXT]
+    python benchmarks/survey.py [--tracer nullgpu|fake|cpu] [--part torchvision|timm|hf|large|operators] [--limit N]
+        [--only TEXT]
 
 Prints one line a job and a table at the end; writes build/survey/PART.json. A job counts as traced when forward, backward
 and the optimizer's steps ran to the end and the allocator's history could be read. A job which does not fit on the card is
-traced again on a card without an end, as `vramcast.estimate` does.
+traced again on a card without an end, as `vramcast.estimate` does. The operators are scripts, which only the null GPU runs.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import survey_models  # the script's own folder comes first in sys.path
-import survey_operators
 
 from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.cpu.client import trace as trace_cpu
+from vramcast.tracer.fake.client import trace as trace_fake
+from vramcast.tracer.fake.main import define_torchvision_operators
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.result import Result
 
 OUT = Path(__file__).resolve().parent.parent / "build" / "survey"
 PARTS = ("torchvision", "timm", "hf", "large", "operators")
+TRACERS = ("nullgpu", "fake", "cpu")
 _TIMEOUT_S = 300.0  # arbitrary: far above any job of the survey
 
 
@@ -48,22 +55,30 @@ class Outcome:
     host_reads: int = 0
 
 
-def survey_one(name: str, job: Job, expected: str = "") -> Outcome:
+def _trace(tracer: str, job: Job) -> Result:
+    """Trace `job`; the portable tracers' cards have no end."""
+    if tracer == "nullgpu":
+        return NullGpuTracer.shared().trace(job, timeout_s=_TIMEOUT_S)
+    job = dataclasses.replace(job, search_path=tuple(sys.path))
+    return (trace_fake if tracer == "fake" else trace_cpu)(job, timeout_s=_TIMEOUT_S)
+
+
+def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu") -> Outcome:
     """Trace `job` and say what came of it.
 
     Args:
         name: For the table.
         job: What to run.
         expected: A text which the error must hold, for jobs that have to be refused.
+        tracer: One of `TRACERS`.
     """
     started = time.perf_counter()
     outcome = Outcome(name, "failed")
     try:
-        worker = NullGpuTracer.shared()
-        result = worker.trace(job, timeout_s=_TIMEOUT_S)
+        result = _trace(tracer, job)
         if result.status == "oom":
             outcome.fits = False
-            result = worker.trace(dataclasses.replace(job, limited=False), timeout_s=_TIMEOUT_S)
+            result = _trace(tracer, dataclasses.replace(job, limited=False))
     except VramcastError as error:
         outcome.reason = f"{type(error).__name__}: {error}"
         if expected and expected in outcome.reason:
@@ -77,8 +92,12 @@ def survey_one(name: str, job: Job, expected: str = "") -> Outcome:
     outcome.assumed = sorted(e.name for e in result.ledger if e.kind == "assumed")
     outcome.host_reads = sum(e.hits for e in result.ledger if e.kind == "read")
     if result.trace is not None:
-        peaks = result.trace.header["peaks"]
-        outcome.allocated_bytes, outcome.reserved_bytes = peaks["allocated"], peaks["reserved"]
+        if tracer == "nullgpu":
+            peaks = result.trace.header["peaks"]
+            outcome.allocated_bytes, outcome.reserved_bytes = peaks["allocated"], peaks["reserved"]
+        else:
+            played = simulate(result.trace)
+            outcome.allocated_bytes, outcome.reserved_bytes = played.allocated, played.reserved
         outcome.warnings = list(result.trace.header.get("warnings", []))
     if expected:
         outcome.reason = f"expected to be refused with '{expected}', but it ran"
@@ -99,6 +118,8 @@ def jobs_of(part: str) -> Iterator[tuple[str, Job, str]]:
     """Yield (name, job, expected error) of one part."""
     device = find_device("a100-40gb")
     if part == "operators":
+        import survey_operators
+
         yield from survey_operators.jobs()
         return
     jobs: Iterable[tuple[str, Job]] = {
@@ -111,12 +132,12 @@ def jobs_of(part: str) -> Iterator[tuple[str, Job, str]]:
         yield name, job, ""
 
 
-def survey(part: str, limit: int | None, only: str) -> list[Outcome]:
+def survey(part: str, limit: int | None, only: str, tracer: str) -> list[Outcome]:
     """Trace the jobs of `part`, print each, write them to build/survey and return them."""
     outcomes: list[Outcome] = []
     chosen = [j for j in jobs_of(part) if only in j[0]][:limit]
     for name, job, expected in chosen:
-        outcome = survey_one(name, job, expected)
+        outcome = survey_one(name, job, expected, tracer)
         outcomes.append(outcome)
         mark = {"traced": "ok  ", "as-expected": "no  ", "failed": "FAIL"}[outcome.status]
         print(
@@ -126,7 +147,9 @@ def survey(part: str, limit: int | None, only: str) -> list[Outcome]:
         )
     if limit is None and not only:
         OUT.mkdir(parents=True, exist_ok=True)
-        (OUT / f"{part}.json").write_text(json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1))
+        (OUT / (f"{part}.json" if tracer == "nullgpu" else f"{part}-{tracer}.json")).write_text(
+            json.dumps([dataclasses.asdict(o) for o in outcomes], indent=1)
+        )
     return outcomes
 
 
@@ -152,11 +175,17 @@ def table(results: dict[str, list[Outcome]]) -> str:
 def main() -> int:
     """Run the command line; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tracer", choices=TRACERS, default="nullgpu")
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--limit", type=int, help="only the first N jobs of each part")
     parser.add_argument("--only", default="", help="only jobs whose name holds this text")
     arguments = parser.parse_args()
-    results = {part: survey(part, arguments.limit, arguments.only) for part in arguments.part or PARTS}
+    if arguments.tracer != "nullgpu":
+        if "operators" in (arguments.part or ()):
+            parser.error("the operators are scripts, which only --tracer nullgpu runs")
+        define_torchvision_operators()
+    parts = arguments.part or [part for part in PARTS if arguments.tracer == "nullgpu" or part != "operators"]
+    results = {part: survey(part, arguments.limit, arguments.only, arguments.tracer) for part in parts}
     print("\n" + table(results))
     for part, outcomes in results.items():
         for outcome in outcomes:

@@ -1,12 +1,14 @@
-"""What the tests share: one warm worker, one cache folder, and the reason why tracing is skipped where it cannot work."""
+"""What the tests share: one warm worker, one cache folder, and the reasons why a test is skipped where it cannot run."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
 import shutil
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,17 +57,22 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     os.environ.update(saved)
 
 
-@pytest.fixture(scope="session")
-def needs_null_gpu() -> None:
-    """Skips where the null GPU cannot run: another system than Linux, a CPU-only torch, no C compiler."""
+def _null_gpu_problem() -> str:
+    """Why the null GPU cannot run here: another system than Linux, a CPU-only torch, no C compiler; "" where it can."""
     if platform.system() != "Linux":
-        pytest.skip(f"the null GPU needs Linux, this is {platform.system()}")
+        return f"it runs on Linux, this is {platform.system()}"
     try:
         find_torch()
     except NullGpuError as error:
-        pytest.skip(str(error))
-    if shutil.which("gcc") is None or shutil.which("nm") is None:
-        pytest.skip("the null GPU needs gcc and binutils")
+        return str(error)
+    return "" if shutil.which("gcc") and shutil.which("nm") else "gcc or nm (binutils) is not installed"
+
+
+@pytest.fixture(scope="session")
+def needs_null_gpu() -> None:
+    """Skips where the null GPU cannot run."""
+    if problem := _null_gpu_problem():
+        pytest.skip(f"needs the null GPU: {problem}")
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +80,33 @@ def tracer(needs_null_gpu: None, clean_environment: None) -> Callable[[], NullGp
     """Returns the shared worker; a test which kills it leaves the next one a fresh worker."""
     NullGpuTracer.shared()
     return NullGpuTracer.shared
+
+
+@pytest.fixture(scope="session")
+def auto_tracer(clean_environment: None) -> str:
+    """The tracer which `auto` takes here, for tests of answers that any tracer gives; the null GPU's worker is warm."""
+    if _null_gpu_problem():
+        return "fake"
+    NullGpuTracer.shared()
+    return "nullgpu"
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str], Any]:
+    """Imports a package in the test's own process; skips where it is missing or does not import beside this torch."""
+    from vramcast.tracer.fake.main import define_torchvision_operators
+
+    define_torchvision_operators()  # which timm and transformers import too
+
+    def imported(name: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # theirs, while they are imported
+                return importlib.import_module(name)
+        except (ImportError, OSError, RuntimeError) as error:
+            pytest.skip(f"needs {name}, which does not import here: {error}")
+
+    return imported
 
 
 @pytest.fixture(scope="session")

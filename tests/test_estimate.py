@@ -22,7 +22,7 @@ from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import CannotEstimate, JobError, NullGpuError, UsageError  # noqa: E402
 from vramcast.tracer.trace import Action  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("tracer")
+pytestmark = pytest.mark.usefixtures("auto_tracer")
 WEIGHTS = 4 * (1024 * 4096 + 4096 + 4096 * 1024 + 1024)
 
 
@@ -31,7 +31,7 @@ def wide() -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(tracer: Any) -> Estimate:
+def found(auto_tracer: str) -> Estimate:
     return estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), optimizer="adam", device="a100-40gb")
 
 
@@ -306,9 +306,9 @@ def test_a_wrong_shape_is_the_jobs_own_error_with_its_traceback() -> None:
     assert isinstance(error.value, CannotEstimate)
 
 
-def test_torch_on_its_way_is_named(found: Estimate) -> None:
+def test_torch_on_its_way_is_named(found: Estimate, auto_tracer: str) -> None:
     assert found.torch == torch.__version__
-    assert found.tracer == "nullgpu"
+    assert found.tracer == auto_tracer
     assert vramcast.Estimate is Estimate
 
 

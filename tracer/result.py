@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from vramcast.errors import VramcastError
 from vramcast.tracer.trace import Trace
 
+DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line of the null GPU's account of calls that were not fully answered.
+    """One line of a tracer's account of calls that were not fully answered.
 
     `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), read (the host
-    read zeros), workspace (a size that a library was handed as workspace), launches.
+    read zeros), drawn (the host read a number drawn at random), workspace (a size that a library was handed as workspace),
+    launches.
     """
 
     kind: str
@@ -43,6 +46,11 @@ class Result:
     steps: int = 0
     max_resident_bytes: int = 0
     imported: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> int:
+        """How often the host read from the card what nobody knows, and got zeros."""
+        return sum(entry.hits for entry in self.ledger if entry.kind == "read")
 
     def fail(self, error: BaseException) -> None:
         """Note that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""

@@ -278,8 +278,17 @@ def default_loss(output: Any, labels: Any) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------------------------------ the loop
+def content(spec: TensorSpec) -> torch.Tensor:
+    """Return a CPU tensor with the content of `spec`, which has some."""
+    assert spec.content is not None
+    dtype = getattr(torch, spec.dtype)
+    if not spec.content:
+        return torch.empty(spec.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(spec.content), dtype=dtype).view(spec.shape)
+
+
 def host_batch(job: Job, batch: Batch) -> Any:
-    """Return `batch` as CPU tensors: zeros where values could matter, never written where they are big."""
+    """Return `batch` as CPU tensors with the values it states; floats that are big are never written."""
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
 
     def make(leaf: Any) -> Any:
@@ -287,8 +296,10 @@ def host_batch(job: Job, batch: Batch) -> Any:
             return leaf
         dtype = getattr(torch, leaf.dtype)
         tensor = torch.empty(leaf.shape, dtype=low if low is not None and dtype == torch.float32 else dtype)
-        if not (dtype.is_floating_point or dtype.is_complex) or tensor.nbytes < hollow.BIG_BYTES:
-            tensor.zero_()
+        if leaf.content is not None:
+            tensor.copy_(content(leaf))
+        elif not (dtype.is_floating_point or dtype.is_complex) or tensor.nbytes < hollow.BIG_BYTES:
+            tensor.fill_(leaf.fill)
         return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
 
     return map_batch(batch, make)
@@ -331,6 +342,7 @@ def run(job: Job, device: torch.device) -> None:
         torch.OutOfMemoryError: the card is full.
     """
     torch.backends.cudnn.benchmark = job.cudnn_benchmark
+    torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
     model = build_model(job).to(device)
     batch, labels_batch = split_labels(model, job.batch)
     if job.labels is not None:

@@ -24,7 +24,7 @@ from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.result import Result
+from vramcast.tracer.result import DRAWN, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes, torch_size
 from vramcast.views.series import process_bytes
@@ -97,11 +97,15 @@ def estimate(
         UsageError: An argument is wrong.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
     """
-    from vramcast.tracer import hollow  # needs torch, which the caller of this function has
+    import torch  # which the caller of this function has
+
+    from vramcast.tracer import hollow
 
     def spec_of(leaf: Any) -> Any:
         if hasattr(leaf, "untyped_storage") and hasattr(leaf, "dtype"):
-            return TensorSpec(tuple(leaf.shape), str(leaf.dtype))
+            small = leaf.nbytes < hollow.BIG_BYTES and leaf.device.type == "cpu" and leaf.layout is torch.strided
+            content = leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if small else None
+            return TensorSpec(tuple(leaf.shape), str(leaf.dtype), content=content)
         return leaf
 
     job = Job(
@@ -242,15 +246,23 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
     result, trace = traced.result, traced.trace
     context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
-    reads = sum(e.hits for e in result.ledger if e.kind == "read")
     warnings = list(trace.header.get("warnings", []))
     if context.assumed:
         low, high = gib(context.low_bytes), gib(context.high_bytes)
         warnings.append(f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}")
-    warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in unknown]
-    if reads:
+    shapes = [name.removeprefix(DRAWN).strip() for name in unknown if name.startswith(DRAWN)]
+    if shapes:
+        warnings.append(f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it")
+    others = [name for name in unknown if not name.startswith(DRAWN)]
+    warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in others]
+    if result.reads:
         warnings.append(
-            f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
+            f"the host read from the device {result.reads} times and got zeros: a branch on such a value may go the other way"
+        )
+    drawn = sum(e.hits for e in result.ledger if e.kind == "drawn")
+    if drawn:
+        warnings.append(
+            f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
         )
     if out_of_memory is not None:
         warnings.append(
@@ -282,7 +294,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         libraries=traced.libraries,
         unknown=unknown,
         noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
-        host_reads=reads,
+        host_reads=result.reads + drawn,
         warnings=tuple(warnings),
         seconds={**traced.seconds, "total": sum(traced.seconds.values())},
         max_resident_bytes=result.max_resident_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -26,20 +27,25 @@ DTYPE_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor without values: `TensorSpec((32, 3, 224, 224))`, `TensorSpec((8, 128), "int64", high=30522)`.
+    """A tensor of a batch: `TensorSpec((32, 3, 224, 224))`, `TensorSpec((8, 128), "int64", high=30522)`.
+
+    Its values matter only where the model's way depends on them, as on an attention mask.
 
     Args:
         shape: Its dimensions, each >= 0.
         dtype: torch's name of the type, with or without `torch.`.
-        high: For integers: values are below it (token ids below the vocabulary's size). They are all 0 here; the limit
-            documents what the model accepts.
+        high: For integers: values are below it (token ids below the vocabulary's size); documents what the model accepts.
+        fill: What every element is.
+        content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
     Raises:
-        UsageError: a negative dimension or an unknown dtype.
+        UsageError: a negative dimension, an unknown dtype, or content of another size.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int | None = None
+    fill: float = 0
+    content: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
@@ -48,6 +54,13 @@ class TensorSpec:
             raise UsageError(f"Dtype '{self.dtype}' is unknown: use one of {', '.join(DTYPE_BYTES)}.")
         if any(n < 0 for n in self.shape):
             raise UsageError(f"Shape {self.shape} has a negative dimension: all must be >= 0.")
+        if self.content is not None and len(self.content) != self.size_bytes:
+            raise UsageError(f"Content has {len(self.content)} bytes, but {self.shape} of {self.dtype} has {self.size_bytes}.")
+
+    @property
+    def size_bytes(self) -> int:
+        """Elements times bytes an element."""
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
     @property
     def is_integer(self) -> bool:
@@ -56,22 +69,27 @@ class TensorSpec:
 
     @classmethod
     def parse(cls, text: str) -> TensorSpec:
-        """Return the tensor that `32x3x224x224`, `8x128:int64<30522` or `32:int64` says.
+        """Return the tensor that `32x3x224x224`, `8x128:int64<30522`, `8x128:int64=1` (all ones) or `32:int64` says.
 
         Raises:
             UsageError: the text is none of these forms.
         """
-        match = re.fullmatch(r"(\d+(?:x\d+)*)(?::([a-z]+\d*)(?:<(\d+))?)?", text.strip())
+        match = re.fullmatch(r"(\d+(?:x\d+)*)(?::([a-z]+\d*)(?:<(\d+))?(?:=(-?\d+(?:\.\d+)?))?)?", text.strip())
         if match is None:
             raise UsageError(
-                f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32 or 8x128:int64<30522."
+                f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32, 8x128:int64<30522 or "
+                "8x128:int64=1."
             )
         shape = tuple(int(n) for n in match[1].split("x"))
-        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None)
+        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, float(match[4] or 0))
 
     def with_batch(self, batch_size: int) -> TensorSpec:
-        """Return the same tensor with another first dimension."""
-        return replace(self, shape=(batch_size, *self.shape[1:]))
+        """Return the same tensor with another first dimension; content is repeated or cut."""
+        content = self.content
+        if content is not None:
+            row_bytes = len(content) // self.shape[0] if self.shape[0] else 0
+            content = (content * -(-batch_size // self.shape[0]))[: batch_size * row_bytes] if row_bytes else None
+        return replace(self, shape=(batch_size, *self.shape[1:]), content=content)
 
 
 # A batch: a TensorSpec, or tuples, lists and dicts of them (other leaves are passed on as they are).
@@ -109,6 +127,7 @@ class Job:
         memory_bytes: The card's size instead of the device's own.
         context_bytes: What of the card is gone before the first tensor.
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
+        follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
     """
 
     device: Device
@@ -133,6 +152,7 @@ class Job:
     memory_bytes: int | None = None
     context_bytes: int = 0
     limited: bool = True
+    follow_values: bool = False
     search_path: tuple[str, ...] = field(default=(), repr=False)
     working_folder: str = "."
 

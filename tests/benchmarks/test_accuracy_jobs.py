@@ -6,7 +6,9 @@ import ast
 import json
 import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +28,7 @@ from benchmarks.accuracy import (  # noqa: E402
 )
 from vramcast.job import Job, TensorSpec  # noqa: E402
 
+Need = Callable[[str], Any]
 XMEM_ROW = {
     "family": "cnn", "model": "MnasNet", "optimizer": "RMSprop", "batch": "323", "gpu": "NVIDIA-GeForce-RTX-3060",
     "total_gpu_memory": "12622168064", "zero_grad_mode": "", "ground_bytes": "3514826752", "generation": "g1",
@@ -146,8 +149,8 @@ def test_timm_rows_that_look_crashed_are_dropped() -> None:
     assert timm_a100.clean_rows(rows) == [TIMM_ROW]
 
 
-def test_a_timm_row_is_trained_as_train_py_does_by_default() -> None:
-    pytest.importorskip("timm")
+def test_a_timm_row_is_trained_as_train_py_does_by_default(need: Need) -> None:
+    need("timm")
     job = timm_a100.case_of(TIMM_ROW).job
     assert job.target == "timm:resnet18"
     assert job.batch == TensorSpec((8, 3, 224, 224))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from vramcast.simulator.player import play  # noqa: E402
 from vramcast.simulator.requests import Kind, Requests  # noqa: E402
 from vramcast.tracer.trace import Action, Trace  # noqa: E402
 
+Need = Callable[[str], Any]
 A100 = device("a100-40gb")
 MIB = 1 << 20
 
@@ -28,9 +31,9 @@ def _image_job(name: str, batch_size: int, **options: object) -> Job:
     return replace(job, **options)  # type: ignore[arg-type]
 
 
-def _jobs(folder: Path) -> dict[str, Job]:
-    pytest.importorskip("torchvision")
-    pytest.importorskip("transformers")
+def _jobs(folder: Path, need: Need) -> dict[str, Job]:
+    need("torchvision")
+    need("transformers")
     tokens = TensorSpec((64, 64), "int64", high=128)
     text = {
         name: replace(survey_models.hugging_face_job(A100, name, folder), batch={"input_ids": tokens, "labels": tokens})
@@ -45,8 +48,8 @@ def _jobs(folder: Path) -> dict[str, Job]:
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(tmp_path: Path) -> None:
-    rows = [row for name, job in _jobs(tmp_path).items() for row in simulator_jobs.compare(name, job)]
+def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(tmp_path: Path, need: Need) -> None:
+    rows = [row for name, job in _jobs(tmp_path, need).items() for row in simulator_jobs.compare(name, job)]
     assert len(rows) == 4 * 6 * 3
     assert simulator_jobs.differences(rows) == []
     assert [row for row in rows if not row.own_is_equal] == []
@@ -63,8 +66,8 @@ def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(t
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator() -> None:
-    pytest.importorskip("torchvision")
+def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator(need: Need) -> None:
+    need("torchvision")
     rows = simulator_jobs.compare("resnet18", _image_job("resnet18", 64), ("expandable_segments:True",))
     parted = {row.card: row.first for row in rows if not row.is_equal}
     assert "no end" not in parted
@@ -74,9 +77,9 @@ def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator() ->
     assert all(line.endswith("the job asked otherwise") for line in simulator_jobs.differences(rows))
 
 
-def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path) -> None:
+def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path, need: Need) -> None:
     for module in ("torchvision", "timm"):
-        pytest.importorskip(module)
+        need(module)
     jobs = simulator_jobs.sample(50, 2026, tmp_path)
     assert jobs == simulator_jobs.sample(50, 2026, tmp_path)
     assert jobs.keys() != simulator_jobs.sample(50, 2027, tmp_path).keys()

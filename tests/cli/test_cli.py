@@ -19,7 +19,7 @@ import pytest
 from vramcast.cli.sweep import parse_sizes
 from vramcast.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("tracer")
+pytestmark = pytest.mark.usefixtures("auto_tracer")
 Answer = tuple[int, str, str]
 Call = Callable[..., Answer]
 

@@ -60,7 +60,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize(("verb", "arguments", "words"), WRONG, ids=lambda value: None if isinstance(value, str) else "")
 def test_wrong_usage_is_one_line_and_exit_2(
     call: Call, tiny_models: Path, verb: str, arguments: tuple[str, ...], words: tuple[str, ...]
@@ -72,7 +72,7 @@ def test_wrong_usage_is_one_line_and_exit_2(
     assert all(word in line for word in words), line
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize(
     ("target", "batch", "words"),
     [
@@ -97,7 +97,7 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
     assert "Traceback" in err
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -121,7 +121,7 @@ def test_a_script_which_fails_is_one_line_and_exit_3(call: Call, tmp_path: Path,
     assert set(json.loads(out)) >= {"schema", "error", "message"}
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 def test_a_time_limit_is_one_line_and_exit_3(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text("import time; time.sleep(600)")
@@ -130,7 +130,7 @@ def test_a_time_limit_is_one_line_and_exit_3(call: Call, tmp_path: Path) -> None
     assert "raise the limit" in one_line(err)
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize("place", ["folder", "no/such/folder/trace.pickle", "full"])
 def test_a_snapshot_which_cannot_be_written_is_one_line(call: Call, tiny_models: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "folder").mkdir()

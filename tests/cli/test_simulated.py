@@ -126,7 +126,7 @@ def job(tiny_models: Path) -> list[str]:
     return [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "a100-40gb"]
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 def test_an_estimate_names_the_smallest_card(call: Call, job: list[str]) -> None:
     said = json.loads(call("estimate", *job, "--json")[1])
     least = said["peaks"]["min_feasible"]
@@ -139,7 +139,7 @@ def test_an_estimate_names_the_smallest_card(call: Call, job: list[str]) -> None
     assert full["peaks"]["min_feasible"] == least
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 def test_an_estimate_under_other_circumstances(call: Call, job: list[str]) -> None:
     code, out, _ = call("estimate", *job, "--what-if", "common", "--cards", "t4,1GiB", "--fragmentation", "--json")
     said = json.loads(out)
@@ -151,7 +151,7 @@ def test_an_estimate_under_other_circumstances(call: Call, job: list[str]) -> No
     assert "smallest" in call("check", *job, "--what-if", "expandable_segments:True")[1]
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 def test_a_sweep_answers_for_its_last_size(call: Call, job: list[str], tmp_path: Path) -> None:
     snapshot = tmp_path / "trace.pickle"
     options = ("--batch-sizes", "8,64", "--what-if", "", "--snapshot", str(snapshot), "--json")

@@ -21,6 +21,7 @@ from vramcast.errors import UsageError  # noqa: E402
 from vramcast.tracer import hollow  # noqa: E402
 from vramcast.tracer.hollow import BIG_BYTES, HollowInit, dumps, loads  # noqa: E402
 
+Need = Callable[[str], Any]
 BIG = BIG_BYTES // 4  # floats
 
 
@@ -226,11 +227,11 @@ BUILDERS = {
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
-def test_a_hollow_build_has_the_structure_of_a_real_one(name: str) -> None:
+def test_a_hollow_build_has_the_structure_of_a_real_one(name: str, need: Need) -> None:
     if name in ("gpt2", "llama"):
-        pytest.importorskip("transformers")
+        need("transformers")
     elif name != "own":
-        pytest.importorskip("torchvision")
+        need("torchvision")
     torch.manual_seed(0)
     real = BUILDERS[name]()
     with HollowInit():

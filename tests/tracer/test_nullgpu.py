@@ -18,6 +18,7 @@ from vramcast.tracer.trace import Action
 MIB = 1024**2
 MARK_BYTES = 100_003  # as in conftest.PRELUDE
 Probe = Callable[..., Any]
+Need = Callable[[str], Any]
 
 
 def requests(result: Any) -> list[int]:
@@ -438,8 +439,8 @@ note(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory
 """
 
 
-def test_resnet50_takes_the_prototypes_bytes(probe: Probe) -> None:
-    torchvision = pytest.importorskip("torchvision")
+def test_resnet50_takes_the_prototypes_bytes(probe: Probe, need: Need) -> None:
+    torchvision = need("torchvision")
     said, result = probe(RESNET50, device="h200")
     if not result.torch.startswith("2.11."):
         pytest.skip(f"the numbers are those of torch 2.11, this is {result.torch} with torchvision {torchvision.__version__}")

@@ -20,6 +20,7 @@ from vramcast.job import Job, TensorSpec  # noqa: E402
 from vramcast.tracer import hollow, step  # noqa: E402
 
 MakeJob = Callable[..., Job]
+Need = Callable[[str], Any]
 CPU = torch.device("cpu")
 
 
@@ -40,26 +41,26 @@ def test_a_wrong_target_says_what_it_may_be(make_job: MakeJob, target: str, mess
         step.build_model(make_job(target=target))
 
 
-def test_a_misspelt_name_gets_a_suggestion(make_job: MakeJob) -> None:
-    pytest.importorskip("torchvision")
+def test_a_misspelt_name_gets_a_suggestion(make_job: MakeJob, need: Need) -> None:
+    need("torchvision")
     with pytest.raises(UsageError, match=r"torchvision has no model 'resnet5': did you mean .*resnet50"):
         step.build_model(make_job(target="torchvision:resnet5"))
-    pytest.importorskip("timm")
+    need("timm")
     with pytest.raises(UsageError, match=r"timm has no model 'resnett50': did you mean .*resnet50"):
         step.build_model(make_job(target="timm:resnett50"))
 
 
-def test_models_by_name_take_the_number_of_classes(make_job: MakeJob) -> None:
-    pytest.importorskip("torchvision")
+def test_models_by_name_take_the_number_of_classes(make_job: MakeJob, need: Need) -> None:
+    need("torchvision")
     assert step.build_model(make_job(target="torchvision:resnet18", num_classes=7)).fc.out_features == 7
-    pytest.importorskip("timm")
+    need("timm")
     assert step.build_model(make_job(target="timm:resnet18", num_classes=7)).fc.out_features == 7
-    pytest.importorskip("transformers")
+    need("transformers")
     assert step.build_model(make_job(target="hf:vit", num_classes=7)).classifier.out_features == 7
 
 
-def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, tmp_path: Path, need: Need) -> None:
+    need("transformers")
     config = tmp_path / "config.json"
     config.write_text(
         '{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64,'
@@ -81,8 +82,8 @@ def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, 
         ('{"model_type": "nope"}', "no model type 'nope'"),
     ],
 )
-def test_a_wrong_config_is_named(make_job: MakeJob, tmp_path: Path, text: str | None, message: str) -> None:
-    pytest.importorskip("transformers")
+def test_a_wrong_config_is_named(make_job: MakeJob, tmp_path: Path, text: str | None, message: str, need: Need) -> None:
+    need("transformers")
     config = tmp_path / "config.json"
     if text is not None:
         config.write_text(text)
@@ -118,10 +119,10 @@ def test_precision_memory_format_and_mode_reach_the_model(make_job: MakeJob) -> 
     assert step.build_model(make_job(model=data, precision="amp-bf16"))[0].weight.dtype == torch.float32
 
 
-def test_checkpointing_needs_a_switch(make_job: MakeJob) -> None:
+def test_checkpointing_needs_a_switch(make_job: MakeJob, need: Need) -> None:
     with pytest.raises(UsageError, match=r"Linear has no switch for gradient checkpointing.*without --checkpointing"):
         step.build_model(make_job(model=hollow.dumps(torch.nn.Linear(2, 2)), checkpointing=True))
-    pytest.importorskip("transformers")
+    need("transformers")
     assert step.build_model(make_job(target="hf:gpt2", checkpointing=True)).is_gradient_checkpointing
 
 

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vramcast.devices import device
-from vramcast.errors import NullGpuError
 
-pytest.importorskip("torch")
-
-from vramcast.tracer.nullgpu.build import find_torch
-
+Need = Callable[[str], Any]
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 A100 = device("a100-40gb")
-
-
-def _cannot_run() -> str:
-    try:
-        build = find_torch()
-    except NullGpuError as error:
-        return str(error)
-    return "" if build.has_cuda and sys.platform == "linux" else "the null GPU needs a CUDA build of torch on Linux"
-
-
-pytestmark = pytest.mark.skipif(bool(_cannot_run()), reason=_cannot_run() or "it can run here")
+pytestmark = pytest.mark.usefixtures("needs_null_gpu")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +25,8 @@ def benchmarks() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"])
-def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str) -> None:
-    pytest.importorskip("torchvision")
+def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
+    need("torchvision")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
     outcome = survey.survey_one(name, dict(models.torchvision_jobs(A100))[name])
     assert (outcome.status, outcome.reason) == ("traced", "")
@@ -48,16 +34,16 @@ def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"])
-def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str) -> None:
-    pytest.importorskip("timm")
+def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
+    need("timm")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
     outcome = survey.survey_one(name, models.timm_job(A100, name))
     assert (outcome.status, outcome.reason) == ("traced", "")
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "whisper"])
-def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, tmp_path: Path, need: Need) -> None:
+    need("transformers")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
     outcome = survey.survey_one(name, models.hugging_face_job(A100, name, tmp_path))
     assert (outcome.status, outcome.reason) == ("traced", "")

@@ -469,7 +469,7 @@ def test_a_wrong_ending_is_said_before_anything_is_traced(verb: list[str], capsy
     assert "expected .png, .html or .txt" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("tracer")
+@pytest.mark.usefixtures("auto_tracer")
 def test_a_traced_job_is_plotted(tiny_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "a100-40gb"]
     assert main(["estimate", *job, "--plot", str(tmp_path / "a.png"), "--json"]) == 0

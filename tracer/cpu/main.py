@@ -22,22 +22,25 @@ def run_job(job: Job) -> Result:
     """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
     import torch
 
+    from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
     from vramcast.tracer.cpu.recorder import Recorder
 
     sys.path[:] = [*job.search_path] or sys.path  # from here on the caller's; torch is this interpreter's own
     os.chdir(job.working_folder)
     result = Result("ok", torch=torch.__version__, cuda="none")
-    recorder = Recorder(hopper=job.device.compute_capability[0] >= _HOPPER, training=job.mode == "train")
+    workspaces = ConvolutionWorkspaces(job.device, job.total_bytes)
+    hopper = job.device.compute_capability[0] >= _HOPPER
+    recorder = Recorder(hopper=hopper, training=job.mode == "train", convolution_workspaces=workspaces)
     try:
-        with CudaRoutes(), recorder:
+        with workspaces, CudaRoutes(), recorder:
             _run(job, recorder)
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     result.steps = recorder.steps
     if result.status == "ok":
         result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
-        result.ledger = _ledger(recorder.calls)
+        result.ledger = _ledger(recorder.calls) + workspaces.ledger()
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result
 
@@ -47,8 +50,6 @@ def _ledger(calls: dict[str, int]) -> list[LedgerEntry]:
     entries = []
     if "product" in calls:
         entries.append(LedgerEntry("noop", "cublas products", calls["product"], 0))
-    if "convolution" in calls:
-        entries.append(LedgerEntry("assumed", "cudnn convolution workspaces: none", calls["convolution"], 0))
     if "recurrent layer" in calls:
         entries.append(LedgerEntry("assumed", "cudnn recurrent layers: as the CPU's", calls["recurrent layer"], 0))
     entries += [LedgerEntry("assumed", what, hits, 0) for what, hits in calls.items() if what.startswith("temporaries of ")]
@@ -100,14 +101,20 @@ def _fill(tensor: Any) -> None:
 
 
 def _values(job: Job, spec: TensorSpec) -> Any:
-    """Return a host tensor: integers below the limit that the batch states (else 0), floats between 0 and 1."""
+    """Return a host tensor: as the batch states; else integers below its limit (without one 0), floats between 0 and 1."""
     import torch
+
+    from vramcast.tracer.step import content
 
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
     dtype = getattr(torch, spec.dtype)
     dtype = low if low is not None and dtype == torch.float32 else dtype
     tensor = torch.zeros(spec.shape, dtype=dtype)
-    if dtype.is_floating_point or dtype.is_complex:
+    if spec.content is not None:
+        tensor.copy_(content(spec))
+    elif spec.fill:
+        tensor.fill_(spec.fill)
+    elif dtype.is_floating_point or dtype.is_complex:
         tensor.uniform_() if dtype.is_floating_point else tensor.fill_(0.5)
     elif spec.high is not None:
         tensor.random_(max(spec.high, 1))

@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._prims_common import suggest_memory_format
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
+from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cpu import as_cuda
 from vramcast.tracer.record import Names
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
@@ -57,20 +58,49 @@ class _Block:
     forwards: int  # forward passes which had ended when it was born
 
 
+class _Convolution:
+    """The card on which one convolution runs, for `tracer/convolutions.py`."""
+
+    def __init__(self, recorder: Recorder, results: Any, op: int) -> None:
+        self._recorder = recorder
+        self._results = results
+        self._op = op
+
+    def begin(self, *indexes: int) -> None:
+        for i in indexes:
+            self._recorder._born(self._results[i], None, op=self._op)
+
+    def ask(self, size_bytes: int) -> _Block | None:
+        return self._recorder._alloc(size_bytes, None, self._op) if size_bytes else None
+
+    def ask_workspace(self, size_bytes: int) -> _Block | None:
+        return self._recorder._alloc(size_bytes, Category.WORKSPACE, self._op) if size_bytes else None
+
+    def free(self, *blocks: _Block | None) -> None:
+        for block in blocks:
+            if block is not None:
+                self._recorder._end(block)
+
+    def empty_cache(self) -> None:
+        self._recorder._empty_cache()
+
+
 class Recorder(TorchDispatchMode):
     """Records one job on the CPU: `with recorder: run the job`, then `trace()`.
 
     Args:
         hopper: Whether the GPU is a Hopper or later, whose cuBLAS takes a larger workspace.
         training: Whether a step ends with the optimizer's; else with the forward pass.
+        convolution_workspaces: Of the GPU's cuDNN.
 
     Known limitations: temporaries which only CUDA's kernels make are not seen: those of sorting and the like are counted by
     name, the small ones of reductions are not; a factory's scalar is
     taken for a host tensor; a tensor which a script would make on the host and move counts from where it is made.
     """
 
-    def __init__(self, *, hopper: bool, training: bool) -> None:
+    def __init__(self, *, hopper: bool, training: bool, convolution_workspaces: ConvolutionWorkspaces) -> None:
         super().__init__()
+        self._convolution_workspaces = convolution_workspaces
         self._cublas_bytes = _CUBLAS_BYTES[hopper]
         self._rows: list[tuple[int, int, int, int, int, int, int]] = []  # action, bytes, block, step, phase, op, module
         self._categories: dict[int, Category] = {}  # by row of the ALLOC
@@ -159,21 +189,14 @@ class Recorder(TorchDispatchMode):
         if fresh:
             given = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
             on_device = any(self._block(t) is not None for t in given) if given else fresh[0].numel() > 1
-            sizes = _inner_bytes(packet, args) if on_device else []
-            inner = [self._alloc(size_bytes, None, op) for size_bytes in sizes]
-            for tensor in reversed(fresh) if packet in _LAST_FIRST else fresh:
-                if on_device:
-                    self._born(tensor, None, op=op)
-                else:
-                    self._watch(tensor, None)
-            for block in inner:
-                self._end(block)
+            if packet in _CONVOLUTIONS and on_device:
+                self._convolve(packet, args, result, op, in_backward)
+            else:
+                self._results(packet, args, fresh, op, on_device)
             if func is _aten.add.Tensor and on_device and (in_backward or as_cuda.in_attention()):
                 self._joins(fresh[0], given, not in_backward)
         if packet in _PRODUCTS:
             self._take_workspaces(packet, args, op, in_backward)
-        elif packet in _CONVOLUTIONS:
-            self._count("convolution")
         elif packet in _RECURRENT:
             self._count("recurrent layer")
         elif packet is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
@@ -181,6 +204,26 @@ class Recorder(TorchDispatchMode):
         elif packet in _UNKNOWN and fresh and on_device:
             self._count(f"temporaries of {packet}")
         return result
+
+    def _results(self, packet: Any, args: Any, fresh: list[torch.Tensor], op: int, on_device: bool) -> None:
+        """Enter an operator's new storages, and what the kernel takes inside."""
+        sizes = _inner_bytes(packet, args) if on_device else []
+        inner = [self._alloc(size_bytes, None, op) for size_bytes in sizes]
+        for tensor in reversed(fresh) if packet in _LAST_FIRST else fresh:
+            if on_device:
+                self._born(tensor, None, op=op)
+            else:
+                self._watch(tensor, None)
+        for block in inner:
+            self._end(block)
+
+    def _convolve(self, packet: Any, args: Any, result: Any, op: int, in_backward: bool) -> None:
+        """Enter a convolution's results, copies and workspaces in the order of CUDA's."""
+        if packet is _aten.convolution:
+            results = (result,)
+            convolve(_Convolution(self, results, op), self._convolution_workspaces, args, results, thread=in_backward)
+        else:
+            differentiate(_Convolution(self, result, op), self._convolution_workspaces, args, thread=in_backward)
 
     def _place(self, packet: Any) -> tuple[int, bool]:
         """Return the operator's name and whether autograd's engine runs it; notes which module a forward node belongs to."""
@@ -255,6 +298,9 @@ class Recorder(TorchDispatchMode):
         module = self._module() if action == Action.ALLOC else -1
         self._rows.append((action, block.size_bytes, block.row, self.steps, self._phase, op, module))
 
+    def _empty_cache(self) -> None:
+        self._rows.append((Action.EMPTY_CACHE, 0, -1, self.steps, self._phase, -1, -1))
+
     def _watch(self, tensor: torch.Tensor, block: _Block | None) -> None:
         storage, key = tensor.untyped_storage(), _key(tensor)
         self._blocks[key] = block
@@ -310,7 +356,7 @@ class Recorder(TorchDispatchMode):
         kept[self._dropped] = False
         columns: dict[str, Any] = dict(zip(names, table[kept].T, strict=True))
         columns["category"] = category[kept]
-        columns["block"] = (np.cumsum(kept) - 1)[columns["block"]]
+        columns["block"] = np.where(columns["block"] < 0, -1, (np.cumsum(kept) - 1)[columns["block"]])
         # What comes after the last step still belongs to it.
         columns["step"] = np.where(columns["phase"] == Phase.BUILD, -1, np.minimum(columns["step"], max(self.steps - 1, 0)))
         return Trace.build(columns, ops=self._ops.names, modules=self._modules.names, header=header)
@@ -319,19 +365,13 @@ class Recorder(TorchDispatchMode):
 def _inner_bytes(packet: Any, args: Any) -> list[int]:
     """Return the sizes of what CUDA's kernel of an operator takes inside, where it is as large as a tensor.
 
-    Normalization and convolution copy what is not contiguous (in cuDNN's format); losses are reduced from all their terms.
+    Normalization copies what is not contiguous; losses are reduced from all their terms.
     """
     if packet in _REDUCED_LOSSES:
         return [args[0].nbytes] if len(args) < 3 or args[2] != 0 else []
     if packet is _aten.native_layer_norm or packet is _aten.native_layer_norm_backward:
         tensors = args[:1] if packet is _aten.native_layer_norm else args[:2]
         return [t.nbytes for t in tensors if not t.is_contiguous()]
-    if packet in _CONVOLUTIONS and args[0].dim() == 4:
-        tensors = args[:2] if packet is _aten.convolution else args[:3]
-        image, weight = tensors[-2:]
-        formats = (suggest_memory_format(image), suggest_memory_format(weight))
-        wanted = torch.channels_last if torch.channels_last in formats else torch.contiguous_format
-        return [t.nbytes for t in tensors if not t.is_contiguous(memory_format=wanted)]
     return []
 
 

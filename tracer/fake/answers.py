@@ -1,7 +1,4 @@
-"""Operators whose meta kernel is missing, or answers another question than the card would.
-
-Values are zeros here, as on the null GPU: what the host reads is 0, False, or nothing at all.
-"""
+"""Operators whose meta kernel is missing, or answers another question than the card would."""
 
 from __future__ import annotations
 
@@ -11,39 +8,13 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.convolutions import convolution_format
+from vramcast.tracer.fake.readings import ANSWERS as READINGS
+from vramcast.tracer.fake.recurrent import ANSWERS as RECURRENT
 from vramcast.tracer.fake.reductions import merged
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel
 
 aten = torch.ops.aten
-
-
-def _to_copy(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    source = args[0]
-    device = kwargs.get("device")
-    dtype = kwargs.get("dtype") or source.dtype
-    memory_format = kwargs.get("memory_format") or torch.preserve_format
-    if device is not None and device.type == "cpu":
-        mode.host_reads += 1
-        with InsideKernel():
-            shape = torch.empty_like(source, dtype=dtype, memory_format=memory_format)
-        out = torch.empty_strided(shape.shape, shape.stride(), dtype=dtype, device="cpu")
-        return out.zero_()
-    with InsideKernel():
-        return torch.empty_like(source, dtype=dtype, device=META, memory_format=memory_format)
-
-
-def _copy_(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    target = args[0]
-    if isinstance(target, CudaTensor):
-        return target
-    mode.host_reads += 1
-    return target.zero_()
-
-
-def _read_scalar(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    mode.host_reads += 1
-    dtype = args[0].dtype
-    return False if dtype == torch.bool else 0.0 if dtype.is_floating_point else 0j if dtype.is_complex else 0
+Answer = Callable[[Any, Any, Any, Any], Any]
 
 
 # measured: torch 2.11 and 2.13, for a gradient which autograd alone holds, seen from the dispatch mode.
@@ -73,41 +44,98 @@ def _add(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _scatter(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Autograd writes these gradients into zeros in place; for a subclass it makes a new tensor."""
-    if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
+    node = torch._C._current_autograd_node()
+    if node is None or torch.is_grad_enabled() or node.name().startswith("IndexPut"):
         return NotImplemented
     with InsideKernel():
         return args[0].detach()
 
 
-def _nonzero(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    mode.host_reads += 1
-    return torch.empty(0, args[0].dim(), dtype=torch.int64, device=META)
+def _in_place_in(node_name: str) -> Answer:
+    """Return the answer of an operator which the backward pass of one other operator takes in place, but for subclasses."""
+
+    def answered(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        node = torch._C._current_autograd_node()
+        if node is None or torch.is_grad_enabled() or node.name() != node_name:
+            return NotImplemented
+        if any(isinstance(a, torch.Tensor) and a.numel() > args[0].numel() for a in args[1:]):
+            return NotImplemented
+        with InsideKernel():
+            return args[0].detach()
+
+    return answered
 
 
-def _masked_select(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    mode.host_reads += 1
-    return torch.empty(0, dtype=args[0].dtype, device=META)
-
-
-def _index(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """A mask selects nothing: it becomes empty lists of indices, one a dimension."""
-    indices: list[Any] = []
-    for index in args[1]:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
-            mode.host_reads += 1
-            indices += [torch.empty(0, dtype=torch.int64, device=META)] * index.dim()
-        else:
-            indices.append(index)
-    if len(indices) == len(args[1]) and all(a is b for a, b in zip(indices, args[1], strict=True)):
-        return NotImplemented
+def _col2im(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The result begins in the input's size, and keeps that memory when it shrinks."""
     with InsideKernel():
-        return func(args[0], indices, *args[2:], **kwargs)
+        return _larger(func(*args, **kwargs), args[0].numel())
 
 
-def _unique(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    mode.host_reads += 1
-    empty = torch.empty(0, dtype=args[0].dtype, device=META)
-    return empty, torch.empty(args[0].shape, dtype=torch.int64, device=META), torch.empty(0, dtype=torch.int64, device=META)
+def _batch_norm_backward(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The gradient lies as the input does."""
+    with InsideKernel():
+        result, *others = func(*args, **kwargs)
+        return (torch.empty_like(args[1], memory_format=torch.preserve_format) if args[-1][0] else result, *others)
+
+
+def _ctc_loss(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """No meta kernel. Lengths which lie on the card read as zero: the null GPU's targets are as short."""
+    scores, lengths = args[0], args[3]
+    if isinstance(lengths, CudaTensor):
+        mode.host_reads += 1
+        longest = 0
+    else:
+        longest = max(lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths, default=0)
+    n_steps, batch = scores.shape[:2]
+    return (
+        torch.empty(batch, dtype=scores.dtype, device=META),
+        torch.empty(batch, n_steps, 2 * longest + 1, dtype=scores.dtype, device=META),
+    )
+
+
+def _like_input(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Return a gradient like the operator's second argument, its input; no meta kernel."""
+    return torch.empty(args[1].shape, dtype=args[1].dtype, device=META)
+
+
+def _in_place(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Change tensors in place and return nothing; no meta kernel."""
+
+
+_GROUP_ALIGNMENT_BYTES = 16  # spec: of the rows of a grouped product, torch 2.11
+
+
+def _grouped_mm(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """A product a group of rows. The meta kernel takes bfloat16 only, which is not so on the card."""
+    first, second = args[:2]
+    shape = [first.shape[-2], second.shape[-1]]
+    if first.dim() == second.dim():
+        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+        shape.insert(0, first.shape[0] if first.dim() == 3 else offsets.shape[0])
+    dtype = kwargs.get("out_dtype") or first.dtype
+    aligned = _GROUP_ALIGNMENT_BYTES // dtype.itemsize
+    row = -(-shape[-1] // aligned) * aligned
+    return torch.empty_strided(shape, [shape[-2] * row, row, 1][-len(shape) :], dtype=dtype, device=META)
+
+
+def _convolution(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The result lies as cuDNN makes it."""
+    with InsideKernel():
+        result = func(*args, **kwargs)
+        return torch.empty_like(result, memory_format=convolution_format(*args[:2]))
+
+
+def _larger(result: torch.Tensor, n_elements: int) -> torch.Tensor:
+    """Return a meta tensor like `result` in a storage of at least `n_elements`."""
+    storage = torch.empty(max(n_elements, result.numel()), dtype=result.dtype, device=META)
+    return storage.as_strided(result.shape, result.stride())
+
+
+def _loss(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The result begins with a loss an element, and keeps that memory when it shrinks to one number."""
+    with InsideKernel():
+        return _larger(func(*args, **kwargs), args[0].numel())
 
 
 def _convolution_backward(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -123,17 +151,30 @@ def _convolution_backward(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return (*make, bias)
 
 
-Answer = Callable[[Any, Any, Any, Any], Any]
 ANSWERS: dict[Any, Answer] = {
-    aten._to_copy.default: _to_copy,
-    aten.copy_.default: _copy_,
+    **RECURRENT,
+    **READINGS,
     aten.add.Tensor: _add,
     **dict.fromkeys((aten.scatter_add.default, aten.scatter.src, aten.index_add.default, aten.index_put.default), _scatter),
-    aten.nonzero.default: _nonzero,
-    aten.masked_select.default: _masked_select,
-    aten.index.Tensor: _index,
-    aten.index_put_.default: _index,
-    aten._unique2.default: _unique,
+    aten.col2im.default: _col2im,
+    **dict.fromkeys((aten.mse_loss.default, aten.smooth_l1_loss.default, aten.binary_cross_entropy.default), _loss),
+    **dict.fromkeys((aten._ctc_loss.default, aten._ctc_loss.Tensor), _ctc_loss),
+    **dict.fromkeys(
+        (
+            aten._ctc_loss_backward.default,
+            aten._ctc_loss_backward.Tensor,
+            aten.multi_margin_loss_backward.default,
+            aten.multilabel_margin_loss_backward.default,
+        ),
+        _like_input,
+    ),
+    **dict.fromkeys((aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr), _in_place),
+    aten._grouped_mm.default: _grouped_mm,
+    aten.native_batch_norm_backward.default: _batch_norm_backward,
+    aten.sub.Tensor: _in_place_in("BinaryCrossEntropyWithLogitsBackward0"),
+    aten.mul.Tensor: _in_place_in("BinaryCrossEntropyWithLogitsBackward0"),
+    aten.put.default: _in_place_in("TakeBackward0"),
+    aten.index_fill.int_Scalar: _in_place_in("TraceBackward0"),
+    aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
-    aten._local_scalar_dense.default: _read_scalar,
 }

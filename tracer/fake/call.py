@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vramcast.devices import Device
+from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.reductions import split_bytes
 from vramcast.tracer.record import Context
@@ -17,15 +18,22 @@ class Call:
     """One operator on the card: its arguments, its results as meta tensors, and the requests it makes."""
 
     def __init__(
-        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context
-    ) -> None:
+        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context,
+        convolution_workspaces: ConvolutionWorkspaces,
+    ) -> None:  # fmt: skip
         self.func = func
         self.args = args
         self.kwargs = kwargs
         self.results = results
         self.device = device
+        self.convolution_workspaces = convolution_workspaces
         self._history = history
         self._context = context
+
+    @property
+    def thread(self) -> int:
+        """Which of the job's threads runs it: 0, or 1 for autograd's."""
+        return int(self._context.backward)
 
     def argument(self, name: str, default: Any = None) -> Any:
         """Return an argument by the name which the schema gives it."""
@@ -39,10 +47,11 @@ class Call:
         """Ask for results, in this order; a view, or no tensor, takes nothing."""
         for i in indexes:
             result = self.results[i]
-            if isinstance(result, torch.Tensor) and result.device.type == "meta":
-                storage = result.untyped_storage()
-                if not self._history.knows(storage):
-                    self._history.begin(storage, storage.nbytes(), self._context)
+            for tensor in result if isinstance(result, list) else [result]:
+                if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+                    storage = tensor.untyped_storage()
+                    if not self._history.knows(storage):
+                        self._history.begin(storage, storage.nbytes(), self._context)
 
     def begin_all(self) -> None:
         """Ask for all results in the order in which the operator returns them."""
@@ -52,11 +61,19 @@ class Call:
         """Ask for bytes of the operator's own; 0 asks for nothing."""
         return self._history.ask(size_bytes, self._context) if size_bytes else -1
 
+    def ask_workspace(self, size_bytes: int) -> int:
+        """Ask for a library's workspace; 0 asks for nothing."""
+        return self.ask(size_bytes)
+
     def free(self, *blocks: int) -> None:
         """Give back what `ask` returned."""
         for block in blocks:
             if block >= 0:
                 self._history.free(block)
+
+    def empty_cache(self) -> None:
+        """PyTorch gives its unused segments back."""
+        self._history.empty_cache()
 
     def hold_copies(self, tensors: tuple[torch.Tensor, ...], memory_format: torch.memory_format) -> list[int]:
         """Ask for a copy of each tensor which does not lie in `memory_format`."""

@@ -11,28 +11,51 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from vramcast.errors import CannotEstimate
+from vramcast.tracer.fake import recurrent
 
 aten = torch.ops.aten
 
 _MIN_BATCH_NORM_EPS = 0.0  # spec: cuDNN >= 7.5, CUDNN_BN_MIN_EPSILON
 _MAX_BATCH = {True: 880_801, False: 65_535}  # spec: training, evaluation
 _FLASH_DIMENSION = 256  # spec: the largest head dimension of the flash kernels
+_LOW = (torch.float16, torch.bfloat16)
+_SWITCHES = {
+    "cudnn": "cudnn_sdp_enabled", "flash": "flash_sdp_enabled", "efficient": "mem_efficient_sdp_enabled",
+    "math": "math_sdp_enabled",
+}  # fmt: skip
 _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
 
 
 def register(mode: Any, capability: tuple[int, int]) -> torch.library.Library:
     """Replace the decompositions; they stay replaced while the returned library lives."""
     library = torch.library.Library("aten", "IMPL")
+    recurrent.register(library)
+    register_module_forward_pre_hook(_refuse_compiled)
     attention = Attention(mode, capability)
     for name, function in (
         ("dropout", _dropout),
         ("batch_norm", _batch_norm),
         ("rms_norm", _rms_norm),
         ("linear", _linear),
+        ("one_hot", _one_hot),
+        ("ctc_loss.Tensor", _ctc_loss),
         ("scaled_dot_product_attention", attention),
     ):
         library.impl(name, function, "AutogradCUDA")
     return library
+
+
+def _refuse_compiled(module: torch.nn.Module, arguments: Any) -> None:
+    """torch.compile gives up below a dispatch mode and runs the module as written, which takes other memory."""
+    if isinstance(module, OptimizedModule) or getattr(module, "_compiled_call_impl", None) is not None:
+        raise CannotEstimate(
+            "The model is compiled (torch.compile), which the fake tracer cannot follow: "
+            "use --tracer nullgpu, or trace the model before it is compiled."
+        )
 
 
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -54,6 +77,7 @@ def _batch_norm(
         and input.dim() > 2
         and input.dtype != torch.bfloat16
         and weight.dtype != torch.bfloat16
+        and (input.dtype != torch.float16 or weight.dtype == torch.float32)
         and (mean is not None or (variance is None and training))
         and input.shape[0] <= _MAX_BATCH[training]
         and eps >= _MIN_BATCH_NORM_EPS
@@ -68,6 +92,23 @@ def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torc
     if bias is None or input.dim() < 3 or input.is_contiguous():
         return aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, input, weight, bias)
     return torch.matmul(input, weight.t()).add_(bias)
+
+
+def _ctc_loss(
+    scores: torch.Tensor, targets: torch.Tensor, score_lengths: torch.Tensor, target_lengths: torch.Tensor, blank: int = 0,
+    reduction: int = 1, zero_infinity: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """The lengths are read on the host."""
+    lengths = [t.to("cpu", torch.int64).tolist() for t in (score_lengths, target_lengths)]
+    return aten.ctc_loss.IntList(scores, targets, *lengths, blank, reduction, zero_infinity)
+
+
+def _one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """On CUDA nobody checks whether the values are below the number of classes."""
+    if num_classes == -1:
+        num_classes = int(input.max().item()) + 1
+    result = aten.zeros.default([*input.shape, num_classes], dtype=input.dtype, device=input.device)
+    return result.scatter_(-1, input.unsqueeze(-1), 1)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
@@ -95,6 +136,8 @@ class Attention:
     ) -> torch.Tensor:  # fmt: skip
         """Return the attention's output, as the operator of that name."""
         kernel = self.kernel(query, key, value, attn_mask)
+        if kernel == "none":
+            raise RuntimeError("No available kernel. Aborting execution.")
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = _additive(attn_mask, query.dtype)
         keeps = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
@@ -123,25 +166,45 @@ class Attention:
             self._mode.masking = False
 
     def kernel(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> str:
-        """Return cudnn, flash, efficient or math."""
-        low = query.dtype in (torch.float16, torch.bfloat16)
+        """Return cudnn, flash, efficient, math, or none where the job switched all fitting ones off."""
+        fits = {"cudnn": self._cudnn, "flash": self._flash, "efficient": self._efficient, "math": lambda *_: True}
+        order = ("cudnn", "flash", "efficient", "math") if self._hopper else ("flash", "efficient", "math", "cudnn")
+        of_four = query.dim() == 4 and 0 not in query.shape and 0 not in key.shape
+        fused = of_four and all(t.stride(-1) == 1 for t in (query, key, value))
+        return next(
+            (
+                name
+                for name in order
+                if getattr(torch.backends.cuda, _SWITCHES[name])()
+                and (name == "math" or (fused and fits[name](query, key, value, mask)))
+            ),
+            "none",
+        )
+
+    @property
+    def _hopper(self) -> bool:
+        return self._capability in ((9, 0), (10, 0))
+
+    def _cudnn(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> bool:
+        width = query.shape[-1]
+        aligned = width % 8 == 0 and value.shape[-1] % 8 == 0
+        return query.dtype in _LOW and self._capability >= (8, 0) and aligned and width <= _CUDNN_DIMENSION
+
+    def _flash(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> bool:
+        width = query.shape[-1]
+        widths_equal = width == key.shape[-1] == value.shape[-1]
+        return (
+            query.dtype in _LOW and self._capability >= (8, 0) and mask is None and widths_equal and width <= _FLASH_DIMENSION
+        )
+
+    def _efficient(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> bool:
+        low = query.dtype in _LOW
         same_heads = query.shape[:2] == key.shape[:2] == value.shape[:2]
-        width, widths_equal = query.shape[-1], query.shape[-1] == key.shape[-1] == value.shape[-1]
-        if query.dim() != 4 or 0 in query.shape or 0 in key.shape or any(t.stride(-1) != 1 for t in (query, key, value)):
-            return "math"
-        if query.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            return "math"
-        hopper = self._capability in ((9, 0), (10, 0))
-        if low and hopper and width % 8 == 0 and value.shape[-1] % 8 == 0 and width <= _CUDNN_DIMENSION:
-            return "cudnn"
-        if low and self._capability >= (8, 0) and mask is None and widths_equal and width <= _FLASH_DIMENSION:
-            return "flash"
         aligned = 4 if not low else 8 if self._capability >= (8, 0) else 4
-        fitting = width % aligned == 0 and value.shape[-1] % aligned == 0
+        fitting = query.shape[-1] % aligned == 0 and value.shape[-1] % aligned == 0
         readable = mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1
-        if same_heads and fitting and readable and not (query.dtype == torch.bfloat16 and self._capability < (8, 0)):
-            return "efficient"
-        return "math"
+        supported = query.dtype == torch.float32 or (low and not (query.dtype == torch.bfloat16 and self._capability < (8, 0)))
+        return same_heads and fitting and readable and supported
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

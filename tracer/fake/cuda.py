@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import _foreach_supported_types as optimizers
+from torch.utils import _foreach_utils
 from torch.utils._foreach_utils import _foreach_supported_types as gradients
 
 from vramcast.devices import Device
 from vramcast.tracer.fake.history import History
-from vramcast.tracer.fake.tensor import CudaTensor, cuda, to
+from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
 
 
 def pretend(device: Device, total_bytes: int, history: History) -> None:
@@ -56,5 +57,9 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     torch._C._set_only_lift_cpu_tensors(True)
     # A parameter keeps its identity when it moves to another class of tensor: tied weights stay tied.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment, return-value]
+    torch.Tensor.new_tensor = new_tensor  # type: ignore[method-assign, assignment]
+    # Gradients are grouped by the device which C++ sees.
+    _foreach_utils._get_foreach_kernels_supported_devices = lambda: ["cuda", "meta"]
     for known in (optimizers, gradients):  # foreach is CUDA's default, but the check is for the exact class
         known.append(CudaTensor)

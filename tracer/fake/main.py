@@ -30,20 +30,25 @@ def run_job(job: Job) -> Result:
     import torch
 
     from vramcast.tracer import step
+    from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
     from vramcast.tracer.fake import composites, cuda
     from vramcast.tracer.fake.autocast import Autocast
     from vramcast.tracer.fake.history import History
     from vramcast.tracer.fake.mode import CardMode
     from vramcast.tracer.fake.recorder import FakeRecorder
+    from vramcast.tracer.fake.tensor import CudaTensor
+    from vramcast.tracer.values.follow import Values
 
     define_torchvision_operators()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     history = History()
     recorder = FakeRecorder(history)
-    mode = CardMode(history, recorder, job.device)
+    convolution_workspaces = ConvolutionWorkspaces(job.device, job.total_bytes)
+    mode = CardMode(history, recorder, job.device, convolution_workspaces)
     cuda.pretend(job.device, job.total_bytes, history)
     library = composites.register(mode, job.device.compute_capability)
     autocast = Autocast() if job.precision.startswith("amp") else None
+    values = Values(mode.known, on_card=lambda tensor: isinstance(tensor, CudaTensor), devices=("cuda", "meta"))
     build_model = step.build_model
 
     def build(job: Job) -> Any:
@@ -56,18 +61,19 @@ def run_job(job: Job) -> Result:
     step.build_model = build
     recorder.start()
     try:
-        with mode:
+        with convolution_workspaces, mode, values:
             step.run(job, torch.device("cuda"))
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     gc.disable()
     result.steps = recorder.steps
     result.ledger = [LedgerEntry("assumed", name, hits, 0) for name, hits in sorted(mode.unmodelled.items())]
+    result.ledger += convolution_workspaces.ledger() + values.ledger()
     if mode.host_reads:
         result.ledger.append(LedgerEntry("read", "values read from the card", mode.host_reads, 0))
     if result.status != "error":
         header = {"tracer": "fake", "torch": torch.__version__, "device": job.device.key}
-        result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes)
+        result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes | convolution_workspaces.sizes)
     del library, autocast
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result

@@ -11,40 +11,52 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from vramcast.devices import Device
+from vramcast.errors import CannotEstimate
+from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.call import Call
 from vramcast.tracer.fake.history import History
+from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recorder import FakeRecorder
 from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.step import DATA_RANGE
+from vramcast.tracer.values.known import Known
 
 
 class CardMode(TorchDispatchMode):
     """While active, `device="cuda"` works: shapes are computed, requests noted, nothing else happens.
 
-    Operators on CPU tensors run as ever. What the host reads from the card is zero, as on the null GPU.
+    Operators on CPU tensors run as ever. What the host reads from the card is `known`, or zero.
 
     Attributes:
         building: While the model is built, the meta device is the hollow initialiser's and not the card.
         masking: While attention adds its mask to the scores, in place on CUDA.
-        host_reads: How often the host read.
+        host_reads: How often the host read what nobody knows.
+        known: What the next reads give.
         unmodelled: What is left out (`UNMODELLED`), with how often it would have been asked for.
     """
 
-    def __init__(self, history: History, recorder: FakeRecorder, device: Device) -> None:
+    def __init__(
+        self, history: History, recorder: FakeRecorder, device: Device, convolution_workspaces: ConvolutionWorkspaces
+    ) -> None:
         super().__init__()
         self.building = False
         self.masking = False
         self.host_reads = 0
+        self.known = Known()
         self.unmodelled: Counter[str] = Counter()
         self.workspaces = Workspaces(device)
+        self._convolution_workspaces = convolution_workspaces
         self._device = device
         self._history = history
         self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # who follows values sees what the job calls, not what happens in here
+            return self._dispatch(func, args, kwargs or {})
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         on_device, on_host = _places(args, kwargs)
         device = kwargs.get("device")
         if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
@@ -52,16 +64,23 @@ class CardMode(TorchDispatchMode):
             kwargs = {**kwargs, "device": META}
         if not on_device:
             self._watch_data(func, args)
+            if kwargs.get("pin_memory"):  # only a driver can
+                kwargs = {**kwargs, "pin_memory": False}
             return func(*args, **kwargs)
         self._recorder.note()
-        answer = ANSWERS.get(func)
+        answer = ANSWERS.get(func) or NAMED.get(func._schema.name)
         if answer is not None:
             result = answer(self, func, args, kwargs)
             if result is not NotImplemented:
                 return self._begin(func, args, kwargs, result)
         shapes = tree_map_only(torch.Tensor, _without_values, (args, kwargs)) if on_host else (args, kwargs)
-        with InsideKernel():
-            result = func(*shapes[0], **shapes[1])
+        try:
+            with InsideKernel():
+                result = func(*shapes[0], **shapes[1])
+        except NotImplementedError:
+            raise CannotEstimate(
+                f"The fake tracer does not know what {func.name()} returns: use --tracer nullgpu or --tracer cpu."
+            ) from None
         return self._begin(func, args, kwargs, result)
 
     def _watch_data(self, func: Any, args: Any) -> None:
@@ -79,7 +98,9 @@ class CardMode(TorchDispatchMode):
         plan = PLANS.get(packet, Call.begin_all)
         if any(not self._history.knows(s) for s in fresh) or plan is not Call.begin_all:
             context = self._recorder.context(func._schema.name)
-            call = Call(func, args, kwargs, results, self._device, self._history, context)
+            call = Call(
+                func, args, kwargs, results, self._device, self._history, context, self._convolution_workspaces
+            )  # fmt: skip
             if plan is Call.begin_all:
                 plan(call)
             else:

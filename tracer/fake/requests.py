@@ -12,10 +12,12 @@ import math
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
-from vramcast.devices import Device
+from vramcast.devices import WARP_SIZE, Device
 from vramcast.tracer.fake.call import Call, Plan
 from vramcast.tracer.fake.convolutions import PLANS as CONVOLUTIONS
+from vramcast.tracer.fake.recurrent import PLANS as RECURRENT
 from vramcast.tracer.fake.tensor import CudaTensor
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 
@@ -108,27 +110,64 @@ def _group_norm_backward(call: Call) -> None:
 
 
 def _batch_norm_backward(call: Call) -> None:
-    """1-d inputs (N x C) take the kernel which keeps its sums apart."""
+    """Inputs whose channels lie side by side (N x C, channels_last) take the kernel which keeps its sums apart."""
     tensor = call.args[1]
-    if tensor.dim() != 2 or tensor.dtype == torch.bfloat16:
+    by_channel = suggest_memory_format(tensor) == torch.channels_last
+    if not by_channel and tensor.dim() != 2:
         call.begin_all()
         return
     held = [call.ask(4 * tensor.shape[1]) for _ in range(2)]
-    call.begin(1, 2, 0)
+    call.begin(1, 2)
+    if not by_channel or suggest_memory_format(call.args[0]) == torch.channels_last:
+        call.free(*reversed(_hold_channel_sums(call, tensor, 2)))
+    call.begin(0)
     call.free(*reversed(held))
+
+
+def _batch_norm(call: Call) -> None:
+    call.begin_all()
+    tensor = call.args[0]
+    by_channel = tensor.dim() == 2 or suggest_memory_format(tensor) == torch.channels_last
+    if by_channel and call.argument("training"):
+        call.free(*reversed(_hold_channel_sums(call, tensor, 4)))
+
+
+_BATCH_NORM_THREADS, _BATCH_NORM_WIDTH = 512, 32  # spec: of a block, and of it side by side
+_BATCH_NORM_ROWS, _BATCH_NORM_BLOCKS = 16, (8, 128)  # spec: of one thread; of blocks one over another, else there is one
+
+
+def _hold_channel_sums(call: Call, tensor: torch.Tensor, sums: int) -> list[int]:
+    """Ask for what blocks of threads which share a channel add up, and a counter a block.
+
+    spec: the launch rules of ATen/native/cuda/Normalization.cuh, torch 2.11 (`flexible_launch_configs`).
+    """
+    channels = tensor.shape[1]
+    rows = tensor.numel() // max(channels, 1)
+    width = min(1 << max(channels, 1).bit_length() - 1, _BATCH_NORM_WIDTH)
+    height = min(1 << max(-(-rows // _BATCH_NORM_ROWS), 1).bit_length() - 1, _BATCH_NORM_THREADS // width)
+    width = min(1 << max(channels, 1).bit_length() - 1, _BATCH_NORM_THREADS // height)
+    blocks = min(-(-rows // (height * _BATCH_NORM_ROWS)), _BATCH_NORM_BLOCKS[1])
+    if blocks < _BATCH_NORM_BLOCKS[0]:
+        return []
+    return [call.ask(4 * sums * channels * blocks), call.ask(4 * -(-channels // width))]
 
 
 # ------------------------------------------------------------------------------------------------ attention
 def _cudnn_attention(call: Call) -> None:
     call.begin(6, 7, 0, 1)
-    call.free(call.ask(256))
+    call.free(call.ask(256 if call.device.compute_capability >= (9, 0) else 0))
 
 
 def _cudnn_attention_backward(call: Call) -> None:
+    """measured: one shape a card, and one with fewer heads of keys; the plan is cuDNN's."""
     call.begin_all()
-    query = call.args[1]
+    gradient, query, key, out = call.args[0], call.args[1], call.args[2], call.args[4]
+    copied = call.ask(0 if gradient.stride() == out.stride() else out.nbytes)
     rows = math.prod(query.shape[:3])
-    call.free(call.ask(4 * rows * query.shape[3] + 4 * rows + 256))  # measured: one shape; the plan is cuDNN's
+    hopper = call.device.compute_capability >= (9, 0)
+    accumulators = 4 * rows * query.shape[3] * (1 if hopper else 2)
+    spread = 2 * query.nbytes if key.shape[1] < query.shape[1] else 0
+    call.free(call.ask(accumulators + spread + 4 * rows + (256 if hopper else 128)), copied)
 
 
 def _flash_attention(call: Call) -> None:
@@ -177,6 +216,136 @@ def _efficient_tile(width: int, fp32: bool, capability: tuple[int, int]) -> tupl
     return (128, 64) if fp32 else (128, 128)
 
 
+# ------------------------------------------------------------------------------------------------ losses
+def _elements(call: Call) -> torch.Tensor:
+    """Return a tensor like the loss of each element."""
+    tensor, target = torch.broadcast_tensors(*call.args[:2])
+    return torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, target.dtype), device="meta")
+
+
+def _loss(call: Call) -> None:
+    """One number is the mean or sum of a loss an element."""
+    call.begin_all()
+    if call.argument("reduction", 1):
+        elements = _elements(call)
+        held = call.ask(elements.nbytes)
+        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+
+
+def _huber_loss(call: Call) -> None:
+    elements = _elements(call)
+    held = call.ask(elements.nbytes if call.argument("reduction", 1) else 0)
+    call.begin_all()
+    if held >= 0:
+        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+
+
+def _binary_cross_entropy(call: Call) -> None:
+    """The mean lies in a tensor of its own before it goes into the result."""
+    call.begin_all()
+    if call.argument("reduction", 1):
+        elements = _elements(call)
+        number = call.ask(elements.dtype.itemsize)
+        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), number)
+
+
+def _binary_cross_entropy_with_logits(call: Call) -> None:
+    elements, pos_weight = _elements(call), call.argument("pos_weight")
+    kept = call.ask(elements.nbytes if pos_weight is not None else 0)
+    logarithm = call.ask(call.args[0].nbytes)
+    reduced = bool(call.argument("reduction", 1))
+    held = call.ask(elements.nbytes if reduced else 0)
+    call.begin_all()
+    if reduced:
+        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+    call.free(logarithm, kept)
+
+
+def _margin_loss(call: Call) -> None:
+    call.begin_all()
+    tensor = call.args[0]
+    rows = tensor.shape[0] if tensor.dim() > 1 else 1
+    call.free(call.ask(rows * tensor.dtype.itemsize if call.argument("reduction", 1) else 0))
+
+
+def _log_sigmoid(call: Call) -> None:
+    call.begin(0)  # the buffer is the CPU's
+
+
+def _ctc_loss(call: Call) -> None:
+    held = [call.ask(_LONG_BYTES * call.args[0].shape[1]) for _ in range(3)]
+    call.begin(1, 0)
+    call.free(held[1], held[0], held[2])
+
+
+def _ctc_loss_backward(call: Call) -> None:
+    held = [call.ask(_LONG_BYTES * call.args[1].shape[1]) for _ in range(3)]
+    betas = call.ask(call.args[6].nbytes)
+    call.begin_all()
+    call.free(betas, held[1], held[0], held[2])
+
+
+# ------------------------------------------------------------------------------------------------ gradients, movement
+def _copied_gradient(call: Call) -> None:
+    """The gradient is copied where it does not lie as the result does, for example when a sum spread it."""
+    call.begin_all()
+    call.free(*call.hold_copies((call.args[0],), suggest_memory_format(call.results[0])))
+
+
+def _col2im(call: Call) -> None:
+    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
+    call.begin_all()
+    call.free(*copies)
+
+
+def _roll(call: Call) -> None:
+    """One dimension after the other."""
+    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
+    dims = call.argument("dims", ())
+    held = []
+    for _ in range(len(dims) - 1):
+        held.append(call.ask(call.results[0].nbytes))
+        call.free(*copies)
+        copies = []
+    call.begin_all()
+    call.free(*copies, *reversed(held))
+
+
+def _unfold_backward(call: Call) -> None:
+    """Folds by the numbers of the elements which windows cover."""
+    call.begin_all()
+    gradient, dim, size, step = call.args[0], call.args[2], call.args[3], call.args[4]
+    windows = gradient.shape[dim]
+    call.free(call.ask(_LONG_BYTES * ((windows - 1) * step + size)))
+
+
+def _sort(call: Call) -> None:
+    call.begin_all()
+    tensor = call.args[0]
+    n = tensor.shape[call.argument("dim", -1)] if tensor.dim() else 1
+    call.free(call.ask(_LONG_BYTES * n if 1 < n <= _FEW_TO_SORT else 0))
+
+
+_FEW_TO_SORT = 4096  # spec: up to here rows are sorted in place, with an arange for the indices; beyond it is not modelled
+
+
+def _im2col(call: Call) -> None:
+    """The result begins in the input's size, and grows."""
+    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
+    first = call.ask(call.args[0].nbytes)
+    call.begin_all()
+    call.free(first, *copies)
+
+
+def _logsumexp(call: Call) -> None:
+    result = call.results[0]
+    largest, absolute = call.ask(result.nbytes), call.ask(result.nbytes)
+    call.free(call.ask(result.numel()), absolute)
+    shifted = call.ask(call.args[0].nbytes)
+    call.begin_all()
+    call.free(shifted, largest)
+
+
 def _safe_softmax(call: Call) -> None:
     call.begin_all()
     result = call.results[0]
@@ -208,8 +377,19 @@ def _index(call: Call) -> None:
 
 def _cumulative(call: Call) -> None:
     call.begin_all()
-    result = call.results[0]
-    call.free(call.ask(result.nbytes if result.dtype != call.args[0].dtype else 0))
+    result, dim = call.results[0], call.args[1]
+    converted = call.ask(result.nbytes if result.dtype != call.args[0].dtype else 0)
+    alone = result.dim() > 0 and result.numel() == result.shape[dim] > 0 and result.dtype.itemsize in _SCANS
+    call.free(call.ask(_scan_bytes(result.numel(), result.dtype.itemsize) if alone else 0), converted)
+
+
+_SCANS = {8: (896, 16), 4: (1920, 8), 2: (7680, 16)}  # measured: elements a tile and bytes of its state, by bytes an element
+
+
+def _scan_bytes(n: int, itemsize: int) -> int:
+    """CUB's scan over n elements: the state of each tile, and of a warp of tiles before the first (measured)."""
+    tile, state_bytes = _SCANS[itemsize]
+    return 511 + 256 * -(-(-(-n // tile) + WARP_SIZE) * state_bytes // 256)
 
 
 _FEW_INDICES = 3072  # measured: up to here, embedding's backward needs no sorting
@@ -251,11 +431,15 @@ def _index_put(call: Call) -> None:
     indices = [i for i in call.args[1] if i is not None]
     if not call.argument("accumulate", False) or not indices:
         return
+    values = call.args[2]
     n_bytes = _LONG_BYTES * math.prod(torch.broadcast_shapes(*(i.shape for i in indices)))
-    flat = call.ask(n_bytes)
-    call.free(call.ask(n_bytes))
+    remainder, flat = call.ask(n_bytes), call.ask(n_bytes)
+    call.free(remainder)
+    for _ in indices[1:]:
+        call.free(*[call.ask(n_bytes) for _ in range(2)])
+    copied = call.ask(0 if values.is_contiguous() else values.nbytes)
     held = [call.ask(n_bytes) for _ in range(3)]
-    call.free(call.ask(1), *reversed(held), flat)
+    call.free(call.ask(1), *reversed(held), copied, flat)
 
 
 # ------------------------------------------------------------------------------------------------ the rest
@@ -272,14 +456,24 @@ def _foreach_norm(call: Call) -> None:
 
 
 _REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.linalg_vector_norm, aten.all, aten.any)
+_COPY_GRADIENTS = (
+    aten.max_pool2d_with_indices_backward, aten.max_pool3d_with_indices_backward, aten.avg_pool2d_backward,
+    aten.avg_pool3d_backward, aten._adaptive_avg_pool2d_backward, aten._adaptive_avg_pool3d_backward,
+    aten.adaptive_max_pool2d_backward, aten.adaptive_max_pool3d_backward, aten.fractional_max_pool2d_backward,
+    aten.upsample_nearest2d_backward, aten.upsample_bilinear2d_backward, aten.upsample_bicubic2d_backward,
+    aten.upsample_trilinear3d_backward, aten.reflection_pad1d_backward, aten.reflection_pad2d_backward,
+    aten.nll_loss_backward, aten._upsample_bilinear2d_aa_backward, aten._upsample_bicubic2d_aa_backward,
+)  # fmt: skip
 PLANS: dict[Any, Plan] = {
     **CONVOLUTIONS,
+    **RECURRENT,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),
     aten.native_layer_norm: _layer_norm,
     aten.native_layer_norm_backward: _layer_norm_backward,
     aten.native_group_norm: _group_norm,
     aten.native_group_norm_backward: _group_norm_backward,
+    aten.native_batch_norm: _batch_norm,
     aten.native_batch_norm_backward: _batch_norm_backward,
     aten._scaled_dot_product_cudnn_attention: _cudnn_attention,
     aten._scaled_dot_product_cudnn_attention_backward: _cudnn_attention_backward,
@@ -288,6 +482,7 @@ PLANS: dict[Any, Plan] = {
     aten._scaled_dot_product_efficient_attention: _efficient_attention,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_attention_backward,
     aten._safe_softmax: _safe_softmax,
+    aten.logsumexp: _logsumexp,
     aten.embedding_dense_backward: _embedding_backward,
     aten._index_put_impl_: _index_put,
     aten.index_put_: _index_put,
@@ -299,18 +494,42 @@ PLANS: dict[Any, Plan] = {
     aten._softmax_backward_data: _softmax_backward,
     aten.native_dropout: _dropout,
     aten._foreach_norm: _foreach_norm,
+    **dict.fromkeys(_COPY_GRADIENTS, _copied_gradient),
+    aten.im2col: _im2col,
+    **dict.fromkeys((aten.mse_loss, aten.smooth_l1_loss), _loss),
+    aten.huber_loss: _huber_loss,
+    aten.binary_cross_entropy: _binary_cross_entropy,
+    aten.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
+    **dict.fromkeys((aten.multi_margin_loss, aten.multilabel_margin_loss_forward), _margin_loss),
+    aten.log_sigmoid_forward: _log_sigmoid,
+    aten._ctc_loss: _ctc_loss,
+    aten._ctc_loss_backward: _ctc_loss_backward,
+    aten.col2im: _col2im,
+    aten.roll: _roll,
+    aten.unfold_backward: _unfold_backward,
+    aten.sort: _sort,
 }  # fmt: skip
 
 # What the ledger calls a term which is not modelled, by the operators which have it.
-_WORKSPACES = dict.fromkeys((aten.convolution, aten.convolution_backward), "convolution workspaces") | dict.fromkeys(
+_WORKSPACES = dict.fromkeys(
     (aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_cudnn_attention_backward), "cuDNN attention workspaces"
 )
 UNMODELLED: dict[Any, str] = _WORKSPACES | {packet: f"temporaries of {packet}" for packet in UNKNOWN_TEMPORARIES}
-_GEMMS = frozenset({aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot, aten.vdot})
+_GEMMS = frozenset(
+    {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot, aten.vdot, aten._int_mm, aten._scaled_mm}
+)
+
+_TIMES_VECTOR = frozenset({aten.mv, aten.addmv})
+
+
+def _readable(matrix: torch.Tensor) -> bool:
+    """Return whether cuBLAS reads the matrix (or stack of matrices) as it lies: by rows or by columns, none over another."""
+    (n_rows, n_columns), (row, column) = matrix.shape[-2:], matrix.stride()[-2:]
+    return (column == 1 and row >= max(1, n_columns)) or (row == 1 and column >= max(1, n_rows))
 
 
 class Workspaces:
-    """What cuBLAS takes at the first matrix product of a thread, right after its result, and keeps."""
+    """What cuBLAS takes at the first matrix product of a thread, right after its result and copies of operands, and keeps."""
 
     def __init__(self, device: Device) -> None:
         self.sizes = {CUBLAS_BYTES[device.compute_capability >= (9, 0)], CUBLASLT_BYTES}
@@ -322,9 +541,15 @@ class Workspaces:
         packet = call.func._overloadpacket
         if packet not in _GEMMS:
             return
-        self._take(call, "cublas", backward, self._cublas_bytes)
-        if packet is aten.addmm and call.args[0].dim() == 1:  # cuBLASLt adds the bias
+        matrices = [t for t in call.args if isinstance(t, CudaTensor) and t.dim() > 1][-2:]
+        repeated = [t for t in call.args if isinstance(t, CudaTensor) and t.dim() == 1 < t.numel() and t.stride(0) == 0]
+        unreadable = [t for t in matrices if not _readable(t)] + (repeated if packet in _TIMES_VECTOR else [])
+        copies = [call.ask(t.numel() * t.dtype.itemsize) for t in unreadable]
+        if packet is not aten._scaled_mm:
+            self._take(call, "cublas", backward, self._cublas_bytes)
+        if packet is aten._scaled_mm or (packet is aten.addmm and call.args[0].dim() == 1):  # cuBLASLt adds the bias
             self._take(call, "cublasLt", backward, CUBLASLT_BYTES)
+        call.free(*reversed(copies))
 
     def _take(self, call: Call, library: str, backward: bool, size_bytes: int) -> None:
         if (library, backward) not in self._taken:

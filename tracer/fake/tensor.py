@@ -33,6 +33,9 @@ class CudaTensor(torch.Tensor):
     def is_meta(self) -> bool:  # type: ignore[override]  # noqa: D102
         return CudaTensor._inside_kernel
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})"
+
     def get_device(self) -> int:  # noqa: D102
         return 0
 
@@ -64,6 +67,11 @@ def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand for `Tensor.cuda`."""
     return to(tensor, CUDA)
+
+
+def new_tensor(tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
+    """Stand for `Tensor.new_tensor`, in which C++ asks the driver for a tensor of the card."""
+    return torch.tensor(data, **{"dtype": tensor.dtype, "device": tensor.device, **kwargs})
 
 
 _cpp_to = torch.Tensor.to

@@ -7,6 +7,9 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from vramcast.devices import Device
 from vramcast.errors import UsageError
@@ -15,6 +18,9 @@ from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.result import Result
+
+if TYPE_CHECKING:
+    from vramcast.tracer.values.follow import Values
 
 # Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
 _WARM_PACKAGES = frozenset(
@@ -106,12 +112,14 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
             raise StopJob
 
     recorder = Recorder(on_step=on_step)
+    values: Values | None = None
     try:
         gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))
         if job.alloc_conf:
             torch.cuda.memory._set_allocator_settings(job.alloc_conf)
         recorder.start()
-        _run(job)
+        with _values(job, gpu) as values:
+            _run(job)
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
     except StopJob:
@@ -121,6 +129,8 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     result.steps = recorder.steps
     result.ledger = gpu.ledger()
+    if values is not None:
+        result.ledger += values.ledger()
     if result.status != "error":
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
         header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}
@@ -130,6 +140,28 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.imported = tuple(sorted(name for name in fresh if _is_warm(name)))
     result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result
+
+
+@contextmanager
+def _values(job: Job, gpu: NullGpu) -> Iterator[Values | None]:
+    """Follow values if the job asks for it, until it compiles something: compiled code must not see who watches."""
+    if not job.follow_values and job.script is None:
+        yield None
+        return
+    import torch
+
+    from vramcast.tracer.values.follow import Values
+
+    values = Values(gpu)
+    compile_ = torch.compile
+
+    def leave_and_compile(*args: Any, **kwargs: Any) -> Any:
+        values.leave()
+        return compile_(*args, **kwargs)
+
+    torch.compile = leave_and_compile
+    with values:
+        yield values
 
 
 def _run(job: Job) -> None:

@@ -174,17 +174,15 @@ def tensor(
     uid: int, dtype: int, sizes: Sequence[int], strides: Sequence[int], *, alignment: int = 16, virtual: bool = False
 ) -> Descriptor:
     """Return a tensor descriptor; `dtype` is a cudnnDataType_t, `alignment` is in bytes, strides count elements."""
-    return Descriptor(
-        TENSOR,
-        (
-            Attribute(TENSOR_DATA_TYPE, TYPE_DATA_TYPE, (dtype,)),
-            Attribute(TENSOR_DIMENSIONS, TYPE_INT64, tuple(sizes)),
-            Attribute(TENSOR_STRIDES, TYPE_INT64, tuple(strides)),
-            Attribute(TENSOR_UNIQUE_ID, TYPE_INT64, (uid,)),
-            Attribute(TENSOR_BYTE_ALIGNMENT, TYPE_INT64, (alignment,)),
-            Attribute(TENSOR_IS_VIRTUAL, TYPE_BOOLEAN, (int(virtual),)),
-        ),
+    attributes = (
+        Attribute(TENSOR_DATA_TYPE, TYPE_DATA_TYPE, (dtype,)),
+        Attribute(TENSOR_DIMENSIONS, TYPE_INT64, tuple(sizes)),
+        Attribute(TENSOR_STRIDES, TYPE_INT64, tuple(strides)),
+        Attribute(TENSOR_UNIQUE_ID, TYPE_INT64, (uid,)),
+        Attribute(TENSOR_BYTE_ALIGNMENT, TYPE_INT64, (alignment,)),
     )
+    # As PyTorch does, which sets it for virtual tensors only: equal graphs have equal texts, and share their answers.
+    return Descriptor(TENSOR, attributes + (Attribute(TENSOR_IS_VIRTUAL, TYPE_BOOLEAN, (1,)),) * virtual)
 
 
 def graph(*operations: Descriptor) -> Descriptor:
@@ -215,12 +213,14 @@ def convolution_graph(
     operation: str,
     x: Sequence[int],
     w: Sequence[int],
+    y: Sequence[int] | None = None,
     *,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     dtype: int = 0,
     channels_last: bool = False,
+    alignments: tuple[int, int, int] = (32, 32, 32),
 ) -> str:
     """Return the graph text of one convolution as PyTorch asks it.
 
@@ -228,37 +228,44 @@ def convolution_graph(
         operation: "forward", "backward_data" or "backward_filter".
         x: Sizes of the input, (batch, channels, *space).
         w: Sizes of the weight, (out channels, in channels / groups, *space); groups follow from x.
-        stride: The same in each spatial dimension, as are padding and dilation.
+        y: Sizes of the output; default: what x, w and the numbers give. Only a transposed convolution's may be others.
+        stride: One number for all spatial dimensions, or one for each; as are padding and dilation.
         padding: Zeros added on both sides.
         dilation: Distance of the filter's taps.
-        dtype: cudnnDataType_t of all tensors: 0 float, 2 half, 9 bfloat16. Computation is in float.
+        dtype: cudnnDataType_t of all tensors: 0 float, 1 double, 2 half, 9 bfloat16. Computation is in float or double.
         channels_last: Memory format of all tensors.
+        alignments: Of x, w and y, as PyTorch states them: twice the true one, at most 32.
     Source: torch 2.11 aten/src/ATen/native/cudnn/Conv_v8.cpp, build_opgraph; uids are the letters x, w, y.
     """
     space = len(x) - 2
-    out = [(x[i] + 2 * padding - dilation * (w[i] - 1) - 1) // stride + 1 for i in range(2, len(x))]
-    y = (x[0], w[0], *out)
+    strides, paddings, dilations = (
+        (value,) * space if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation)
+    )
+    if y is None:
+        taps = [dilation * (n - 1) + 1 for dilation, n in zip(dilations, w[2:], strict=True)]
+        out = [(n + 2 * p - t) // s + 1 for n, p, t, s in zip(x[2:], paddings, taps, strides, strict=True)]
+        y = (x[0], w[0], *out)
     kind, alpha, beta, conv_name, w_name, x_name, y_name = _CONVOLUTIONS[operation]
     convolution = Descriptor(
         CONVOLUTION,
         (
-            Attribute(100, TYPE_DATA_TYPE, (0,)),  # computation type: float
+            Attribute(100, TYPE_DATA_TYPE, (int(dtype == 1),)),  # computation type: float, of doubles double
             Attribute(101, TYPE_CONVOLUTION_MODE, (1,)),  # spec: CUDNN_CROSS_CORRELATION
             Attribute(106, TYPE_INT64, (space,)),
-            Attribute(103, TYPE_INT64, (stride,) * space),
-            Attribute(105, TYPE_INT64, (padding,) * space),
-            Attribute(104, TYPE_INT64, (padding,) * space),
-            Attribute(102, TYPE_INT64, (dilation,) * space),
+            Attribute(105, TYPE_INT64, paddings),
+            Attribute(104, TYPE_INT64, paddings),
+            Attribute(102, TYPE_INT64, dilations),
+            Attribute(103, TYPE_INT64, strides),
         ),
     )
 
-    def one(letter: str, sizes: Sequence[int]) -> Descriptor:
-        return tensor(ord(letter), dtype, sizes, strides_of(sizes, channels_last=channels_last))
+    def one(letter: str, sizes: Sequence[int], alignment: int) -> Descriptor:
+        return tensor(ord(letter), dtype, sizes, strides_of(sizes, channels_last=channels_last), alignment=alignment)
 
     attributes = (
-        Attribute(x_name, TYPE_DESCRIPTOR, (), (one("x", x),)),
-        Attribute(w_name, TYPE_DESCRIPTOR, (), (one("w", w),)),
-        Attribute(y_name, TYPE_DESCRIPTOR, (), (one("y", y),)),
+        Attribute(x_name, TYPE_DESCRIPTOR, (), (one("x", x, alignments[0]),)),
+        Attribute(w_name, TYPE_DESCRIPTOR, (), (one("w", w, alignments[1]),)),
+        Attribute(y_name, TYPE_DESCRIPTOR, (), (one("y", y, alignments[2]),)),
         Attribute(conv_name, TYPE_DESCRIPTOR, (), (convolution,)),
         Attribute(alpha, TYPE_FLOAT, (0x3F800000,)),  # 1.0
         Attribute(beta, TYPE_FLOAT, (0,)),

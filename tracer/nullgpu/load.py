@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from vramcast.errors import NullGpuError
@@ -37,6 +38,8 @@ class NullGpu:
             ) from None
         self._driver.nullgpu_report.restype = ctypes.c_size_t
         self._driver.nullgpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self._driver.nullgpu_know.restype = ctypes.c_size_t
+        self._driver.nullgpu_know.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_size_t]
         # Triton compiles its launcher against libcuda and looks for it in this folder.
         os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
 
@@ -44,6 +47,11 @@ class NullGpu:
     def configure(device: str) -> None:
         """Set the device model: `Device.to_config()` plus context_bytes; read at the first CUDA call of the process."""
         os.environ["NULLGPU_DEVICE"] = device
+
+    def know(self, reads: Sequence[bytes]) -> int:
+        """Say what the next reads of the device give; return how many answers of the last call nobody took."""
+        sizes = (ctypes.c_uint64 * len(reads))(*map(len, reads))
+        return int(self._driver.nullgpu_know(b"".join(reads), sizes, len(reads)))
 
     def ledger(self) -> list[LedgerEntry]:
         """Return the calls which were not fully answered so far."""

@@ -47,6 +47,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     nn.Linear(32 * 13 * 13, 10),
                 )
 
+            class Residual(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.stem, self.norm = nn.Conv2d(3, 16, 7, 2, padding=3, bias=False), nn.BatchNorm2d(16)
+                    self.middle = nn.Conv2d(16, 16, 3, padding=1, groups=2, bias=False)
+                    self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False)
+                    self.head = nn.Linear(16, 10)
+                def forward(self, x):
+                    x = torch.relu(self.norm(self.stem(x)))
+                    x = x + self.depthwise(torch.relu(self.middle(x)))
+                    return self.head(nn.functional.max_pool2d(x, 16).flatten(1))
+
             class Attention(nn.Module):
                 def __init__(self):
                     super().__init__()

@@ -77,5 +77,8 @@ EXPORT void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes);
 EXPORT void ng_device_changed(void); /* something ran on the device: nothing in its memory is known any more */
 EXPORT uint64_t ng_device_changes(void);
 EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
+/* Say what the next n reads of the device give, their bytes one after the other; returns how many answers of the last call
+ * nobody took. n = 0: nothing is known any more. */
+EXPORT size_t nullgpu_know(const void *bytes, const uint64_t *sizes, size_t n);
 
 #endif

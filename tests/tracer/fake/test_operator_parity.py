@@ -1,0 +1,169 @@
+"""Every operator of the survey on the fake card and on the null GPU: the same requests, or a reason why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.errors import VramcastError
+from vramcast.job import Job
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.process import python_path
+from vramcast.tracer.result import Result
+from vramcast.tracer.trace import Action, Category, Trace
+
+ROOT = Path(__file__).parents[3]
+OPERATORS = Path(__file__).with_name("operators.py")
+_LONGEST_S = 300  # arbitrary: far above what all operators take together
+
+# Operators which the fake tracer refuses, and a text of its error.
+REFUSED: dict[str, str] = {
+    "torch.compile mlp": "torch.compile",
+    "torch.compile conv net": "torch.compile",
+    "torch.compile reduce-overhead (CUDA graphs)": "torch.compile",
+}
+_LINEAR_ALGEBRA = "cuSOLVER's and MAGMA's buffers, and the masks and ranges around them, are not modelled"
+_VALUES = "the host reads values of the card, which are zero here"
+_SPARSE = "sparse tensors are not followed: the fake card's tensors have one storage each"
+_DRIVER = "asks C++ for the driver, which is not there"
+_GROUP = "distributed groups and wrappers look for the card in C++"
+_SUBCLASS = "autograd takes another formula for tensors of a subclass"
+# Operators whose requests differ, and why.
+EXPLAINED: dict[str, str] = {
+    "LSTM dropout": "cuDNN's dropout state is not modelled",
+    "LSTM without bias": "cuDNN keeps biases of its own, which are not modelled",
+    "LSTM amp-bf16": "autocast lays the casts of all weights side by side, here they are one by one",
+    "LSTMCell and GRUCell": _SUBCLASS,
+    "batch norm 3d amp-bf16 channels_last": "channels_last_3d without cuDNN is not modelled",
+    "cudnn disabled": "PyTorch's own convolutions and recurrent layers are not modelled",
+    "flex_attention without compile": "a higher-order operator, which wants FakeTensor",
+    "ASGD foreach=True": _VALUES,
+    **dict.fromkeys(("Rprop foreach=False", "Rprop foreach=True"), "a number written behind a mask stays on the host"),
+    "CUDA graph capture and replay": _DRIVER,
+    "fft": "cuFFT's workspaces are not modelled",
+    **{
+        f"{name}{size}": _LINEAR_ALGEBRA
+        for name in ("cholesky", "svd", "svdvals", "solve", "inv", "qr", "eigh", "slogdet")
+        for size in ("", " batched", " large")
+    },
+    **dict.fromkeys(
+        (
+            "lstsq", "solve_triangular", "cholesky_solve", "cholesky_inverse", "pinv", "matrix_exp", "householder_product",
+            "cholesky complex", "svd float64",
+        ),
+        _LINEAR_ALGEBRA,
+    ),
+    "eig": _VALUES,
+    "sort, topk, cumsum, kthvalue, median, mode": _SUBCLASS + "; sorting long rows is not modelled",
+    "unique, nonzero, masks, bincount, histc, searchsorted": _VALUES,
+    "repeat_interleave with counts on the device": "the scan of the counts, and what it reads, are not modelled",
+    "embedding and embedding bag": _SPARSE,
+    **dict.fromkeys(("sparse coo mm", "sparse csr mm"), _SPARSE),
+    "interpolate and grid_sample": "affine_grid is one operator here, and several on the card",
+    "ctc_loss targets in a row, lengths on the device": "whether the targets' number fits is not checked",
+    "ctc_loss cuDNN": "cuDNN's CTC loss is not modelled: PyTorch's own is taken",
+    "bmm, baddbmm, addmm, einsum, outer, vdot": "the parts of bilinear and cdist are not modelled",
+    **dict.fromkeys(("distributions", "random numbers"), _VALUES),
+    **dict.fromkeys(("pinned memory, streams and events", "memory pool and per-process fraction"), _DRIVER),
+    "cudaMemGetInfo, device properties and memory statistics": "the whole card is free, always",
+    "activation offload (save_on_cpu)": "what comes back lies in another order",
+    **dict.fromkeys(("FSDP2 on a fake group", "FSDP1 on a fake group", "NCCL group of one"), _GROUP),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def survey_operators(needs_null_gpu: None) -> Iterator[Any]:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    yield importlib.import_module("survey_operators")
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture(scope="module")
+def results(
+    survey_operators: Any, tracer: Callable[[], NullGpuTracer], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Result | str], dict[str, Result | str]]:
+    """What the null GPU and the fake card say to each operator, an error as its text; both work at the same time."""
+    answers = tmp_path_factory.mktemp("operators") / "fake.pickle"
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", str(OPERATORS), str(answers)],
+        env={**os.environ, "PYTHONPATH": python_path(), "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            null = {
+                name: _traced(tracer(), dataclasses.replace(job, script=(str(OPERATORS), "--here", name)))
+                for name, job, _ in survey_operators.jobs()
+                if name not in REFUSED
+            }
+            process.wait(_LONGEST_S)
+        finally:
+            process.kill()
+    fake = pickle.loads(answers.read_bytes())
+    return null, {name: r.message if isinstance(r, Result) and r.status == "error" else r for name, r in fake.items()}
+
+
+def _traced(tracer: NullGpuTracer, job: Job) -> Result | str:
+    try:
+        return tracer.trace(dataclasses.replace(job, limited=False), timeout_s=_LONGEST_S)
+    except VramcastError as error:
+        return str(error)
+
+
+def _difference(null: Result | str, fake: Result | str) -> str:
+    """Return how the fake card's requests differ from the null GPU's; empty: not at all."""
+    if isinstance(null, str) or isinstance(fake, str):
+        return "" if isinstance(null, str) and isinstance(fake, str) else f"null GPU: {null!s:.80}; fake: {fake!s:.80}"
+    assert null.trace is not None
+    assert fake.trace is not None
+    theirs, ours = _without_workspaces(null.trace), _without_workspaces(fake.trace)
+    missing, extra = _sizes(theirs) - _sizes(ours), _sizes(ours) - _sizes(theirs)
+    if missing or extra:
+        return f"missing {dict(missing)}, extra {dict(extra)}"
+    expected, found = simulate(theirs), simulate(ours)
+    peaks = (found.allocated - expected.allocated, found.reserved - expected.reserved)
+    return "" if peaks == (0, 0) else f"peaks of allocated and reserved are {peaks} B off"
+
+
+def _sizes(trace: Trace) -> Counter[int]:
+    return Counter(trace.size_bytes[trace.action == Action.ALLOC].tolist())
+
+
+def _without_workspaces(trace: Trace) -> Trace:
+    """Without what convolutions were handed: it dies before anything else is asked for."""
+    live = [row for row in range(len(trace)) if trace.action[row] in (Action.ALLOC, Action.FREE_REQUESTED)]
+    rows = [
+        row for row, following in itertools.pairwise(live)
+        if trace.category[row] == Category.WORKSPACE
+        and trace.block[following] == row
+        and trace.op[row] >= 0
+        and "convolution" in trace.ops[trace.op[row]]
+    ]  # fmt: skip
+    return trace.without_blocks(rows) if rows else trace
+
+
+def test_operators_ask_for_what_the_null_gpu_asks_for(results: Any) -> None:
+    null, fake = results
+    differing = {name: said for name in null if (said := _difference(null[name], fake[name]))}
+    unexplained = {name: said for name, said in differing.items() if name not in EXPLAINED}
+    assert not unexplained
+    assert sorted(set(EXPLAINED) - set(differing)) == [], "these are equal now: take them off the table"
+
+
+def test_what_cannot_be_followed_is_refused_with_the_way_out(results: Any) -> None:
+    _, fake = results
+    for name, text in REFUSED.items():
+        assert text in fake[name], name
+        assert "--tracer nullgpu" in fake[name], name

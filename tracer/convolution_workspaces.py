@@ -1,0 +1,303 @@
+"""cuDNN's workspace of a convolution, for tracers which do not run PyTorch's CUDA code: the same decision in plain Python.
+
+    with ConvolutionWorkspaces(device, total_bytes) as workspaces:
+        workspaces.ask(Convolution(...), "forward", settings, thread=0)
+
+cuDNN itself says what a plan takes (the oracle of the null GPU, with the same cache). Which operation PyTorch asks about,
+which of cuDNN's suggestions it passes over and which plan it takes is said here, without torch. Where no cuDNN can
+answer (none is installed, no C compiler, another system than Linux) the answer is None, and `ledger` says why.
+
+spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise`) and ATen/native/cudnn/Conv_v8.cpp.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from vramcast.compiler import cache_folder
+from vramcast.devices import Device
+from vramcast.errors import CompilerError, NullGpuError
+from vramcast.tracer.nullgpu.build import find_torch, refusing_driver
+from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
+from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
+from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
+from vramcast.tracer.result import LedgerEntry
+
+Operation = Literal["forward", "backward_data", "backward_filter"]
+
+_DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # spec: cudnnDataType_t
+_INSTANT, _FALLBACK = 0, 2  # spec: cudnnBackendHeurMode_t
+_TENSOR_CORE, _DOWN_CONVERTED, _NONDETERMINISTIC = 0, 1, 4  # spec: cudnnBackendNumericalNote_t
+_MAX_ALIGNMENT = 32  # spec: Conv_v8.cpp, getAlignment; measured: what it answers for a block of the allocator
+_INT32_LIMIT = 1 << 31  # spec: canUse32BitIndexMath
+_DEPTHWISE_CHANNELS = 32  # spec: use_cudnn_depthwise
+_DEPTHWISE_WIDTH = 7  # spec: check_cudnn_depthwise_workload_with_filter
+_NATIVE = "PyTorch's own kernels run instead of cuDNN's"
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnSettings:
+    """torch.backends.cudnn of the job, and `deterministic` also where torch.use_deterministic_algorithms is on."""
+
+    enabled: bool = True
+    benchmark: bool = False
+    deterministic: bool = False
+    allow_tf32: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One convolution, forwards and backwards; 1-d ones as PyTorch makes them 2-d, with a height of 1.
+
+    Attributes:
+        input: Sizes, (batch, channels, *space); of a transposed convolution too what its forward takes.
+        weight: Sizes, as PyTorch keeps them: (out, in / groups, *space), transposed (in, out / groups, *space).
+        output: Sizes, (batch, channels, *space).
+        dtype: torch's name of it, "float32".
+        channels_last: Whether cuDNN is given all tensors in that format.
+        offsets_bytes: Of input, weight and output (backwards: its gradient) in their blocks; a copy has 0.
+    """
+
+    input: tuple[int, ...]
+    weight: tuple[int, ...]
+    output: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+    output_padding: tuple[int, ...] = ()
+    dtype: str = "float32"
+    channels_last: bool = False
+    offsets_bytes: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return 0 in (*self.input, *self.weight, *self.output)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether PyTorch has kernels of its own for it."""
+        channels = self.input[1]
+        known = len(self.input) in (4, 5) and not self.transposed
+        return known and channels == self.groups > 1 and self.weight[0] % channels == 0
+
+    @property
+    def uses_depthwise_kernel(self) -> bool:
+        """Whether PyTorch's own depthwise kernel runs, which takes no workspace; cuDNN being enabled."""
+        return self.is_depthwise and not self._cudnn_is_better()
+
+    @property
+    def uses_cudnn(self) -> bool:
+        """Whether cuDNN runs it, if it is enabled."""
+        if self.is_depthwise:
+            return self._cudnn_is_better()
+        return not any(extra >= s for extra, s in zip(self.output_padding, self.stride, strict=False))
+
+    def _cudnn_is_better(self) -> bool:
+        if self.channels_last or max(math.prod(self.input), math.prod(self.weight)) >= _INT32_LIMIT:
+            return True
+        square = len(self.input) == 4 and (self.stride[0] == self.stride[1] or self.input[2] == 1)
+        plain = self.dtype == "float16" and set(self.dilation) == {1} and self.input[1] >= _DEPTHWISE_CHANNELS
+        return square and plain and self._is_worth_cudnn()
+
+    def _is_worth_cudnn(self) -> bool:
+        batch, channels, height, width = self.input
+        stride, taps = self.stride[1], self.weight[3]
+        if height == 1 and stride == 1:
+            return True
+        if self.weight[2] != taps or taps not in (1, 3, 5) or width < _DEPTHWISE_WIDTH:
+            return False
+        if stride != 2:
+            return stride == 1
+        if taps == 1:
+            return width <= 28 if batch == 1 else batch <= 16 and channels >= 128 and width <= 7
+        return batch == 1 or channels >= 512 or (channels >= 256 and width >= 28)
+
+    def graph(self, operation: Operation) -> str:
+        """Return the question for cuDNN; the operation is what cuDNN does, not where autograd is."""
+        x, y = (self.output, self.input) if self.transposed else (self.input, self.output)
+        of_x, of_w, of_y = self.offsets_bytes[::-1] if self.transposed else self.offsets_bytes
+        result = {"forward": 2, "backward_data": 0, "backward_filter": 1}[operation]
+        offsets = [0 if i == result else offset for i, offset in enumerate((of_x, of_w, of_y))]
+        alignments = (_alignment(offsets[0]), _alignment(offsets[1]), _alignment(offsets[2]))
+        return convolution_graph(
+            operation, x, self.weight, y, stride=self.stride, padding=self.padding, dilation=self.dilation,
+            dtype=_DTYPES[self.dtype], channels_last=self.channels_last, alignments=alignments,
+        )  # fmt: skip
+
+
+def _alignment(offset_bytes: int) -> int:
+    """Return the alignment which PyTorch states for an address: the first power of two that does not divide it, or 32."""
+    alignment = 1
+    while alignment < _MAX_ALIGNMENT and offset_bytes % alignment == 0:
+        alignment *= 2
+    return alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """What one convolution takes, in bytes.
+
+    `search_bytes` is what cudnn.benchmark takes first, to try all plans: it is freed and the cache emptied before the
+    workspace itself is asked for. None when nothing is searched.
+    """
+
+    size_bytes: int
+    search_bytes: int | None = None
+
+
+class ConvolutionWorkspaces:
+    """Answers for one job on one card. The oracle starts at the first convolution; a context manager.
+
+    Args:
+        device: The card.
+        total_bytes: Its size in this job.
+    """
+
+    def __init__(self, device: Device, total_bytes: int) -> None:
+        self.device = device
+        self._record: Mapping[str, object] = {**device.cudnn_record(), "totalGlobalMem": total_bytes}
+        self._resources = ExitStack()
+        self._oracle: CudnnOracle | None = None
+        self._silence = ""  # why no oracle answers
+        self._foreign = False
+        self._known: dict[tuple[str, CudnnSettings], Workspace | str] = {}
+        self._searched: set[tuple[int, str, CudnnSettings]] = set()
+        self._unanswered: Counter[str] = Counter()
+        self._n_answered = 0
+
+    @property
+    def sizes(self) -> set[int]:
+        """All sizes of workspaces which were answered."""
+        found = [answer for answer in self._known.values() if isinstance(answer, Workspace)]
+        return {size for answer in found for size in (answer.size_bytes, answer.search_bytes) if size}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._resources.close()
+
+    def ask(self, convolution: Convolution, operation: Operation, settings: CudnnSettings, *, thread: int) -> Workspace | None:
+        """Return the workspace of one operation of cuDNN; None, which `ledger` explains, where nobody knows.
+
+        Args:
+            convolution: Forward or backward.
+            operation: What cuDNN does: a transposed convolution's forward is cuDNN's backward_data.
+            settings: Of the job, now.
+            thread: Which of the job's threads asks: with cudnn.benchmark each searches for itself.
+        """
+        if convolution.is_empty or convolution.uses_depthwise_kernel:
+            return Workspace(0)
+        if not settings.enabled or not convolution.uses_cudnn:
+            self._unanswered[_NATIVE] += 1
+            return None
+        graph = convolution.graph(operation)
+        key = (graph, settings)
+        if key not in self._known:
+            self._known[key] = self._choose(graph, convolution.dtype, settings)
+        found = self._known[key]
+        if isinstance(found, str):
+            self._unanswered[found] += 1
+            return None
+        self._n_answered += 1
+        if (thread, *key) in self._searched:
+            return Workspace(found.size_bytes)
+        self._searched.add((thread, *key))
+        return found
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Return what was assumed: each reason for which convolutions count without a workspace, and how often."""
+        entries = [
+            LedgerEntry("assumed", f"convolution workspaces: 0 ({reason})", hits, 0)
+            for reason, hits in sorted(self._unanswered.items())
+        ]
+        if self._foreign and self._n_answered:
+            entries.append(LedgerEntry("assumed", "convolution workspaces of another cuDNN version", self._n_answered, 0))
+        return entries
+
+    def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
+        """Return what PyTorch takes for a graph, or why nobody can say."""
+        oracle = self._open()
+        if oracle is None:
+            return self._silence
+        try:
+            plans = _plans(oracle, graph, dtype, settings)
+            first = next(plans, None)
+            if first is None:
+                return "cuDNN has no engine for a convolution"
+            return Workspace(first, max(first, *plans, 0) if settings.benchmark else None)
+        except (OracleError, OSError) as error:
+            if oracle.process.poll() is not None:
+                self._oracle, self._silence = None, str(error)
+            return str(error)
+
+    def _open(self) -> CudnnOracle | None:
+        if self._oracle is None and not self._silence:
+            try:
+                cudnn, self._foreign = find_cudnn()
+                oracle = CudnnOracle(cudnn, refusing_driver(cudnn), cache=cache_folder() / "cudnn.sqlite", device=self._record)
+                self._oracle = self._resources.enter_context(oracle)
+            except (NullGpuError, CompilerError, OSError) as error:
+                self._silence = str(error)
+        return self._oracle
+
+
+def _plans(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[int]:
+    """Yield the workspaces of the plans which build, in the order in which PyTorch tries them."""
+    for mode in (_INSTANT, _FALLBACK):
+        for index, config in enumerate(oracle.heuristics(mode, graph)):
+            if _is_allowed(config, dtype, settings):
+                try:
+                    yield oracle.plan(mode, index, graph)
+                except PlanDoesNotBuild:
+                    continue
+
+
+def _is_allowed(config: EngineConfig, dtype: str, settings: CudnnSettings) -> bool:
+    notes = config.numerical_notes
+    in_tf32 = _TENSOR_CORE in notes and dtype == "float32" and not settings.allow_tf32
+    by_chance = _NONDETERMINISTIC in notes and settings.deterministic
+    return not (in_tf32 or by_chance or _DOWN_CONVERTED in notes)
+
+
+def find_cudnn() -> tuple[Path, bool]:
+    """Return the folder of cuDNN's libraries, and whether it is another cuDNN than that of the torch installed here.
+
+    $VRAMCAST_CUDNN_DIR names one; else the wheel beside torch, or anywhere on sys.path, is taken.
+
+    Raises:
+        NullGpuError: none is here, or not for this system.
+    """
+    if platform.system() != "Linux":
+        raise NullGpuError(f"cuDNN is asked on Linux only, this is {platform.system()}")
+    if chosen := os.environ.get("VRAMCAST_CUDNN_DIR"):
+        if not Path(chosen).is_dir():
+            raise NullGpuError(f"VRAMCAST_CUDNN_DIR: {chosen} is no folder")
+        return Path(chosen), True
+    spec = importlib.util.find_spec("torch")
+    beside_torch = [Path(spec.origin).parents[1]] if spec is not None and spec.origin is not None else []
+    for site in (*beside_torch, *map(Path, sys.path)):
+        folder = site / "nvidia" / "cudnn" / "lib"
+        if folder.is_dir():
+            return folder, not _is_torchs_own(folder)
+    raise NullGpuError("no cuDNN is installed here: pip install nvidia-cudnn-cu13, or set VRAMCAST_CUDNN_DIR to its libraries")
+
+
+def _is_torchs_own(folder: Path) -> bool:
+    try:
+        return folder == find_torch().site / "nvidia" / "cudnn" / "lib"
+    except NullGpuError:
+        return False
