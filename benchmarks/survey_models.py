@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,12 @@ def torchvision_jobs(device: Device) -> Iterator[tuple[str, Job]]:
 
 
 def _detection_batch(name: str) -> Any:
-    """Return (images, targets) of a torchvision detector; the boxes are zeros like every value here."""
-    target: dict[str, TensorSpec] = {"boxes": TensorSpec((3, 4)), "labels": TensorSpec((3,), "int64", high=_CLASSES)}
+    """Return (images, targets) of a torchvision detector; it looks whether the boxes have a size."""
+    boxes = struct.pack("12f", *(10, 10, 100, 100), *(50, 60, 200, 220), *(5, 5, 50, 300))  # arbitrary
+    target: dict[str, TensorSpec] = {
+        "boxes": TensorSpec((3, 4), content=boxes),
+        "labels": TensorSpec((3,), "int64", high=_CLASSES, fill=1),
+    }
     if name.startswith("mask"):
         target["masks"] = TensorSpec((3, 320, 320), "uint8")
     if name.startswith("keypoint"):

@@ -19,6 +19,7 @@ TREE = {
     "NullGpuError": ("CannotEstimate", 3),
     "JobError": ("CannotEstimate", 3),
     "WorkerError": ("CannotEstimate", 3),
+    "TimeLimit": ("WorkerError", 3),
 }
 
 

@@ -17,9 +17,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
-from vramcast import Estimate, TensorSpec, estimate  # noqa: E402
+from vramcast import Estimate, TensorSpec, estimate, estimator  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
-from vramcast.errors import CannotEstimate, JobError, NullGpuError, UsageError  # noqa: E402
+from vramcast.errors import CannotEstimate, JobError, NullGpuError, TimeLimit, UsageError  # noqa: E402
 from vramcast.tracer.trace import Action  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -374,3 +374,60 @@ def test_without_the_null_gpu_auto_takes_the_next_tracer_and_says_why(monkeypatc
     assert estimate(wide(), batch, device="a100-40gb").tracer == "fake"
     with pytest.raises(NullGpuError, match="no compiler"):
         estimate(wide(), batch, device="a100-40gb", tracer="nullgpu")
+
+
+class Broken(torch.nn.Module):
+    """Raises whatever its values are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x[:, :7])
+
+
+class Counts(Broken):
+    """Goes on with as many rows as an activation says: only arithmetic knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = int(torch.ones_like(self.linear(x)).sum(1).mean().item())
+        return self.linear(x) if n == 4 else self.linear(x[:, :n])
+
+
+def traced_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the list into which the portable tracers are written as they are called."""
+    called: list[str] = []
+    portable = estimator._portable
+
+    def noted(tracer: str, *arguments: Any) -> Estimate:
+        called.append(tracer)
+        return portable(tracer, *arguments)
+
+    monkeypatch.setattr(estimator, "_portable", noted)
+    return called
+
+
+def test_a_broken_model_is_its_own_error_and_never_runs_on_the_cpu(
+    needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = traced_by(monkeypatch)
+    with pytest.raises(JobError, match="mat1 and mat2 shapes cannot be multiplied"):
+        estimate(Broken(), torch.zeros(8, 16), device="a100-40gb")
+    assert called == ["fake"]
+
+
+def test_a_model_which_needs_arithmetic_is_answered_by_the_cpu(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = traced_by(monkeypatch)
+    found = estimate(Counts(), torch.zeros(8, 16), device="a100-40gb")
+    assert called == ["fake", "cpu"]
+    assert found.tracer == "cpu"
+    assert found.warnings[0].startswith("traced by the cpu tracer: the null GPU could not (The job raised RuntimeError")
+    assert "fake tensors could not" in found.warnings[0]
+
+
+def test_a_job_which_takes_too_long_is_not_tried_elsewhere(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = traced_by(monkeypatch)
+    with pytest.raises(TimeLimit, match="did not end within 0 s"):
+        estimate(wide(), torch.zeros(64, 1024), device="a100-40gb", timeout_s=0.001)
+    assert called == []

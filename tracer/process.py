@@ -1,34 +1,35 @@
-"""A job in a process of its own: how the caller starts one, and what becomes of it when it dies, raises or takes too long."""
+"""A portable tracer's job in a process of its own: how one is started, and what becomes of it when it raises or dies.
+
+On Linux a warm worker forks it (`warm.py`); elsewhere each job starts a Python of its own, with pipes only:
+
+    python -m vramcast.tracer.process MODULE    a Job comes by stdin, its Result goes to stdout
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
-import signal
-import socket
+import pickle
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 from vramcast import errors
-from vramcast.errors import JobError, UsageError, WorkerError
+from vramcast.errors import JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
-from vramcast.tracer.protocol import receive, send
 from vramcast.tracer.result import Result
-
-_LAST_OUTPUT_BYTES = 4000  # arbitrary: about a screen
+from vramcast.tracer.warm import WarmWorker, death
 
 
 def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
-    """Send `job` to a fresh `python -m MODULE FD` and return its result (status ok or oom).
+    """Let `run_job` of `module` run `job` in a process of its own and return its result (status ok or oom).
 
     Args:
-        module: Reads a `Job` from the socket FD and answers with a `Result`.
+        module: Has `run_job(job) -> Result` and `warm_up()`, which imports what all jobs need.
         job: What to run; a model, not a script.
-        timeout_s: The process is killed after so many seconds, imports included.
+        timeout_s: The process is killed after so many seconds.
         advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
     Raises:
         JobError: the job's own code raised.
@@ -38,46 +39,75 @@ def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) ->
     if job.script is not None:
         name = module.split(".")[-2]
         raise UsageError(f"The {name} tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
-    ours, theirs = socket.socketpair()
-    with ours, tempfile.TemporaryFile() as output:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/",
-                env={**os.environ, "PYTHONPATH": python_path(), "CUDA_VISIBLE_DEVICES": ""},
-            )  # fmt: skip
+    if sys.platform != "linux":
+        return checked(run_once(module, job, timeout_s=timeout_s, advice=advice))
+    command = [sys.executable, "-m", "vramcast.tracer.warm", module]
+    worker = WarmWorker.shared(module, lambda: WarmWorker(command, _environment()))
+    answer: Result = worker.ask(job, _environment(), timeout_s=timeout_s, advice=advice)
+    return checked(answer)
+
+
+def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
+    """As `trace_in_process`, with a fresh Python; the result is not checked."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vramcast.tracer.process", module],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=Path(sys.executable).anchor, env=_environment(),
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(timeout_s, stop)
+        timer.start()
         try:
-            ours.settimeout(timeout_s)
-            send(ours, job)
-            return checked(receive(ours))
-        except TimeoutError:
-            raise WorkerError(f"The job did not end within {timeout_s:.0f} s{advice}") from None
-        except (EOFError, ConnectionError):
+            with process.stdin, process.stdout:  # stdin stays open: the process ends when it closes
+                try:
+                    pickle.dump(job, process.stdin)
+                    process.stdin.flush()
+                except BrokenPipeError:
+                    pass  # it died before it read; its exit code says more
+                answer = process.stdout.read()
             code = process.wait()
-            output.seek(0)
-            raise WorkerError(death(code, output.read())) from None
         finally:
+            timer.cancel()
             process.kill()
             process.wait()
+        if late.is_set():
+            raise TimeLimit(f"The job did not end within {timeout_s:.0f} s{advice}")
+        if code != 0 or not answer:
+            said.seek(0)
+            raise WorkerError(death(code, said.read()))
+    result: Result = pickle.loads(answer)  # from our own process
+    return result
 
 
-def serve(fd: int, run_job: Callable[[Job], Result]) -> NoReturn:
-    """Be the process of one job: take it from the socket `fd`, answer, and end."""
-    connection = socket.socket(fileno=fd)
-    job: Job = receive(connection)
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+def main(module: str) -> None:
+    """Be the process of one job."""
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the model prints goes where errors go
-    result = run_job(job)
+    job: Job = pickle.load(sys.stdin.buffer)  # from our own process
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    result = importlib.import_module(module).run_job(job)
     sys.stdout.flush()
     sys.stderr.flush()
-    send(connection, result)
+    pickle.dump(result, answers)
+    answers.flush()
     os._exit(0)  # no clean-up of the job's objects: it takes seconds and may raise
 
 
-def _end_with(connection: socket.socket) -> None:
+def _end_with_caller() -> None:
     """End this process when the caller's has ended: it sends nothing more."""
-    if not connection.recv(1):
+    if not sys.stdin.buffer.read(1):
         os._exit(1)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": python_path(), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def python_path() -> str:
@@ -98,13 +128,11 @@ def checked(result: Result) -> Result:
     if refused:
         message += f" (the null GPU had to refuse: {', '.join(refused)})"
     if kind is JobError:
-        raise JobError(f"The job raised {message}", result.job_traceback)
+        drawn = any(entry.kind == "drawn" for entry in result.ledger)
+        after_reads = bool(result.reads or drawn or refused)
+        raise JobError(f"The job raised {message}", result.job_traceback, after_reads=after_reads)
     raise kind(message)
 
 
-def death(exit_code: int, output: bytes) -> str:
-    """Return why a process ended without an answer: its exit code (negative: a signal) and its last words."""
-    how = f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    hint = "it was probably out of memory" if exit_code == -signal.SIGKILL else "see its last output"
-    said = output[-_LAST_OUTPUT_BYTES:].decode(errors="replace").strip()
-    return f"The job's process {how}: {hint}." + (f"\n{said}" if said else "")
+if __name__ == "__main__":
+    main(sys.argv[1])

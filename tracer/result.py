@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from dataclasses import dataclass, field
 
@@ -45,7 +46,6 @@ class Result:
     cuda: str = ""
     steps: int = 0
     max_resident_bytes: int = 0
-    imported: tuple[str, ...] = ()
 
     @property
     def reads(self) -> int:
@@ -61,3 +61,13 @@ class Result:
         self.error = "JobError"
         self.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         self.job_traceback = "".join(traceback.format_exception(error))
+
+
+def peak_resident_bytes() -> int:
+    """Return the most main memory which this process has held so far; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # spec: getrusage(2), bytes on macOS and KiB on Linux

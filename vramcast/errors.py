@@ -8,7 +8,8 @@
         ├── CompilerError         C code cannot be compiled or kept here
         ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
         ├── JobError              the user's model, batch, loss or script raised
-        └── WorkerError           the process which traces died or ran out of time or memory
+        └── WorkerError           the process which traces died or ran out of memory
+            └── TimeLimit         it did not end in time
 
 Classes group by what the caller can do. Each message says the value, what was expected, and the next step.
 `vramcast.cli.main` alone turns them into exit codes; the Python API raises them as they are.
@@ -61,12 +62,20 @@ class NullGpuError(CannotEstimate):
 
 
 class JobError(CannotEstimate):
-    """The job's own code raised an exception while it was traced."""
+    """The job's own code raised an exception while it was traced.
 
-    def __init__(self, message: str, job_traceback: str = "") -> None:
+    `after_reads`: it had read values which nobody knows, or was refused a call: on a GPU it may not raise.
+    """
+
+    def __init__(self, message: str, job_traceback: str = "", *, after_reads: bool = False) -> None:
         super().__init__(message)
         self.job_traceback = job_traceback
+        self.after_reads = after_reads
 
 
 class WorkerError(CannotEstimate):
     """The process which runs the job ended without an answer."""
+
+
+class TimeLimit(WorkerError):
+    """The job did not end within the time that the caller gave it."""

@@ -12,7 +12,7 @@ from typing import Any
 from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device
 from vramcast.devices import device as find_device
-from vramcast.errors import CannotEstimate, NullGpuError, UsageError
+from vramcast.errors import CannotEstimate, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
@@ -143,18 +143,39 @@ def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: f
         raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
     if tracer in _PORTABLE:
         return _portable(tracer, job, level, timeout_s)
+    if tracer == "nullgpu" or job.script is not None:
+        return _on_null_gpu(job, level, timeout_s)
+    return _first_that_works(job, level, timeout_s)
+
+
+def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
+    """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
+
+    Raises:
+        JobError: the job's own code raised, on all three; on two where it had read no values.
+        TimeLimit: one of them took too long.
+        CannotEstimate: none could trace it, for another reason.
+    """
     try:
         return _on_null_gpu(job, level, timeout_s)
-    except NullGpuError as error:
-        if tracer != "auto" or job.script is not None:
-            raise
-        reason = f"the null GPU cannot run here ({error})"
+    except TimeLimit:
+        raise
+    except (NullGpuError, JobError, WorkerError) as error:
+        first: CannotEstimate = error
+    reasons = f"the null GPU could not ({first})"
     try:
         found = _portable("fake", job, level, timeout_s)
+    except TimeLimit:
+        raise
     except CannotEstimate as error:
-        reason += f"; the fake tracer could not trace this job ({error})"
-        found = _portable("cpu", job, level, timeout_s)
-    return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reason}", *found.warnings))
+        if isinstance(first, JobError) and not first.after_reads and isinstance(error, JobError):
+            raise first from None  # the job is broken, and no value could change that
+        reasons += f"; fake tensors could not ({error})"
+        try:
+            found = _portable("cpu", job, level, timeout_s)
+        except JobError as error:
+            raise first if isinstance(first, JobError) else error from None
+    return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
 
 def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate:

@@ -112,13 +112,13 @@ def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(
 ) -> None:
     worker = tracer()
     marker = tmp_path / "runs"
-    killer = threading.Thread(target=lambda: (wait_for(marker.exists), os.kill(worker._process.pid, signal.SIGKILL)))
+    killer = threading.Thread(target=lambda: (wait_for(marker.exists), os.kill(worker.pid, signal.SIGKILL)))
     killer.start()
     with pytest.raises(WorkerError, match="was killed"):
         probe(f"import pathlib, time; pathlib.Path({str(marker)!r}).touch(); time.sleep(600)", timeout_s=20.0)
     killer.join()
     assert works()
-    assert tracer()._process.pid != worker._process.pid
+    assert tracer().pid != worker.pid
 
 
 def test_a_job_killed_from_outside_is_told(probe: Run, works: Callable[[], bool], tmp_path: Path) -> None:

@@ -1,21 +1,23 @@
-"""The process which runs one job on the CPU: takes a `Job` from its socket, sends a `Result`, and is gone.
-
-python -m vramcast.tracer.cpu.main FD
-"""
+"""Runs one job on the CPU, in a process of its own: one job, then it is gone."""
 
 from __future__ import annotations
 
 import gc
 import os
-import resource
 import sys
 from typing import Any
 
 from vramcast.job import Job, TensorSpec, map_batch
-from vramcast.tracer.process import serve
-from vramcast.tracer.result import LedgerEntry, Result
+from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
 
 _HOPPER = 9  # spec: major version of the compute capability
+
+
+def warm_up() -> None:
+    """Import what every job needs."""
+    import vramcast.tracer.cpu.as_cuda
+    import vramcast.tracer.cpu.recorder
+    import vramcast.tracer.step  # noqa: F401
 
 
 def run_job(job: Job) -> Result:
@@ -41,7 +43,7 @@ def run_job(job: Job) -> Result:
     if result.status == "ok":
         result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
         result.ledger = _ledger(recorder.calls) + workspaces.ledger()
-    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result.max_resident_bytes = peak_resident_bytes()
     return result
 
 
@@ -119,7 +121,3 @@ def _values(job: Job, spec: TensorSpec) -> Any:
     elif spec.high is not None:
         tensor.random_(max(spec.high, 1))
     return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), run_job)

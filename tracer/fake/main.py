@@ -1,17 +1,15 @@
-"""Runs one job on fake tensors: the process which `client.trace` starts. One job, one process, then it is gone."""
+"""Runs one job on fake tensors, in a process of its own: one job, then it is gone."""
 
 from __future__ import annotations
 
 import gc
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 from vramcast.job import Job
-from vramcast.tracer.process import serve
-from vramcast.tracer.result import LedgerEntry, Result
+from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
 
 # Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
 _TORCHVISION_SCHEMAS = (
@@ -19,6 +17,21 @@ _TORCHVISION_SCHEMAS = (
     "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
     "int sampling_ratio, bool aligned) -> Tensor",
 )
+
+
+def warm_up() -> None:
+    """Import what every job needs."""
+    import torch
+
+    import vramcast.tracer.fake.autocast
+    import vramcast.tracer.fake.composites
+    import vramcast.tracer.fake.cuda
+    import vramcast.tracer.fake.mode
+    import vramcast.tracer.fake.recorder
+    import vramcast.tracer.values.follow  # noqa: F401
+
+    assert not torch.cuda.is_initialized()
+    define_torchvision_operators()
 
 
 def run_job(job: Job) -> Result:
@@ -29,7 +42,7 @@ def run_job(job: Job) -> Result:
 
     import torch
 
-    from vramcast.tracer import step
+    from vramcast.tracer import host_checks, step
     from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
     from vramcast.tracer.fake import composites, cuda
     from vramcast.tracer.fake.autocast import Autocast
@@ -39,6 +52,7 @@ def run_job(job: Job) -> Result:
     from vramcast.tracer.fake.tensor import CudaTensor
     from vramcast.tracer.values.follow import Values
 
+    host_checks.take_as_passed()
     define_torchvision_operators()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     history = History()
@@ -47,7 +61,7 @@ def run_job(job: Job) -> Result:
     mode = CardMode(history, recorder, job.device, convolution_workspaces)
     cuda.pretend(job.device, job.total_bytes, history)
     library = composites.register(mode, job.device.compute_capability)
-    autocast = Autocast() if job.precision.startswith("amp") else None
+    autocast = Autocast()
     values = Values(mode.known, on_card=lambda tensor: isinstance(tensor, CudaTensor), devices=("cuda", "meta"))
     build_model = step.build_model
 
@@ -75,7 +89,7 @@ def run_job(job: Job) -> Result:
         header = {"tracer": "fake", "torch": torch.__version__, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes | convolution_workspaces.sizes)
     del library, autocast
-    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result.max_resident_bytes = peak_resident_bytes()
     return result
 
 
@@ -86,7 +100,7 @@ def define_torchvision_operators() -> None:
     import torch
 
     found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
+    if found is None or found.origin is None or _KEPT:
         return
     try:
         for path in Path(found.origin).parent.glob("_C.*"):
@@ -99,7 +113,3 @@ def define_torchvision_operators() -> None:
 
 
 _KEPT: list[Any] = []
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), run_job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,21 +16,10 @@ from vramcast.job import Job
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.result import Result
+from vramcast.tracer.result import Result, peak_resident_bytes
 
 if TYPE_CHECKING:
     from vramcast.tracer.values.follow import Values
-
-# Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
-_WARM_PACKAGES = frozenset(
-    {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
-    | {"torchvision", "transformers", "yaml"}
-)
-
-
-def _is_warm(module: str) -> bool:
-    # Inductor asks for the device while it is imported; the worker must not touch CUDA before it forks.
-    return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith("torch._inductor")
 
 
 class StopJob(BaseException):
@@ -92,7 +80,6 @@ def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
 
 def run_job(job: Job, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
-    before = set(sys.modules)
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
     if job.search_path:
         sys.path[:] = [*job.search_path]
@@ -100,7 +87,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
 
     import torch  # the stand-ins are loaded; CUDA is not initialised yet
 
-    from vramcast.tracer.nullgpu import host_checks
+    from vramcast.tracer import host_checks
     from vramcast.tracer.record import Recorder
 
     host_checks.take_as_passed()
@@ -136,9 +123,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
     result.foreign = foreign_libraries()
-    fresh = set(sys.modules) - before
-    result.imported = tuple(sorted(name for name in fresh if _is_warm(name)))
-    result.max_resident_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result.max_resident_bytes = peak_resident_bytes()
     return result
 
 

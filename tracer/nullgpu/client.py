@@ -9,11 +9,7 @@ import atexit
 import contextlib
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +21,8 @@ from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, python_path
-from vramcast.tracer.protocol import receive, send
 from vramcast.tracer.result import Result
-
-_START_SECONDS = 120.0  # arbitrary: importing torch from a cold disk
+from vramcast.tracer.warm import WarmWorker
 
 
 class NullGpuTracer:
@@ -45,15 +39,21 @@ class NullGpuTracer:
         Raises:
             NullGpuError: torch has no CUDA code, no compiler, or the worker does not start; says what to do.
         """
-        self._lock = threading.Lock()
-        self._preload: tuple[str, ...] = ()
         torch = find_torch()
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
         self._resources = contextlib.ExitStack()
         oracle = _oracle(torch.site, libraries)
         self._oracle = self._resources.enter_context(oracle) if oracle is not None else None
-        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
+        try:
+            self._worker = WarmWorker(command, self._environment())
+        except WorkerError as error:
+            self._resources.close()
+            raise NullGpuError(f"The null GPU does not start: {error} Run vramcast doctor.") from None
+        self.torch_version: str = self._worker.ready
+
+    def _environment(self) -> dict[str, str]:
         environment = {
             **os.environ,
             "NULLGPU_CUDNN_SOCKET": str(self._oracle.socket_path) if self._oracle is not None else "",
@@ -61,25 +61,12 @@ class NullGpuTracer:
             "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
         }
         environment.pop("LD_PRELOAD", None)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(theirs.fileno()), str(libraries)],
-            pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=2, cwd="/",
-        )  # fmt: skip
-        theirs.close()
-        self._connection = ours
-        self._connection.settimeout(_START_SECONDS)
-        try:
-            self.torch_version: str = receive(self._connection)["ready"]
-        except (EOFError, OSError) as error:
-            self.close()
-            raise NullGpuError(
-                f"The null GPU's worker did not start ({type(error).__name__}); its messages are above. Run vramcast doctor."
-            ) from None
+        return environment
 
     @classmethod
     def shared(cls) -> NullGpuTracer:
         """Return the process-wide worker, started at the first call and again when it died."""
-        if cls._shared is not None and cls._shared._process.poll() is not None:
+        if cls._shared is not None and not cls._shared._worker.is_alive:
             cls._shared.close()  # its cuDNN oracle may outlive it
             cls._shared = None
         if cls._shared is None:
@@ -112,7 +99,6 @@ class NullGpuTracer:
         record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
         environment = {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))}
         result: Result = self._ask(job, environment, timeout_s)
-        self._preload = result.imported  # what this job had to import, the next one finds imported
         return result
 
     def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
@@ -128,35 +114,13 @@ class NullGpuTracer:
         return results
 
     def _ask(self, job: Job | RawRequests, environment: dict[str, str], timeout_s: float) -> Any:
-        """Send one request to the worker and return its answer."""
-        pid: int | None = None
-        with self._lock:
-            try:
-                self._connection.settimeout(timeout_s)
-                send(self._connection, {"job": job, "preload": self._preload, "environment": environment})
-                pid = receive(self._connection)["pid"]
-                answer = receive(self._connection)
-            except TimeoutError:
-                self._kill(pid)
-                raise WorkerError(
-                    f"The job did not end within {timeout_s:.0f} s: raise the limit, or trace fewer steps."
-                ) from None
-            except (EOFError, OSError):
-                self._kill(None)
-                raise WorkerError("The null GPU's worker was killed: is the machine out of memory? Try again.") from None
-            except KeyboardInterrupt:
-                self._kill(pid)
-                raise
-        if isinstance(answer, dict):
-            raise WorkerError(answer["died"])
-        return answer
+        advice = ": raise the limit, or trace fewer steps."
+        return self._worker.ask(job, {**self._environment(), **environment}, timeout_s=timeout_s, advice=advice)
 
-    def _kill(self, pid: int | None) -> None:
-        """End a job and the worker with it: the connection is out of step, the next job starts a new one."""
-        if pid is not None:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        self.close()
+    @property
+    def pid(self) -> int:
+        """The worker's process."""
+        return self._worker.pid
 
     @property
     def foreign_cudnn(self) -> bool:
@@ -176,10 +140,7 @@ class NullGpuTracer:
 
     def close(self) -> None:
         """End the worker and the oracle."""
-        self._connection.close()
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self._worker.close()
         self._resources.close()
 
 
