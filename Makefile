@@ -1,11 +1,12 @@
 # Everything from nothing: Python 3.11, gcc and make are enough.
 #   make demo    set up and run a real estimate
-#   make test    set up and pass the tests
-VENV   ?= .venv
-PYTHON ?= python3
-BIN    := $(VENV)/bin
+#   make test    set up and pass the tests, beside a CUDA build of torch and beside another build
+VENV     ?= .venv
+VENV_CPU ?= .venv-cpu
+PYTHON   ?= python3
+BIN      := $(VENV)/bin
 
-.PHONY: demo setup test lint typecheck pytest survey accuracy clean
+.PHONY: demo setup test lint typecheck test-cuda test-cpu survey accuracy clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -18,7 +19,14 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $@
 
-test: lint typecheck pytest
+# Without a pin for the build: where pip finds a CPU-only one it takes that, elsewhere a CUDA build. The tests pass beside both.
+$(VENV_CPU)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV_CPU)
+	$(VENV_CPU)/bin/pip install --quiet --upgrade pip
+	$(VENV_CPU)/bin/pip install --quiet torch==2.13.0 -e '.[test]'
+	touch $@
+
+test: lint typecheck test-cuda test-cpu
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -30,8 +38,11 @@ typecheck: $(VENV)/.ready
 	ln -s $(CURDIR)/vramcast/* $(CURDIR)/tracer $(CURDIR)/simulator build/typecheck/vramcast/
 	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p vramcast
 
-pytest: $(VENV)/.ready
+test-cuda: $(VENV)/.ready
 	$(BIN)/python -m pytest
+
+test-cpu: $(VENV_CPU)/.ready
+	$(VENV_CPU)/bin/python -m pytest
 
 survey: $(VENV)/.ready
 	$(BIN)/python benchmarks/survey.py
@@ -40,4 +51,4 @@ accuracy: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.accuracy.report
 
 clean:
-	rm -rf build .venv *.egg-info
+	rm -rf build .venv .venv-cpu *.egg-info

@@ -46,19 +46,20 @@ def test_an_estimate_for_a_person_says_what_fits(call: Call, job: list[str]) -> 
     assert "fits" in out
 
 
-def test_the_options_reach_the_job(call: Call, tiny_models: Path, tmp_path: Path) -> None:
+def test_the_options_reach_the_job(call: Call, tiny_models: Path, tmp_path: Path, auto_tracer: str) -> None:
     snapshot = tmp_path / "trace.pickle"
     code, out, _ = call(
         "estimate", f"{tiny_models}:mlp", "--batch", "input=8x16", "--labels", "8:int64<4", "--optimizer", "sgdm",
         "--lr", "0.1",
         "--precision", "bf16", "--steps", "2", "--zero-grad", "after-step", "--device", "t4", "--memory", "8GiB",
         "--level", "0.9",
-        "--alloc-conf", "expandable_segments:True", "--cudnn-benchmark", "--tracer", "nullgpu",
+        "--alloc-conf", "expandable_segments:True", "--cudnn-benchmark", "--tracer", auto_tracer,
         "--snapshot", str(snapshot), "--json",
     )  # fmt: skip
     said = json.loads(out)
     assert code == 0
     assert (said["optimizer"], said["precision"], said["steps"], said["device"]) == ("sgdm", "bf16", 2, "t4")
+    assert said["tracer"] == auto_tracer
     assert said["memory_bytes"] == 8 << 30
     assert said["upper_bound"]["level"] == 0.9
     assert snapshot.stat().st_size > 1000
@@ -121,7 +122,8 @@ def test_a_sweep_has_a_row_for_each_size_and_ascends(call: Call, job: list[str])
     assert len(out.splitlines()) == 2
 
 
-def test_the_largest_batch_fits_and_nothing_fits_on_a_stamp(call: Call, job: list[str]) -> None:
+def test_the_largest_batch_fits_and_nothing_fits_on_a_stamp(call: Call, tiny_models: Path) -> None:
+    job = [f"{tiny_models}:wide", "--batch", "1x512x1024", "--labels", "1x512x1024", "--device", "a100-40gb"]
     code, out, _ = call("sweep", *job, "--max-batch", "--memory", "1200MiB", "--json")
     said = json.loads(out)
     assert code == 0
@@ -202,7 +204,7 @@ TRAINER = """
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def script(tracer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     monkeypatch.chdir(tmp_path)
 
     def write(source: str) -> Path:
@@ -260,11 +262,16 @@ def test_a_script_which_ends_early_is_estimated_with_a_warning(call: Call, scrip
 
 
 # ------------------------------------------------------------------------------------------------ doctor, and real processes
-def test_doctor_says_what_works(call: Call) -> None:
+def test_doctor_says_what_works(call: Call, auto_tracer: str) -> None:
     code, out, _ = call("doctor", "--json")
     said = json.loads(out)
     assert code == 0
-    assert said["tracers"]["nullgpu"]["works"] is True
+    assert {name: tracer["works"] for name, tracer in said["tracers"].items()} == {
+        "nullgpu": auto_tracer == "nullgpu",
+        "fake": True,
+        "cpu": True,
+    }
+    assert all(tracer["why"] for tracer in said["tracers"].values())
     assert said["packages"]["torch"]
     assert said["simulator"]["engine"] == "compiled"
     assert call("doctor")[0] == 0
@@ -284,6 +291,7 @@ def test_a_real_process_says_nothing_but_its_answer(job: list[str]) -> None:
     assert err == ""
 
 
+@pytest.mark.usefixtures("tracer")
 def test_ctrl_c_ends_a_job_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "sleeps.py"
     path.write_text("import os, time\nopen('runs', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")

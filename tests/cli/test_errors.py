@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.errors import NullGpuError
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -97,7 +100,7 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
     assert "Traceback" in err
 
 
-@pytest.mark.usefixtures("auto_tracer")
+@pytest.mark.usefixtures("tracer")
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -121,7 +124,7 @@ def test_a_script_which_fails_is_one_line_and_exit_3(call: Call, tmp_path: Path,
     assert set(json.loads(out)) >= {"schema", "error", "message"}
 
 
-@pytest.mark.usefixtures("auto_tracer")
+@pytest.mark.usefixtures("tracer")
 def test_a_time_limit_is_one_line_and_exit_3(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text("import time; time.sleep(600)")
@@ -141,11 +144,23 @@ def test_a_snapshot_which_cannot_be_written_is_one_line(call: Call, tiny_models:
     assert (tmp_path / "full").is_symlink()
 
 
+def test_a_script_without_the_null_gpu_is_one_line_and_exit_3(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def absent() -> None:
+        raise NullGpuError("torch 2.13.0 is a CPU-only build: install a CUDA build.")
+
+    monkeypatch.setattr(NullGpuTracer, "shared", absent)
+    script = tmp_path / "train.py"
+    script.write_text("print('never run')\n")
+    code, out, err = call("run", "--", str(script))
+    assert (code, out) == (3, "")
+    assert "install a CUDA build" in one_line(err)
+
+
 def test_a_cache_which_cannot_be_written_is_one_line_and_exit_3(
     call: Call, tiny_models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs_null_gpu: None
 ) -> None:
-    from vramcast.tracer.nullgpu.client import NullGpuTracer
-
     (tmp_path / "file").touch()
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(NullGpuTracer, "_shared", None)

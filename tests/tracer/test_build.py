@@ -17,9 +17,10 @@ from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import build as build_module
 from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
 
-pytestmark = pytest.mark.usefixtures("needs_null_gpu")
+builds = pytest.mark.usefixtures("needs_null_gpu")  # the installed torch, for which the stand-ins are made
 
 
+@builds
 def test_the_second_build_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build()
     monkeypatch.setattr(build_module, "_build_all", None)  # calling it would fail
@@ -27,11 +28,13 @@ def test_the_second_build_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (folder / "complete").exists()
 
 
+@builds
 def test_nothing_half_made_stays_in_the_cache() -> None:
     build()
     assert list((cache_folder() / "nullgpu").glob(".build-*")) == []
 
 
+@builds
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", ""])
 def test_without_a_compiler_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
@@ -42,6 +45,7 @@ def test_without_a_compiler_it_says_how_to_get_one(tmp_path: Path, monkeypatch: 
         build(torch)
 
 
+@builds
 def test_without_binutils_it_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
     (tmp_path / "gcc").symlink_to(str(shutil.which("gcc")))
@@ -52,6 +56,7 @@ def test_without_binutils_it_says_how_to_get_them(tmp_path: Path, monkeypatch: p
         build(torch)
 
 
+@builds
 def test_a_compiler_which_fails_shows_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho 'no rule for this machine' >&2; exit 1\n")
@@ -102,6 +107,7 @@ def test_without_the_headers_it_names_them(tmp_path: Path) -> None:
         include_folders(tmp_path)
 
 
+@builds
 def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/vramcast")):
@@ -110,6 +116,7 @@ def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, monkeypa
             build()
 
 
+@builds
 def test_a_full_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
 
@@ -130,6 +137,7 @@ def test_the_cache_stands_where_the_environment_says(tmp_path: Path, monkeypatch
     assert cache_folder() == tmp_path / "xdg" / "vramcast"
 
 
+@builds
 def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     torch = find_torch()
@@ -140,11 +148,13 @@ def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pyt
     assert (first / "complete").exists()
 
 
+@builds
 def test_another_torch_has_a_folder_of_its_own() -> None:
     torch = find_torch()
     assert build_module._key(torch) != build_module._key(dataclasses.replace(torch, version="2.11.1"))
 
 
+@builds
 def test_the_build_is_the_same_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build()
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ is said here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -35,9 +36,11 @@ class Autocast:
         self._library = torch.library.Library("aten", "IMPL")
         self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
         self._keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
-        for qualified in torch._C._dispatch_get_all_op_names():
-            if qualified.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(qualified, _KEY):
-                self._register(*qualified.removeprefix("aten::").partition(".")[::2])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
+            for qualified in torch._C._dispatch_get_all_op_names():
+                if qualified.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(qualified, _KEY):
+                    self._register(*qualified.removeprefix("aten::").partition(".")[::2])
         clear = torch.clear_autocast_cache
 
         def clear_all() -> None:
