@@ -159,11 +159,13 @@ def serve(fd: int, run: Callable[[Any], Any], *, inherited: frozenset[str], read
     connection = socket.socket(fileno=fd)
     gc.freeze()
     send(connection, {"ready": ready})
+    with contextlib.suppress(EOFError, ConnectionError):  # the caller is gone
+        _serve_all(connection, run, inherited)
+
+
+def _serve_all(connection: socket.socket, run: Callable[[Any], Any], inherited: frozenset[str]) -> None:
     while True:
-        try:
-            request = receive(connection)
-        except EOFError:
-            return
+        request = receive(connection)
         for package in request["preload"]:
             if package not in sys.modules:
                 with contextlib.suppress(Exception):  # made by hand, or a sub-module of something that is not importable

@@ -43,12 +43,11 @@ def case_of(row: dict[str, str]) -> Case | None:
             limited=False,
         )
     elif row["model"] == "BERT_large":
-        # No mask: the script's mask is all ones, which transformers drops; here the values of a mask are not known.
         tokens = TensorSpec((batch, 512), "int64")
         job = Job(
             a100,
             target=f"hf:{CONFIGS / 'bert-large-cased.json'}",
-            batch={"input_ids": tokens, "labels": tokens},
+            batch={"input_ids": tokens, "attention_mask": TensorSpec((batch, 512), "int64", fill=1), "labels": tokens},
             optimizer="adamw",
             limited=False,
         )

@@ -19,6 +19,7 @@ from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recorder import FakeRecorder
 from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
+from vramcast.tracer.fake.shapes import Shapes
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.values.known import Known
@@ -48,6 +49,7 @@ class CardMode(TorchDispatchMode):
         self.unmodelled: Counter[str] = Counter()
         self.workspaces = Workspaces(device)
         self._convolution_workspaces = convolution_workspaces
+        self._shapes = Shapes()
         self._device = device
         self._history = history
         self._recorder = recorder
@@ -75,8 +77,7 @@ class CardMode(TorchDispatchMode):
                 return self._begin(func, args, kwargs, result)
         shapes = tree_map_only(torch.Tensor, _without_values, (args, kwargs)) if on_host else (args, kwargs)
         try:
-            with InsideKernel():
-                result = func(*shapes[0], **shapes[1])
+            result = self._shapes.run(func, *shapes)
         except NotImplementedError:
             raise CannotEstimate(
                 f"The fake tracer does not know what {func.name()} returns: use --tracer nullgpu or --tracer cpu."

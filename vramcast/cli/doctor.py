@@ -15,8 +15,9 @@ import shutil
 from typing import Any
 
 from vramcast.compiler import cache_folder
-from vramcast.errors import VramcastError
+from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
+from vramcast.tracer.convolution_workspaces import find_cudnn
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
@@ -54,7 +55,7 @@ def report() -> dict[str, Any]:
         "cache": _try(lambda: str(cache_folder())),
         "tracers": {
             "nullgpu": _nullgpu(),
-            "fake": _portable("fake tensors, any build of torch; convolution workspaces count as 0"),
+            "fake": _portable("fake tensors, any build of torch"),
             "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
         },
         "simulator": _simulator(),
@@ -87,7 +88,16 @@ def _nullgpu() -> dict[str, Any]:
 def _portable(why: str) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
         return {"works": False, "why": "torch is not installed here: run pip install torch"}
-    return {"works": True, "why": why}
+    return {"works": True, "why": why, "cudnn_workspaces": _cudnn()}
+
+
+def _cudnn() -> str:
+    """Return whose workspaces convolutions take in the portable tracers."""
+    try:
+        folder, foreign = find_cudnn()
+    except NullGpuError as error:
+        return f"count as 0: {error}"
+    return f"from {folder}" + (", another cuDNN than torch's own" if foreign else "")
 
 
 def _simulator() -> dict[str, str]:
