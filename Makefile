@@ -19,7 +19,7 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $@
 
-# Without a pin for the build: where pip finds a CPU-only one it takes that, elsewhere a CUDA build. The tests pass beside both.
+# No pin for the build: where pip finds a CPU-only one it takes that, elsewhere a CUDA build.
 $(VENV_CPU)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV_CPU)
 	$(VENV_CPU)/bin/pip install --quiet --upgrade pip

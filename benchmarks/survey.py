@@ -26,7 +26,7 @@ from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.cpu.client import trace as trace_cpu
 from vramcast.tracer.fake.client import trace as trace_fake
-from vramcast.tracer.fake.main import define_torchvision_operators
+from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
 

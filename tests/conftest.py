@@ -94,7 +94,7 @@ def auto_tracer(clean_environment: None) -> str:
 @pytest.fixture(scope="session")
 def need() -> Callable[[str], Any]:
     """Imports a package in the test's own process; skips where it is missing or does not import beside this torch."""
-    from vramcast.tracer.fake.main import define_torchvision_operators
+    from vramcast.tracer.imports import define_torchvision_operators
 
     define_torchvision_operators()  # which timm and transformers import too
 

@@ -8,9 +8,8 @@ import sys
 from typing import Any
 
 from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
-
-_HOPPER = 9  # spec: major version of the compute capability
 
 
 def warm_up() -> None:
@@ -18,6 +17,8 @@ def warm_up() -> None:
     import vramcast.tracer.cpu.as_cuda
     import vramcast.tracer.cpu.recorder
     import vramcast.tracer.step  # noqa: F401
+
+    define_torchvision_operators()
 
 
 def run_job(job: Job) -> Result:
@@ -28,12 +29,13 @@ def run_job(job: Job) -> Result:
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
     from vramcast.tracer.cpu.recorder import Recorder
 
+    define_torchvision_operators()
     sys.path[:] = [*job.search_path] or sys.path  # from here on the caller's; torch is this interpreter's own
     os.chdir(job.working_folder)
     result = Result("ok", torch=torch.__version__, cuda="none")
     workspaces = ConvolutionWorkspaces(job.device, job.total_bytes)
-    hopper = job.device.compute_capability[0] >= _HOPPER
-    recorder = Recorder(hopper=hopper, training=job.mode == "train", convolution_workspaces=workspaces)
+    capability, training = job.device.compute_capability, job.mode == "train"
+    recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
     try:
         with workspaces, CudaRoutes(), recorder:
             _run(job, recorder)

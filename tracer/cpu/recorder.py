@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cpu import as_cuda
+from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
 from vramcast.tracer.record import Names
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -37,9 +38,6 @@ _aten = torch.ops.aten
 _PRODUCTS = frozenset(
     (_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.addbmm, _aten.mv, _aten.addmv, _aten.dot, _aten.vdot)
 )
-# spec: torch's getCurrentCUDABlasHandle takes 32 MiB on Hopper and later, 2 x 4 MiB + 8 x 16 KiB before.
-_CUBLAS_BYTES = (8_519_680, 33_554_432)
-_CUBLASLT_BYTES = 1 << 20  # measured: null GPU, torch 2.9 and 2.11; taken once, by the first addmm with a bias
 _CONVOLUTIONS = frozenset((_aten.convolution, _aten.convolution_backward))
 _UNKNOWN = frozenset(UNKNOWN_TEMPORARIES)
 _RECURRENT = frozenset((_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward))
@@ -89,7 +87,7 @@ class Recorder(TorchDispatchMode):
     """Records one job on the CPU: `with recorder: run the job`, then `trace()`.
 
     Args:
-        hopper: Whether the GPU is a Hopper or later, whose cuBLAS takes a larger workspace.
+        capability: The GPU's compute capability.
         training: Whether a step ends with the optimizer's; else with the forward pass.
         convolution_workspaces: Of the GPU's cuDNN.
 
@@ -98,10 +96,11 @@ class Recorder(TorchDispatchMode):
     taken for a host tensor; a tensor which a script would make on the host and move counts from where it is made.
     """
 
-    def __init__(self, *, hopper: bool, training: bool, convolution_workspaces: ConvolutionWorkspaces) -> None:
+    def __init__(self, *, capability: tuple[int, int], training: bool, convolution_workspaces: ConvolutionWorkspaces) -> None:
         super().__init__()
         self._convolution_workspaces = convolution_workspaces
-        self._cublas_bytes = _CUBLAS_BYTES[hopper]
+        self._cublas_bytes = workspace_bytes(capability)
+        self._lt_bytes = lt_workspace_bytes(torch.__version__)
         self._rows: list[tuple[int, int, int, int, int, int, int]] = []  # action, bytes, block, step, phase, op, module
         self._categories: dict[int, Category] = {}  # by row of the ALLOC
         self._dropped: list[int] = []  # rows
@@ -116,7 +115,6 @@ class Recorder(TorchDispatchMode):
         self._paths: dict[int, str] = {}
         self._module_by_sequence: dict[int, int] = {}
         self._with_workspace: set[bool] = set()
-        self._has_lt_workspace = False
         self._sum: tuple[_Block, int, int] | None = None
         self._handles: list[Any] = []
         self.steps = 0
@@ -249,9 +247,9 @@ class Recorder(TorchDispatchMode):
         if in_backward not in self._with_workspace:  # autograd's thread has a handle of its own
             self._with_workspace.add(in_backward)
             self._alloc(self._cublas_bytes, Category.WORKSPACE, op)
-        if packet is _aten.addmm and args[0].dim() == 1 and not in_backward and not self._has_lt_workspace:
-            self._has_lt_workspace = True
-            self._alloc(_CUBLASLT_BYTES, Category.WORKSPACE, op)
+        if packet is _aten.addmm and args[0].dim() == 1 and not in_backward and self._lt_bytes:
+            self._alloc(self._lt_bytes, Category.WORKSPACE, op)
+            self._lt_bytes = 0  # taken once
 
     def _attention_temporaries(self, query: torch.Tensor, gradient: torch.Tensor, op: int) -> None:
         """Enter what CUDA's backward kernel takes besides its results.

@@ -5,18 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from vramcast.job import Job
+from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
-
-# Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
-_TORCHVISION_SCHEMAS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
-    "int sampling_ratio, bool aligned) -> Tensor",
-)
 
 
 def warm_up() -> None:
@@ -91,25 +84,3 @@ def run_job(job: Job) -> Result:
     del library, autocast
     result.max_resident_bytes = peak_resident_bytes()
     return result
-
-
-def define_torchvision_operators() -> None:
-    """Define the operators without which torchvision does not import, where its own library does not load."""
-    import importlib.util
-
-    import torch
-
-    found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None or _KEPT:
-        return
-    try:
-        for path in Path(found.origin).parent.glob("_C.*"):
-            torch.ops.load_library(str(path))
-    except OSError:  # made for another build of torch
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for schema in _TORCHVISION_SCHEMAS:
-            library.define(schema)
-        _KEPT.append(library)
-
-
-_KEPT: list[Any] = []

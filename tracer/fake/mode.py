@@ -24,6 +24,8 @@ from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.values.known import Known
 
+_SCALAR = torch.ops.aten.scalar_tensor.default
+
 
 class CardMode(TorchDispatchMode):
     """While active, `device="cuda"` works: shapes are computed, requests noted, nothing else happens.
@@ -61,6 +63,9 @@ class CardMode(TorchDispatchMode):
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         on_device, on_host = _places(args, kwargs)
         device = kwargs.get("device")
+        if func is _SCALAR and device is not None and device.type == "meta":
+            # C++ makes a number which Python writes into a tensor of the card: on CUDA it stays on the host.
+            return func(*args, **{**kwargs, "device": torch.device("cpu")})
         if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
             on_device = True
             kwargs = {**kwargs, "device": META}

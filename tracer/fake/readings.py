@@ -91,8 +91,7 @@ def _index(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _is_number(value: torch.Tensor) -> bool:
-    # Python's number comes from the host on CUDA; C++ makes it where it believes the tensor to be.
-    return value.numel() == 1 and (value.dim() == 0 or not isinstance(value, CudaTensor))
+    return value.numel() == 1 and not isinstance(value, CudaTensor)
 
 
 def _unique(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

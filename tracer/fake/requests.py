@@ -15,6 +15,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import WARP_SIZE, Device
+from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
 from vramcast.tracer.fake.call import Call, Plan
 from vramcast.tracer.fake.convolutions import PLANS as CONVOLUTIONS
 from vramcast.tracer.fake.recurrent import PLANS as RECURRENT
@@ -23,8 +24,6 @@ from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 
 aten = torch.ops.aten
 
-CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}  # measured: from Hopper on, before it
-CUBLASLT_BYTES = 1_048_576  # measured: a100-40gb, h100, t4
 CUB_BYTES = 1279  # measured: temporary storage of a scan over less than about 50,000 elements
 _LONG_BYTES = 8
 
@@ -532,8 +531,9 @@ class Workspaces:
     """What cuBLAS takes at the first matrix product of a thread, right after its result and copies of operands, and keeps."""
 
     def __init__(self, device: Device) -> None:
-        self.sizes = {CUBLAS_BYTES[device.compute_capability >= (9, 0)], CUBLASLT_BYTES}
-        self._cublas_bytes = CUBLAS_BYTES[device.compute_capability >= (9, 0)]
+        self._cublas_bytes = workspace_bytes(device.compute_capability)
+        self._lt_bytes = lt_workspace_bytes(torch.__version__)
+        self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()
 
     def take(self, call: Call, backward: bool) -> None:
@@ -548,7 +548,7 @@ class Workspaces:
         if packet is not aten._scaled_mm:
             self._take(call, "cublas", backward, self._cublas_bytes)
         if packet is aten._scaled_mm or (packet is aten.addmm and call.args[0].dim() == 1):  # cuBLASLt adds the bias
-            self._take(call, "cublasLt", backward, CUBLASLT_BYTES)
+            self._take(call, "cublasLt", backward, self._lt_bytes)
         call.free(*reversed(copies))
 
     def _take(self, call: Call, library: str, backward: bool, size_bytes: int) -> None:

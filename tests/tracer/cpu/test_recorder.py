@@ -149,8 +149,9 @@ def test_backward_blocks_belong_to_the_module_of_their_forward(on_cpu: Run) -> N
 def test_each_thread_takes_one_cublas_workspace_of_the_cards_size(card: str, on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", **WIDE, device=card))
     workspaces = trace.category == Category.WORKSPACE
-    assert trace.size_bytes[workspaces].tolist() == [CUBLAS_BYTES[card], 1 << 20, CUBLAS_BYTES[card]]
-    assert trace.phase[workspaces].tolist() == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD]
+    own_lt = [1 << 20] if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13) else []
+    assert trace.size_bytes[workspaces].tolist() == [CUBLAS_BYTES[card], *own_lt, CUBLAS_BYTES[card]]
+    assert trace.phase[workspaces].tolist() == [Phase.FORWARD] * (1 + len(own_lt)) + [Phase.BACKWARD]
 
 
 def test_a_model_may_branch_on_its_values(on_cpu: Run) -> None:

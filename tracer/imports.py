@@ -1,0 +1,35 @@
+"""What must be there before a job imports its packages."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+# Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
+_TORCHVISION_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+)
+
+
+def define_torchvision_operators() -> None:
+    """Define the operators without which torchvision does not import, where its own library does not load."""
+    import torch
+
+    found = importlib.util.find_spec("torchvision")
+    if found is None or found.origin is None or _KEPT:
+        return
+    try:
+        for path in Path(found.origin).parent.glob("_C.*"):
+            torch.ops.load_library(str(path))
+    except OSError:  # made for another build of torch
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for schema in _TORCHVISION_SCHEMAS:
+            library.define(schema)
+        _KEPT.append(library)
+
+
+_KEPT: list[Any] = []
