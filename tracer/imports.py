@@ -15,13 +15,16 @@ _TORCHVISION_SCHEMAS = (
 )
 
 
-def define_torchvision_operators() -> None:
-    """Define the operators without which torchvision does not import, where its own library does not load."""
+def define_torchvision_operators() -> bool:
+    """Define the operators without which torchvision does not import, where its own library does not load.
+
+    Returns whether that was so.
+    """
     import torch
 
     found = importlib.util.find_spec("torchvision")
     if found is None or found.origin is None or _KEPT:
-        return
+        return bool(_KEPT)
     try:
         for path in Path(found.origin).parent.glob("_C.*"):
             torch.ops.load_library(str(path))
@@ -30,6 +33,7 @@ def define_torchvision_operators() -> None:
         for schema in _TORCHVISION_SCHEMAS:
             library.define(schema)
         _KEPT.append(library)
+    return bool(_KEPT)
 
 
 _KEPT: list[Any] = []

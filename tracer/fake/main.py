@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -24,7 +25,7 @@ def warm_up() -> None:
     import vramcast.tracer.values.follow  # noqa: F401
 
     assert not torch.cuda.is_initialized()
-    define_torchvision_operators()
+    _prepare_torchvision()
 
 
 def run_job(job: Job) -> Result:
@@ -46,7 +47,7 @@ def run_job(job: Job) -> Result:
     from vramcast.tracer.values.follow import Values
 
     host_checks.take_as_passed()
-    define_torchvision_operators()
+    _prepare_torchvision()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     history = History()
     recorder = FakeRecorder(history)
@@ -84,3 +85,14 @@ def run_job(job: Job) -> Result:
     del library, autocast
     result.max_resident_bytes = peak_resident_bytes()
     return result
+
+
+def _prepare_torchvision() -> None:
+    if define_torchvision_operators() and not _KEPT:
+        from vramcast.tracer.fake import vision
+
+        with contextlib.suppress(Exception):  # a torchvision which does not import: the job says so, if it needs one
+            _KEPT.append(vision.register())
+
+
+_KEPT: list[Any] = []

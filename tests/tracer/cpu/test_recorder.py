@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_backward_blocks_belong_to_the_module_of_their_forward(on_cpu: Run) -> N
 def test_each_thread_takes_one_cublas_workspace_of_the_cards_size(card: str, on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", **WIDE, device=card))
     workspaces = trace.category == Category.WORKSPACE
-    own_lt = [1 << 20] if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13) else []
+    own_lt = [1 << 20] if tuple(map(int, metadata.version("torch").split(".")[:2])) < (2, 13) else []
     assert trace.size_bytes[workspaces].tolist() == [CUBLAS_BYTES[card], *own_lt, CUBLAS_BYTES[card]]
     assert trace.phase[workspaces].tolist() == [Phase.FORWARD] * (1 + len(own_lt)) + [Phase.BACKWARD]
 

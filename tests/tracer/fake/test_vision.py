@@ -1,0 +1,27 @@
+"""torchvision's operators where its library does not load, against the library where it does."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from vramcast.tracer.fake.vision import suppress  # noqa: E402
+from vramcast.tracer.imports import define_torchvision_operators  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])
+def test_boxes_are_suppressed_as_by_torchvision(seed: int, threshold: float) -> None:
+    if define_torchvision_operators():
+        pytest.skip("torchvision's library does not load beside this torch")
+    ops = pytest.importorskip("torchvision.ops")
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(60, 2, generator=generator) * 50
+    boxes = torch.cat([corners, corners + torch.rand(60, 2, generator=generator) * 30], 1)
+    scores = torch.rand(60, generator=generator)
+    assert suppress(boxes, scores, threshold).tolist() == ops.nms(boxes, scores, threshold).tolist()
+
+
+def test_no_boxes_leave_none() -> None:
+    assert suppress(torch.zeros(0, 4), torch.zeros(0), 0.5).tolist() == []
