@@ -42,8 +42,10 @@ def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) ->
     if sys.platform != "linux":
         return checked(run_once(module, job, timeout_s=timeout_s, advice=advice))
     command = [sys.executable, "-m", "vramcast.tracer.warm", module]
-    worker = WarmWorker.shared(module, lambda: WarmWorker(command, _environment()))
-    answer: Result = worker.ask(job, _environment(), timeout_s=timeout_s, advice=advice)
+    environment = _environment()
+    # What a worker imports, it keeps: who changes the path gets another one.
+    worker = WarmWorker.shared(f"{module} {environment['PYTHONPATH']}", lambda: WarmWorker(command, environment))
+    answer: Result = worker.ask(job, environment, timeout_s=timeout_s, advice=advice)
     return checked(answer)
 
 
