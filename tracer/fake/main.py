@@ -57,6 +57,7 @@ def run_job(job: Job) -> Result:
     library = composites.register(mode, job.device.compute_capability)
     autocast = Autocast()
     values = Values(mode.known, on_card=lambda tensor: isinstance(tensor, CudaTensor), devices=("cuda", "meta"))
+    mode.call = lambda: values.call
     build_model = step.build_model
 
     def build(job: Job) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class CardMode(TorchDispatchMode):
         masking: While attention adds its mask to the scores, in place on CUDA.
         host_reads: How often the host read what nobody knows.
         known: What the next reads give.
+        call: Returns the name of the Python call which runs now, as far as somebody follows them.
         unmodelled: What is left out (`UNMODELLED`), with how often it would have been asked for.
     """
 
@@ -48,6 +50,7 @@ class CardMode(TorchDispatchMode):
         self.masking = False
         self.host_reads = 0
         self.known = Known()
+        self.call: Callable[[], str] = str
         self.unmodelled: Counter[str] = Counter()
         self.workspaces = Workspaces(device)
         self._convolution_workspaces = convolution_workspaces
@@ -63,8 +66,8 @@ class CardMode(TorchDispatchMode):
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         on_device, on_host = _places(args, kwargs)
         device = kwargs.get("device")
-        if func is _SCALAR and device is not None and device.type == "meta":
-            # C++ makes a number which Python writes into a tensor of the card: on CUDA it stays on the host.
+        if func is _SCALAR and device is not None and self.call() == "__setitem__":
+            # The number which Python writes into a tensor of the card: on CUDA it stays on the host.
             return func(*args, **{**kwargs, "device": torch.device("cpu")})
         if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
             on_device = True

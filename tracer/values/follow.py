@@ -66,6 +66,7 @@ class Values(TorchFunctionMode):
     Attributes:
         drawn: How often a shape depended on a value which was drawn, by the name of the call.
         reads: How often a single number was read which was drawn, or made of drawn ones.
+        call: The name of the call which is made on the card now.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Values(TorchFunctionMode):
         super().__init__()
         self.drawn: Counter[str] = Counter()
         self.reads = 0
+        self.call = ""
         self._card = card
         self._on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._devices = devices
@@ -172,8 +174,16 @@ class Values(TorchFunctionMode):
         return self._told(call, call.selection())
 
     def _told(self, call: _Call, reads: list[bytes]) -> Any:
-        if not reads or (call.drawn and call.name in _SCALARS and self.reads >= _MAX_DRAWN_READS):
-            return call.func(*call.args, **call.kwargs)
+        """Make the call on the card, which is told `reads`."""
+        outer, self.call = self.call, call.name
+        try:
+            if not reads or (call.drawn and call.name in _SCALARS and self.reads >= _MAX_DRAWN_READS):
+                return call.func(*call.args, **call.kwargs)
+            return self._reading(call, reads)
+        finally:
+            self.call = outer
+
+    def _reading(self, call: _Call, reads: list[bytes]) -> Any:
         self._card.know(reads)
         try:
             result = call.func(*call.args, **call.kwargs)

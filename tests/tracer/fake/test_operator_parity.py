@@ -50,7 +50,6 @@ EXPLAINED: dict[str, str] = {
     "cudnn disabled": "PyTorch's own convolutions and recurrent layers are not modelled",
     "flex_attention without compile": "a higher-order operator, which wants FakeTensor",
     "ASGD foreach=True": _VALUES,
-    **dict.fromkeys(("Rprop foreach=False", "Rprop foreach=True"), "a number written behind a mask stays on the host"),
     "CUDA graph capture and replay": _DRIVER,
     "fft": "cuFFT's workspaces are not modelled",
     **{
@@ -75,7 +74,7 @@ EXPLAINED: dict[str, str] = {
     "ctc_loss targets in a row, lengths on the device": "whether the targets' number fits is not checked",
     "ctc_loss cuDNN": "cuDNN's CTC loss is not modelled: PyTorch's own is taken",
     "bmm, baddbmm, addmm, einsum, outer, vdot": "the parts of bilinear and cdist are not modelled",
-    **dict.fromkeys(("distributions", "random numbers"), _VALUES),
+    "random numbers": _VALUES,
     **dict.fromkeys(("pinned memory, streams and events", "memory pool and per-process fraction"), _DRIVER),
     "cudaMemGetInfo, device properties and memory statistics": "the whole card is free, always",
     "activation offload (save_on_cpu)": "what comes back lies in another order",
