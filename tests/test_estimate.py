@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -431,3 +432,21 @@ def test_a_job_which_takes_too_long_is_not_tried_elsewhere(needs_null_gpu: None,
     with pytest.raises(TimeLimit, match="did not end within 0 s"):
         estimate(wide(), torch.zeros(64, 1024), device="a100-40gb", timeout_s=0.001)
     assert called == []
+
+
+def test_a_mask_of_ones_takes_the_way_without_a_mask(auto_tracer: str, need: Callable[[str], Any]) -> None:
+    transformers = need("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+    ids = torch.zeros(4, 64, dtype=torch.long)
+
+    def masks_made(mask: Any) -> int:
+        batch = {"input_ids": ids} if mask is None else {"input_ids": ids, "attention_mask": mask}
+        found = estimate(model, batch, device="a100-40gb")
+        assert found.host_reads == 0
+        return int((found.trace.size_bytes[found.trace.action == Action.ALLOC] == 4 * 64 * 64).sum())
+
+    padded = torch.ones_like(ids)
+    padded[:, 32:] = 0
+    assert masks_made(None) == masks_made(torch.ones_like(ids)) == 0
+    assert masks_made(padded) > 0

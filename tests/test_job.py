@@ -153,3 +153,25 @@ def test_the_given_memory_replaces_the_devices() -> None:
 def test_the_drivers_own_allocator_is_refused() -> None:
     with pytest.raises(UsageError, match="backend:native"):
         Job(device("t4"), target="x:y", alloc_conf="backend:cudaMallocAsync")
+
+
+def test_a_tensor_may_state_its_values() -> None:
+    assert TensorSpec.parse("8x128:int64=1") == TensorSpec((8, 128), "int64", fill=1)
+    assert TensorSpec.parse("4:float32=-0.5").fill == -0.5
+    assert TensorSpec.parse("8:int64<10=3") == TensorSpec((8,), "int64", high=10, fill=3)
+    with pytest.raises(UsageError, match="8x128:int64=x"):
+        TensorSpec.parse("8x128:int64=x")
+
+
+def test_content_has_the_tensors_size() -> None:
+    assert TensorSpec((2, 3), "int16", content=bytes(12)).size_bytes == 12
+    with pytest.raises(UsageError, match=r"Content has 11 bytes, but \(2, 3\) of int16 has 12"):
+        TensorSpec((2, 3), "int16", content=bytes(11))
+
+
+def test_content_is_repeated_or_cut_for_another_batch() -> None:
+    spec = TensorSpec((2, 2), "uint8", content=b"abcd")
+    assert spec.with_batch(1).content == b"ab"
+    assert spec.with_batch(5).content == b"abcdabcdab"
+    assert spec.with_batch(0).content == b""
+    assert TensorSpec((0, 2), "uint8", content=b"").with_batch(3).content is None
