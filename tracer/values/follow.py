@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
+from vramcast.tracer.hollow import BIG_BYTES
 from vramcast.tracer.result import DRAWN, LedgerEntry
 from vramcast.tracer.values import draws
 from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected
@@ -142,7 +143,8 @@ class Values(TorchFunctionMode):
         if not followed(tensor):
             return None
         if not self._on_card(tensor):
-            return tensor.detach(), False
+            hollow = tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES
+            return None if hollow else (tensor.detach(), False)
         shadow = self._shadows.find(tensor)
         return (self._shadows.view(shadow, tensor), shadow.drawn) if shadow is not None else None
 
