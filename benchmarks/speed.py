@@ -30,6 +30,7 @@ LLAMA_70B = {
     "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
     "torch_dtype": "bfloat16", "architectures": ["LlamaForCausalLM"],
 }  # fmt: skip
+GPT2_XL = {"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25}  # spec: its published config.json
 RESNET = ("torchvision:resnet50", "--batch", "32x3x224x224", "--labels", "32:int64<1000")
 WARM_CALLS = 7  # arbitrary
 
@@ -71,6 +72,17 @@ def command_line(what: str, arguments: tuple[str, ...], limit_s: float, limit_gi
     return Row(what, seconds, limit_s, json.loads(run.stdout)["host_peak_bytes"] / GIB, limit_gib)
 
 
+def warm(what: str, job: Job, tracer: str, limit_s: float, limit_gib: float) -> Row:
+    """Return the row of repeated calls."""
+    seconds = []
+    for _ in range(WARM_CALLS + 2):
+        started = time.perf_counter()
+        found = run_job(job, tracer=tracer)
+        seconds.append(time.perf_counter() - started)
+    median = statistics.median(seconds[2:])  # the first starts the worker, the second warms its imports
+    return Row(what, median, limit_s, found.max_resident_bytes / GIB, limit_gib)
+
+
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -85,14 +97,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         print(command_line("ResNet-50, first: compiles, asks cuDNN", RESNET, 60, 1.5, VRAMCAST_CACHE=folder), flush=True)
         print(command_line("ResNet-50, cold command line", RESNET, 12, 1.5, VRAMCAST_CACHE=folder), flush=True)
+        fake = (*RESNET, "--tracer", "fake")
+        print(command_line("ResNet-50, fake tensors, cold command line", fake, 3, 2, VRAMCAST_CACHE=folder), flush=True)
         job = Job(device("h200"), target=RESNET[0], batch=TensorSpec.parse(RESNET[2]), labels=TensorSpec.parse(RESNET[4]))
-        seconds = []
-        for _ in range(WARM_CALLS + 2):
-            started = time.perf_counter()
-            found = run_job(job)
-            seconds.append(time.perf_counter() - started)
-        warm = statistics.median(seconds[2:])  # the first starts the worker, the second warms its imports
-        print(Row("ResNet-50, warm call, 3 steps", warm, 1.0, found.max_resident_bytes / GIB, 1.5), flush=True)
+        print(warm("ResNet-50, warm call, 3 steps", job, "nullgpu", 1, 1.5), flush=True)
+        print(warm("ResNet-50, fake tensors, warm call, 3 steps", job, "fake", 3, 2), flush=True)
+        config = Path(folder) / "gpt2-xl.json"
+        config.write_text(json.dumps(GPT2_XL))
+        batch = {"input_ids": TensorSpec((2, 1024), "int64", high=50257)}
+        job = Job(device("h200"), target=f"hf:{config}", batch=batch, optimizer="adamw")
+        print(warm("GPT-2 XL, fake tensors, warm call, 2 x 1024 tokens", job, "fake", 30, 2), flush=True)
         if not given.skip_large:
             config = Path(folder) / "llama-3-70b.json"
             config.write_text(json.dumps(LLAMA_70B))

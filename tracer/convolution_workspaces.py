@@ -18,7 +18,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +168,7 @@ class ConvolutionWorkspaces:
 
     def __init__(self, device: Device, total_bytes: int) -> None:
         self.device = device
-        self._record: Mapping[str, object] = {**device.cudnn_record(), "totalGlobalMem": total_bytes}
+        self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()
         self._oracle: CudnnOracle | None = None
         self._silence = ""  # why no oracle answers

@@ -14,7 +14,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
-from vramcast.tracer.fake.reductions import split_bytes
+from vramcast.tracer.reductions import hold_reduction
 
 
 class Card(Protocol):
@@ -70,8 +70,7 @@ def differentiate(card: Card, workspaces: ConvolutionWorkspaces, args: Any, *, t
     if args[-1][2]:
         card.begin(2)
         reduced, element_bytes = [0, *range(2, gradient.dim())], max(gradient.element_size(), 4)
-        split = split_bytes(gradient.shape, gradient.stride(), reduced, element_bytes, workspaces.device)
-        card.free(*[card.ask(n) for n in split or ()][::-1])
+        card.free(*hold_reduction(card, gradient, reduced, element_bytes, workspaces.device))
 
 
 def _differentiate_with_cudnn(

@@ -69,6 +69,19 @@ class Context(NamedTuple):
     optimizer: bool = False
 
 
+def watch(
+    enter_module: Callable[..., None], leave_module: Callable[..., None], before_step: Callable[..., None],
+    after_step: Callable[..., None],
+) -> list[Any]:  # fmt: skip
+    """Call these around every module's forward and every optimizer's step; return handles whose `remove()` ends it."""
+    return [
+        register_module_forward_pre_hook(enter_module),
+        register_module_forward_hook(leave_module),
+        register_optimizer_step_pre_hook(before_step),
+        register_optimizer_step_post_hook(after_step),
+    ]
+
+
 class Recorder:
     """Records one job on one device: `start()`, run the job, `stop()`.
 
@@ -105,12 +118,7 @@ class Recorder:
         # The history does not know of torch.cuda.empty_cache(); all its ways lead through this function.
         self._empty_cache = torch._C._cuda_emptyCache
         torch._C._cuda_emptyCache = self._note_empty_cache
-        self._handles = [
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module),
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
         if self._profile:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -278,29 +278,30 @@ def default_loss(output: Any, labels: Any) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------------------------------ the loop
-def content(spec: TensorSpec) -> torch.Tensor:
-    """Return a CPU tensor with the content of `spec`, which has some."""
-    assert spec.content is not None
+def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], object]) -> torch.Tensor:
+    """Return a CPU tensor for `spec`, in the job's precision and format: with its content, else with what `write` puts in."""
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
     dtype = getattr(torch, spec.dtype)
-    if not spec.content:
-        return torch.empty(spec.shape, dtype=dtype)
-    return torch.frombuffer(bytearray(spec.content), dtype=dtype).view(spec.shape)
+    tensor = torch.empty(spec.shape, dtype=low if low is not None and dtype == torch.float32 else dtype)
+    if spec.content is None:
+        write(tensor)
+    elif spec.content:
+        tensor.copy_(torch.frombuffer(bytearray(spec.content), dtype=dtype).view(spec.shape))
+    return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
 
 
 def host_batch(job: Job, batch: Batch) -> Any:
     """Return `batch` as CPU tensors with the values it states; floats that are big are never written."""
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
 
     def make(leaf: Any) -> Any:
         if not isinstance(leaf, TensorSpec):
             return leaf
-        dtype = getattr(torch, leaf.dtype)
-        tensor = torch.empty(leaf.shape, dtype=low if low is not None and dtype == torch.float32 else dtype)
-        if leaf.content is not None:
-            tensor.copy_(content(leaf))
-        elif not (dtype.is_floating_point or dtype.is_complex) or tensor.nbytes < hollow.BIG_BYTES:
-            tensor.fill_(leaf.fill)
-        return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
+
+        def write(tensor: torch.Tensor) -> None:
+            if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.nbytes < hollow.BIG_BYTES:
+                tensor.fill_(leaf.fill)
+
+        return host_tensor(job, leaf, write)
 
     return map_batch(batch, make)
 

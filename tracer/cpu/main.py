@@ -106,20 +106,18 @@ def _fill(tensor: Any) -> None:
 
 def _values(job: Job, spec: TensorSpec) -> Any:
     """Return a host tensor: as the batch states; else integers below its limit (without one 0), floats between 0 and 1."""
-    import torch
+    from vramcast.tracer.step import host_tensor
 
-    from vramcast.tracer.step import content
+    def write(tensor: Any) -> None:
+        if spec.fill:
+            tensor.fill_(spec.fill)
+        elif tensor.is_floating_point():
+            tensor.uniform_()
+        elif tensor.is_complex():
+            tensor.fill_(0.5)
+        elif spec.high is not None:
+            tensor.random_(max(spec.high, 1))
+        else:
+            tensor.zero_()
 
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
-    dtype = getattr(torch, spec.dtype)
-    dtype = low if low is not None and dtype == torch.float32 else dtype
-    tensor = torch.zeros(spec.shape, dtype=dtype)
-    if spec.content is not None:
-        tensor.copy_(content(spec))
-    elif spec.fill:
-        tensor.fill_(spec.fill)
-    elif dtype.is_floating_point or dtype.is_complex:
-        tensor.uniform_() if dtype.is_floating_point else tensor.fill_(0.5)
-    elif spec.high is not None:
-        tensor.random_(max(spec.high, 1))
-    return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
+    return host_tensor(job, spec, write)

@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
@@ -30,7 +28,7 @@ from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cpu import as_cuda
 from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
-from vramcast.tracer.record import Names
+from vramcast.tracer.record import Names, watch
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -92,8 +90,8 @@ class Recorder(TorchDispatchMode):
         convolution_workspaces: Of the GPU's cuDNN.
 
     Known limitations: temporaries which only CUDA's kernels make are not seen: those of sorting and the like are counted by
-    name, the small ones of reductions are not; a factory's scalar is
-    taken for a host tensor; a tensor which a script would make on the host and move counts from where it is made.
+    name, the small ones of reductions are not; a factory's scalar is taken for a host tensor; a tensor which a script would
+    make on the host and move counts from where it is made.
     """
 
     def __init__(self, *, capability: tuple[int, int], training: bool, convolution_workspaces: ConvolutionWorkspaces) -> None:
@@ -122,12 +120,7 @@ class Recorder(TorchDispatchMode):
 
     # -------------------------------------------------------------------------------------------- the job's places
     def __enter__(self) -> Any:
-        self._handles = [
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module),
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:

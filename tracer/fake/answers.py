@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from vramcast.tracer.fake.convolutions import convolution_format
+from vramcast.tracer.convolutions import convolution_format
 from vramcast.tracer.fake.readings import ANSWERS as READINGS
+from vramcast.tracer.fake.readings import Answer
 from vramcast.tracer.fake.recurrent import ANSWERS as RECURRENT
-from vramcast.tracer.fake.reductions import merged
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel
+from vramcast.tracer.reductions import merged
 
 aten = torch.ops.aten
-Answer = Callable[[Any, Any, Any, Any], Any]
 
 
 # measured: torch 2.11 and 2.13, for a gradient which autograd alone holds, seen from the dispatch mode.

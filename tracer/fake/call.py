@@ -10,8 +10,8 @@ import torch
 from vramcast.devices import Device
 from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.fake.history import History
-from vramcast.tracer.fake.reductions import split_bytes
 from vramcast.tracer.record import Context
+from vramcast.tracer.reductions import hold_reduction
 
 
 class Call:
@@ -81,8 +81,7 @@ class Call:
 
     def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
         """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
-        split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
-        return [self.ask(n) for n in split][::-1] if split else []
+        return hold_reduction(self, tensor, reduced, element_bytes, self.device)
 
 
 Plan = Callable[[Call], None]

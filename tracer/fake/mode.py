@@ -23,6 +23,7 @@ from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.fake.shapes import Shapes
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.step import DATA_RANGE
+from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values.known import Known
 
 _SCALAR = torch.ops.aten.scalar_tensor.default
@@ -64,7 +65,8 @@ class CardMode(TorchDispatchMode):
             return self._dispatch(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
-        on_device, on_host = _places(args, kwargs)
+        on_card = [isinstance(t, CudaTensor) for t in tensors_in(args, kwargs)]
+        on_device, on_host = any(on_card), not all(on_card)
         device = kwargs.get("device")
         if func is _SCALAR and device is not None and self.call() == "__setitem__":
             # The number which Python writes into a tensor of the card: on CUDA it stays on the host.
@@ -123,21 +125,6 @@ class CardMode(TorchDispatchMode):
                 self.unmodelled[UNMODELLED[packet]] += 1
         wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
         return type(result)(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
-
-
-def _places(args: Any, kwargs: Any) -> tuple[bool, bool]:
-    """Return whether tensors of the card, and tensors of the host, are among the arguments."""
-    card = host = False
-    pending = [*args, *kwargs.values()]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, CudaTensor):
-            card = True
-        elif isinstance(value, torch.Tensor):
-            host = True
-        elif isinstance(value, (list, tuple)):
-            pending.extend(value)
-    return card, host
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:

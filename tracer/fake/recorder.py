@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.record import FACTORIES, Context, Recorder, annotate
+from vramcast.tracer.record import FACTORIES, Context, Recorder, annotate, watch
 from vramcast.tracer.trace import Category, Trace
 
 # How the null GPU's profile calls the operator that asks: the caller, or what CUDA's kernel delegates to.
@@ -43,12 +41,7 @@ class FakeRecorder(Recorder):
 
     def start(self) -> None:
         """Begin recording."""
-        self._handles = [
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module),
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-        ]
+        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
         """End recording and return the trace; it has no addresses, and `peaks` are left to the simulator."""

@@ -15,9 +15,9 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import WARP_SIZE, Device
+from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
 from vramcast.tracer.fake.call import Call, Plan
-from vramcast.tracer.fake.convolutions import PLANS as CONVOLUTIONS
 from vramcast.tracer.fake.recurrent import PLANS as RECURRENT
 from vramcast.tracer.fake.tensor import CudaTensor
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
@@ -359,6 +359,15 @@ def _softmax_backward(call: Call) -> None:
     call.free(call.ask(call.args[0].nbytes))
 
 
+# ------------------------------------------------------------------------------------------------ convolutions
+def _convolution(call: Call) -> None:
+    convolve(call, call.convolution_workspaces, call.args, call.results, thread=call.thread)
+
+
+def _convolution_backward(call: Call) -> None:
+    differentiate(call, call.convolution_workspaces, call.args, thread=call.thread)
+
+
 # ------------------------------------------------------------------------------------------------ indices
 def _embedding(call: Call) -> None:
     indices = call.args[1]
@@ -464,7 +473,8 @@ _COPY_GRADIENTS = (
     aten.nll_loss_backward, aten._upsample_bilinear2d_aa_backward, aten._upsample_bicubic2d_aa_backward,
 )  # fmt: skip
 PLANS: dict[Any, Plan] = {
-    **CONVOLUTIONS,
+    aten.convolution: _convolution,
+    aten.convolution_backward: _convolution_backward,
     **RECURRENT,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.tensor import META, InsideKernel
+from vramcast.tracer.tensors import tensors_in
 
 _Spec = tuple[torch.Size, tuple[int, ...], torch.dtype]
 _NOT_KEPT = object()
@@ -30,7 +31,7 @@ class Shapes:
                 return tuple(_empty(spec) for spec in kept)
             result = func(*args, **kwargs)
             if key is not None:
-                self._keep(key, result, {t.untyped_storage()._cdata for t in _tensors(args)})
+                self._keep(key, result, {t.untyped_storage()._cdata for t in tensors_in(args)})
             return result
 
     def _key(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -41,7 +42,7 @@ class Shapes:
         if not new:
             return None
         try:
-            key = (func, _described(args), tuple((k, _described(v)) for k, v in kwargs.items()))
+            key = (func, torch.get_default_dtype(), _described(args), tuple((k, _described(v)) for k, v in kwargs.items()))
             hash(key)
         except TypeError:
             return None
@@ -58,20 +59,10 @@ class Shapes:
                 self._kept[key] = specs
 
 
-def _tensors(args: Any) -> list[torch.Tensor]:
-    found = []
-    for value in args:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
-
-
 def _described(value: Any) -> Any:
     """Return all of an argument on which shapes depend."""
     if isinstance(value, torch.Tensor):
-        return (value.shape, value.stride(), value.dtype, value.storage_offset() % 4 == 0)
+        return (value.shape, value.stride(), value.dtype)
     if isinstance(value, (list, tuple)):
         return tuple(map(_described, value))
     return (type(value), value)

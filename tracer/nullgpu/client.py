@@ -96,7 +96,7 @@ class NullGpuTracer:
         return checked(result)
 
     def _run(self, job: Job, timeout_s: float) -> Result:
-        record = {**job.device.cudnn_record(), "totalGlobalMem": job.total_bytes}
+        record = job.device.with_memory(job.total_bytes).cudnn_record()
         environment = {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))}
         result: Result = self._ask(job, environment, timeout_s)
         return result

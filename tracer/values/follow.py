@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from vramcast.tracer.hollow import BIG_BYTES
 from vramcast.tracer.result import DRAWN, LedgerEntry
+from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values import draws
 from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.shadows import MAX_ELEMENTS, Shadows, followed
@@ -92,7 +93,7 @@ class Values(TorchFunctionMode):
             return func(*args, **kwargs)
         if draws.is_computing(name):
             return func(*args, **kwargs)
-        tensors = _tensors(args, kwargs)
+        tensors = tensors_in(args, kwargs)
         if not (any(map(self._on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)):
             return func(*args, **kwargs)
         call = _Call(self, func, name, args, kwargs, tensors)
@@ -332,17 +333,3 @@ class _Call:
         written = self.args[2] if self.name == "__setitem__" else None
         # As many rows are chosen as are written: else the job would not run.
         return [count(written.shape[0])] if isinstance(written, torch.Tensor) and written.dim() and len(chosen) == 1 else []
-
-
-def _tensors(args: Any, kwargs: Any) -> list[torch.Tensor]:
-    found = []
-    pending = [*args, *kwargs.values()]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            pending.extend(value.values())
-    return found
