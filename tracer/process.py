@@ -7,6 +7,8 @@ On Linux a warm worker forks it (`warm.py`); elsewhere each job starts a Python 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import os
 import pickle
@@ -15,9 +17,11 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import ModuleType
 
 from vramcast import errors
-from vramcast.errors import JobError, TimeLimit, UsageError, WorkerError
+from vramcast.compiler import cache_folder
+from vramcast.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer.result import Result
 from vramcast.tracer.warm import WarmWorker, death
@@ -116,8 +120,28 @@ def python_path() -> str:
     """Return PYTHONPATH for a process which must find what the caller finds, also in a checkout that is not installed."""
     import vramcast
 
-    root = str(Path(next(iter(vramcast.__path__))).parent)
-    return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+    return os.pathsep.join(
+        dict.fromkeys([str(_importable(vramcast)), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    )
+
+
+def _importable(package: ModuleType) -> Path:
+    """Return a folder on whose path `package` is found.
+
+    A checkout's root would do, but its rooms would then pass for packages: to a job which looks whether Hugging Face's
+    `datasets` is installed, ours would seem to be it. So the folder has a link to the one package in it.
+    """
+    folder = Path(next(iter(package.__path__)))
+    if not (folder.parent / "pyproject.toml").is_file():
+        return folder.parent
+    try:
+        links = cache_folder() / "import" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+        links.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (links / package.__name__).symlink_to(folder, target_is_directory=True)
+    except (CompilerError, OSError):  # no place for links (a read-only home, Windows without the right)
+        return folder.parent
+    return links
 
 
 def checked(result: Result) -> Result:

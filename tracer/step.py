@@ -7,6 +7,7 @@ output and loss of one step live until the next step assigns them again.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.profiler import record_function
@@ -53,19 +54,51 @@ def build_model(job: Job) -> torch.nn.Module:
 
 
 def _from_target(job: Job) -> Any:
-    kind, separator, name = (job.target or "").partition(":")
+    kind, separator, place = (job.target or "").partition(":")
+    name, _, text = place.partition("?")
     if not separator or not name:
         raise UsageError(
             f"TARGET '{job.target}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
-            "package.module:factory or file.py:factory."
+            "package.module:factory or file.py:factory, and ?{...} after it for keyword arguments."
         )
+    options = _options(text)
+    if job.num_classes is not None and kind in _CLASSES_ARGUMENT:
+        options[_CLASSES_ARGUMENT[kind]] = job.num_classes
     if kind == "torchvision":
-        return _torchvision(name, job.num_classes)
+        return _torchvision(name, options)
     if kind == "timm":
-        return _timm(name, job.num_classes)
+        return _timm(name, options)
     if kind == "hf":
-        return _hugging_face(name, job.num_classes)
-    return _factory(kind, name)
+        return _hugging_face(name, options)
+    factory = _factory(kind, name)
+    return functools.partial(factory, **options) if options else factory
+
+
+# What --num-classes is called by each library.
+_CLASSES_ARGUMENT = {"torchvision": "num_classes", "timm": "num_classes", "hf": "num_labels"}
+
+
+def _options(text: str) -> dict[str, Any]:
+    """Return the keyword arguments after a TARGET's `?`."""
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise UsageError(f"TARGET's arguments '{text[:80]}' are not a JSON object: write for example ?{{\"depth\": 3}}.")
+    return options
+
+
+def _built(what: str, make: Callable[..., Any], fixed: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Return `make(**fixed, **options)`; `options` are a TARGET's, and an error with them is its user's."""
+    if not options:
+        return make(**fixed)
+    try:
+        return make(**{**fixed, **options})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} does not take these arguments ({str(error).splitlines()[0][:200]}).") from None
 
 
 def _need(module: str) -> Any:
@@ -84,27 +117,23 @@ def _close(name: str, known: Iterable[str]) -> str:
     return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
 
 
-def _torchvision(name: str, num_classes: int | None) -> Any:
+def _torchvision(name: str, options: dict[str, Any]) -> Any:
     models = _need("torchvision").models
     if name not in models.list_models():
         raise UsageError(f"torchvision has no model '{name}': {_close(name, models.list_models())}")
-    options: dict[str, Any] = {"weights": None}
     parameters = inspect.signature(models.get_model_builder(name)).parameters
-    if "weights_backbone" in parameters:
-        options["weights_backbone"] = None
-    if num_classes is not None:
-        options["num_classes"] = num_classes
-    return models.get_model(name, **options)
+    fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
+    return _built(f"torchvision's {name}", functools.partial(models.get_model, name), fixed, options)
 
 
-def _timm(name: str, num_classes: int | None) -> Any:
+def _timm(name: str, options: dict[str, Any]) -> Any:
     timm = _need("timm")
     if not timm.is_model(name):
         raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
-    return timm.create_model(name, pretrained=False, **({} if num_classes is None else {"num_classes": num_classes}))
+    return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
-def _hugging_face(name: str, num_classes: int | None) -> Any:
+def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     transformers = _need("transformers")
     if name.endswith(".json") or Path(name).exists():
         path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
@@ -118,11 +147,9 @@ def _hugging_face(name: str, num_classes: int | None) -> Any:
     else:
         model_type, values = name, {}
     try:
-        config = transformers.AutoConfig.for_model(model_type, **values)
+        config = transformers.AutoConfig.for_model(model_type, **{**values, **options})
     except (ValueError, KeyError) as error:
         raise UsageError(f"transformers has no model type '{model_type}': {str(error).splitlines()[0][:200]}") from None
-    if num_classes is not None:
-        config.num_labels = num_classes
     named = (getattr(config, "architectures", None) or [None])[0]
     dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -290,18 +317,20 @@ def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], obje
     return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
 
 
-def host_batch(job: Job, batch: Batch) -> Any:
-    """Return `batch` as CPU tensors with the values it states; floats that are big are never written."""
+WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
+
+
+def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
+    """Fill a batch's tensor as its `fill` says; floats that are big are never written."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.nbytes < hollow.BIG_BYTES:
+        tensor.fill_(spec.fill)
+
+
+def host_batch(job: Job, batch: Batch, write: WriteInput = write_stated) -> Any:
+    """Return `batch` as CPU tensors with the values that `write` puts in where it states none."""
 
     def make(leaf: Any) -> Any:
-        if not isinstance(leaf, TensorSpec):
-            return leaf
-
-        def write(tensor: torch.Tensor) -> None:
-            if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.nbytes < hollow.BIG_BYTES:
-                tensor.fill_(leaf.fill)
-
-        return host_tensor(job, leaf, write)
+        return host_tensor(job, leaf, lambda tensor: write(tensor, leaf)) if isinstance(leaf, TensorSpec) else leaf
 
     return map_batch(batch, make)
 
@@ -335,9 +364,17 @@ def _call(model: torch.nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
-def run(job: Job, device: torch.device) -> None:
+def run(
+    job: Job, device: torch.device, *, on_model: Callable[[torch.nn.Module], object] | None = None,
+    write: WriteInput = write_stated,
+) -> None:  # fmt: skip
     """Run the whole job on `device`: build, move, and `job.steps` steps.
 
+    Args:
+        job: The job; not a script.
+        device: Where it trains.
+        on_model: Called with the model once it is there.
+        write: Puts values into the batch's tensors.
     Raises:
         UsageError, JobError: see the parts above; whatever the user's code raises passes through.
         torch.OutOfMemoryError: the card is full.
@@ -345,10 +382,12 @@ def run(job: Job, device: torch.device) -> None:
     torch.backends.cudnn.benchmark = job.cudnn_benchmark
     torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
     model = build_model(job).to(device)
+    if on_model is not None:
+        on_model(model)
     batch, labels_batch = split_labels(model, job.batch)
     if job.labels is not None:
         labels_batch = job.labels
-    inputs_host, labels_host = host_batch(job, batch), host_batch(job, labels_batch)
+    inputs_host, labels_host = host_batch(job, batch, write), host_batch(job, labels_batch, write)
     if job.mode == "infer":
         _infer(job, device, model, inputs_host)
     else:
@@ -372,7 +411,10 @@ def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: 
 
 def _train(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any) -> None:
     optimizer = build_optimizer(job, model.parameters())
-    scaler = torch.amp.GradScaler(device.type) if job.precision == "amp-fp16" else None  # type: ignore[attr-defined]
+    scaler = None
+    if job.precision == "amp-fp16":
+        # arbitrary: a scale of 1, so that no step is skipped for want of range; the scale's value moves no memory
+        scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
     loss_of: Callable[[Any, Any], torch.Tensor] = default_loss if job.loss is None else hollow.loads(job.loss)
     compared_with_batch = job.loss is not None and labels_host is None
     for _ in range(job.steps):

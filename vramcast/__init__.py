@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vramcast.errors import (
         CannotEstimate,
         CompilerError,
+        DatasetError,
         JobError,
         NullGpuError,
         SimulatedOutOfMemory,
@@ -40,6 +41,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "CannotEstimate",
     "CompilerError",
+    "DatasetError",
     "Estimate",
     "JobError",
     "NullGpuError",

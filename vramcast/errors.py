@@ -3,6 +3,7 @@
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
     ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
+    ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
@@ -32,6 +33,12 @@ class UsageError(VramcastError, ValueError):
 
 class TraceFileError(VramcastError, ValueError):
     """A trace or snapshot file is damaged, of another version, or not allowed to be read."""
+
+    exit_code = 2
+
+
+class DatasetError(VramcastError, ValueError):
+    """A file of measured runs or a job history is damaged, of another format, or cannot be written."""
 
     exit_code = 2
 

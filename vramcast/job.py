@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -103,6 +104,29 @@ def map_batch(batch: Batch, function: Any) -> Any:
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
         return type(batch)(map_batch(value, function) for value in batch)
     return function(batch)
+
+
+def parse_batch(specs: Sequence[str]) -> Batch:
+    """Return the batch which texts as `TensorSpec.parse` reads them say: one tensor, a tuple, or a dict where they have names.
+
+    Args:
+        specs: `32x3x224x224`, or `input_ids=8x128:int64<30522` for a keyword.
+    Raises:
+        UsageError: there is none, one is not understood, or only some have names.
+    """
+    if not specs:
+        raise UsageError("--batch is missing: give each input tensor, for example --batch 32x3x224x224.")
+    named: dict[str, TensorSpec] = {}
+    plain: list[TensorSpec] = []
+    for text in specs:
+        match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", text)
+        if match:
+            named[match[1]] = TensorSpec.parse(match[2])
+        else:
+            plain.append(TensorSpec.parse(text))
+    if named and plain:
+        raise UsageError("--batch mixes named and unnamed tensors: name all of them (input_ids=8x128:int64) or none.")
+    return named or (plain[0] if len(plain) == 1 else tuple(plain))
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,5 +295,5 @@ def test_a_small_result_of_big_tensors_is_zero_not_garbage() -> None:
     with HollowInit():
         total = torch.randn(BIG).sum()
     assert total.item() == 0.0
-    assert hollow._big(torch.empty(BIG))
-    assert not hollow._big(torch.empty(BIG - 1))
+    assert hollow.is_big(torch.empty(BIG))
+    assert not hollow.is_big(torch.empty(BIG - 1))

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.job import Job, map_batch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
 
@@ -65,22 +65,20 @@ def _run(job: Job, recorder: Any) -> None:
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
-    from vramcast.tracer import hollow, step
+    from vramcast.tracer import drawn, step
 
-    build_model = step.build_model
+    build_model, make_batch = step.build_model, step.host_batch
 
     def build_with_storage(job: Job) -> torch.nn.Module:
         with _disable_current_modes():
             model = build_model(job)
-            for tensor in [*model.parameters(), *model.buffers()]:
-                if tensor.nbytes >= hollow.BIG_BYTES and tensor.is_floating_point():
-                    _fill(tensor)
+            drawn.fill_weights(model)
         recorder.hold(model)
         return model
 
-    def host_batch(job: Job, batch: Any) -> Any:
+    def host_batch(job: Job, batch: Any, write: step.WriteInput = drawn.write_input) -> Any:
         with _disable_current_modes():
-            return map_batch(batch, lambda leaf: _values(job, leaf) if isinstance(leaf, TensorSpec) else leaf)
+            return make_batch(job, batch, write)
 
     def to_device(batch: Any, device: torch.device) -> Any:
         with _disable_current_modes():
@@ -93,31 +91,4 @@ def _run(job: Job, recorder: Any) -> None:
     # This process runs one job and ends: the loop asks for these three by name.
     step.build_model, step.host_batch, step.to_device = build_with_storage, host_batch, to_device
     gc.collect()
-    step.run(job, torch.device("cpu"))
-
-
-def _fill(tensor: Any) -> None:
-    """Give a hollow weight values: small and of both signs, so that nothing overflows and no branch meets a NaN."""
-    import torch
-
-    with torch.no_grad():
-        tensor.uniform_(-0.02, 0.02)  # arbitrary: near the usual initial values
-
-
-def _values(job: Job, spec: TensorSpec) -> Any:
-    """Return a host tensor: as the batch states; else integers below its limit (without one 0), floats between 0 and 1."""
-    from vramcast.tracer.step import host_tensor
-
-    def write(tensor: Any) -> None:
-        if spec.fill:
-            tensor.fill_(spec.fill)
-        elif tensor.is_floating_point():
-            tensor.uniform_()
-        elif tensor.is_complex():
-            tensor.fill_(0.5)
-        elif spec.high is not None:
-            tensor.random_(max(spec.high, 1))
-        else:
-            tensor.zero_()
-
-    return host_tensor(job, spec, write)
+    step.run(job, torch.device("cpu"), write=drawn.write_input)

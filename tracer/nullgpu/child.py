@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vramcast.devices import Device
@@ -76,6 +78,29 @@ def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
 
     gpu.configure(_config(requests.device, 0, requests.limited, torch._C._cuda_getArchFlags() or ""))
     return raw.run(requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Any code of ours for which the null GPU shall be torch's card: `run_job(argument)` of a module.
+
+    Attributes:
+        module: Its name.
+        argument: What `run_job` is called with; pickled.
+        device: The card, with its own size.
+    """
+
+    module: str
+    argument: Any
+    device: Device
+
+
+def run_program(program: Program, gpu: NullGpu) -> Any:
+    """Return what the program gives."""
+    import torch
+
+    gpu.configure(_config(program.device, 0, True, torch._C._cuda_getArchFlags() or ""))
+    return importlib.import_module(program.module).run_job(program.argument)
 
 
 def run_job(job: Job, gpu: NullGpu) -> Result:

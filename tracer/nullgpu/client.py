@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.compiler import cache_folder
+from vramcast.devices import Device
 from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.build import build, find_torch
+from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, python_path
@@ -66,7 +68,7 @@ class NullGpuTracer:
     @classmethod
     def shared(cls) -> NullGpuTracer:
         """Return the process-wide worker, started at the first call and again when it died."""
-        if cls._shared is not None and not cls._shared._worker.is_alive:
+        if cls._shared is not None and not cls._shared.is_alive:
             cls._shared.close()  # its cuDNN oracle may outlive it
             cls._shared = None
         if cls._shared is None:
@@ -96,10 +98,17 @@ class NullGpuTracer:
         return checked(result)
 
     def _run(self, job: Job, timeout_s: float) -> Result:
-        record = job.device.with_memory(job.total_bytes).cudnn_record()
-        environment = {"NULLGPU_CUDNN_DEVICE": json.dumps(record, separators=(",", ":"))}
-        result: Result = self._ask(job, environment, timeout_s)
+        result: Result = self._ask(job, _cudnn_environment(job.device.with_memory(job.total_bytes)), timeout_s)
         return result
+
+    def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
+        """Run code of ours beside a torch whose card is the null GPU, in a process of its own, and return its answer.
+
+        Raises:
+            TimeLimit: its time is up.
+            WorkerError: its process died.
+        """
+        return self._ask(program, _cudnn_environment(program.device), timeout_s)
 
     def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
         """Play bare requests through PyTorch's own allocator and return what became of each sequence.
@@ -113,7 +122,7 @@ class NullGpuTracer:
         results: list[RawResult] = self._ask(requests, {}, timeout_s)
         return results
 
-    def _ask(self, job: Job | RawRequests, environment: dict[str, str], timeout_s: float) -> Any:
+    def _ask(self, job: Job | RawRequests | Program, environment: dict[str, str], timeout_s: float) -> Any:
         advice = ": raise the limit, or trace fewer steps."
         return self._worker.ask(job, {**self._environment(), **environment}, timeout_s=timeout_s, advice=advice)
 
@@ -121,6 +130,11 @@ class NullGpuTracer:
     def pid(self) -> int:
         """The worker's process."""
         return self._worker.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the worker still runs."""
+        return self._worker.is_alive
 
     @property
     def foreign_cudnn(self) -> bool:
@@ -142,6 +156,11 @@ class NullGpuTracer:
         """End the worker and the oracle."""
         self._worker.close()
         self._resources.close()
+
+
+def _cudnn_environment(device: Device) -> dict[str, str]:
+    """Return what tells the null cuDNN for which card the oracle shall answer."""
+    return {"NULLGPU_CUDNN_DEVICE": json.dumps(device.cudnn_record(), separators=(",", ":"))}
 
 
 def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:

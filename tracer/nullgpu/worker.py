@@ -15,7 +15,7 @@ from vramcast.tracer.warm import serve
 
 
 def main(libraries: Path, fd: int) -> None:
-    """Serve `Job`s and `RawRequests` until the caller closes its end."""
+    """Serve `Job`s, `RawRequests` and `Program`s until the caller closes its end."""
     inherited = frozenset(os.environ)
     gpu = NullGpu(libraries)
     import torch
@@ -24,6 +24,8 @@ def main(libraries: Path, fd: int) -> None:
     from vramcast.tracer.nullgpu import child, raw
 
     def run(job: Any) -> Any:
+        if isinstance(job, child.Program):
+            return child.run_program(job, gpu)
         return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
 
     serve(fd, run, inherited=inherited, ready=torch.__version__)

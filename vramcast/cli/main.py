@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from vramcast.cli import check, doctor, estimate, replay, run, sweep
+from vramcast.cli import check, doctor, estimate, import_, measure, replay, run, sweep
 from vramcast.errors import CannotEstimate, JobError, VramcastError
 
-VERBS = (estimate, check, sweep, run, replay, doctor)
+VERBS = (estimate, check, sweep, run, replay, measure, import_, doctor)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"vramcast {_version()}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2]
+        name = verb.__name__.rpartition(".")[2].rstrip("_")  # `import` is a keyword of Python
         summary = (verb.__doc__ or "").strip().splitlines()[0]
         sub = verbs.add_parser(
             name, help=summary, description=verb.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

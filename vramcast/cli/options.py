@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any, TextIO
 from vramcast.cli import simulated
 from vramcast.devices import DEVICES, device
 from vramcast.errors import UsageError
-from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Batch, Job, TensorSpec
+from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Job, TensorSpec, parse_batch
 from vramcast.result import Estimate
 from vramcast.units import parse_bytes
 from vramcast.views import check_path
@@ -94,29 +93,12 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cudnn-benchmark", action="store_true")
 
 
-def parse_batch(specs: list[str] | None) -> Batch:
-    """Return the batch of `--batch` options: one tensor, a tuple of several, or a dict when they have names."""
-    if not specs:
-        raise UsageError("--batch is missing: give each input tensor, for example --batch 32x3x224x224.")
-    named: dict[str, TensorSpec] = {}
-    plain: list[TensorSpec] = []
-    for text in specs:
-        match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", text)
-        if match:
-            named[match[1]] = TensorSpec.parse(match[2])
-        else:
-            plain.append(TensorSpec.parse(text))
-    if named and plain:
-        raise UsageError("--batch mixes named and unnamed tensors: name all of them (input_ids=8x128:int64) or none.")
-    return named or (plain[0] if len(plain) == 1 else tuple(plain))
-
-
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job which the options describe."""
     return Job(
         device=device(options.device),
         target=options.target,
-        batch=parse_batch(options.batch),
+        batch=parse_batch(options.batch or ()),
         labels=TensorSpec.parse(options.labels) if options.labels else None,
         num_classes=options.num_classes,
         optimizer=options.optimizer,

@@ -1,0 +1,219 @@
+"""One measured job in a process of its own: what runs where the GPU is, a real one or the null GPU."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import re
+import sys
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vramcast.datasets.collector.counters import counters
+from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
+from vramcast.datasets.run import Status, Workload
+from vramcast.devices import DEVICES
+
+if TYPE_CHECKING:
+    from vramcast.tracer.trace import Trace
+
+_MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have some 400
+_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run, and how to watch it.
+
+    Attributes:
+        recorded: Whether the allocator's history is recorded; a bare run shows that this moves no number.
+        alone: Whether no other job is on the card, so that its rise in use is this job's.
+        uuid: Of the card, for NVML.
+    """
+
+    workload: Workload
+    recorded: bool = True
+    alone: bool = True
+    uuid: str | None = None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came out: the fields of `Measurement` and `Workload` which only the job's own process knows.
+
+    Attributes:
+        history: {"first", "last"}: `packed` request sizes of the build and first step, and of the last step.
+    """
+
+    pid: int
+    status: Status = "ok"
+    message: str = ""
+    counters: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    step_ms: list[float] = field(default_factory=list)
+    workspaces: list[tuple[str, int]] = field(default_factory=list)
+    model_sha256: str | None = None
+    features: dict[str, float] = field(default_factory=dict)
+    history: dict[str, str] = field(default_factory=dict)
+
+
+def warm_up() -> None:
+    """Import what most jobs need; none of it may touch CUDA, because the worker forks."""
+    import vramcast.tracer.record
+    import vramcast.tracer.step  # noqa: F401
+
+    for package in ("torchvision", "timm", "transformers"):
+        with suppress(ImportError, OSError, RuntimeError):  # not there, or not for this torch
+            __import__(package)
+
+
+def run_job(request: Request) -> Answer:
+    """Run the job and return what was seen; the job's own failures are part of the answer."""
+    import torch
+
+    answer = Answer(os.getpid())
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = request.workload.alloc_conf or ""
+    if request.workload.alloc_conf:
+        torch.cuda.memory._set_allocator_settings(request.workload.alloc_conf)
+    answer.counters["context_bytes"] = _context_bytes(request)
+    timer = _Timer()
+    recorder: Any = None
+    try:
+        if request.workload.cap_bytes is not None:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(request.workload.cap_bytes / total)
+        if request.recorded:
+            from vramcast.tracer.record import Recorder
+
+            recorder = Recorder()
+            recorder.start()
+        timer.start()
+        _run(request.workload, answer)
+        torch.cuda.synchronize()
+    except torch.OutOfMemoryError as error:
+        answer.status, answer.message = "oom", str(error)[:_MESSAGE_CHARACTERS]
+    except Exception as error:
+        answer.status, answer.message = "error", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS]
+    timer.stop()
+    answer.steps, answer.step_ms = timer.steps, timer.step_ms
+    answer.counters.update(counters(answer.message))
+    if recorder is not None and answer.status in ("ok", "oom"):
+        _keep(recorder.stop(header={}), answer)
+    return answer
+
+
+def _context_bytes(request: Request) -> int | None:
+    """Initialise CUDA and return what that took of the card; None where others use it too, or nobody counts."""
+    import torch
+
+    try:
+        nvml = Nvml(request.uuid) if request.alone else None
+        before = nvml.used_bytes() if nvml else 0
+    except NvmlAbsent:
+        nvml = None
+    torch.cuda.init()
+    torch.cuda.synchronize()
+    return nvml.used_bytes() - before if nvml else None
+
+
+def _run(workload: Workload, answer: Answer) -> None:
+    import torch
+
+    from vramcast.datasets.collector import features
+    from vramcast.tracer import drawn, step
+
+    def look(model: torch.nn.Module) -> None:
+        answer.model_sha256, answer.features = features.model_sha256(model), features.features(model)
+        drawn.fill_weights(model)
+
+    # The card is the one that is there; the job's own device only says for which to estimate.
+    job = workload.job(DEVICES["h200"], search_path=tuple(sys.path))
+    step.run(job, torch.device("cuda"), on_model=look, write=drawn.write_input)
+
+
+class _Timer:
+    """Times steps, with the card synchronised at the end of each."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.step_ms: list[float] = []
+        self._handle: Any = None
+        self._last = 0.0
+
+    def start(self) -> None:
+        """Start the first step's clock: it has the model's way to the card in it."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handle = register_optimizer_step_post_hook(self._after_step)
+        self._last = time.perf_counter()
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        import torch
+
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.steps += 1
+        self.step_ms.append(round(1000 * (now - self._last), 3))
+        self._last = now
+
+    def stop(self) -> None:
+        """End timing."""
+        if self._handle is not None:
+            self._handle.remove()
+
+
+# ------------------------------------------------------------------------------------------------ the history
+def _keep(trace: Trace, answer: Answer) -> None:
+    """Put of the trace into the answer what a data set keeps."""
+    import numpy as np
+
+    from vramcast.tracer.trace import Action
+
+    answer.workspaces = workspaces(trace)
+    ooms = np.flatnonzero(trace.action == Action.OOM)
+    if len(ooms):
+        answer.counters["oom_requested_bytes"] = int(trace.size_bytes[ooms[-1]])
+    last = int(trace.step.max(initial=-1))
+    answer.history = {
+        "first": packed(signed_sizes(trace, trace.step <= 0)),
+        "last": packed(signed_sizes(trace, trace.step == last)),
+    }
+
+
+def signed_sizes(trace: Trace, rows: Any) -> Any:
+    """Return the requested bytes (+) and completed frees (-) among `rows`, int64, in order."""
+    import numpy as np
+
+    from vramcast.tracer.trace import Action
+
+    wanted = rows & ((trace.action == Action.ALLOC) | (trace.action == Action.FREE_COMPLETED))
+    sign = np.where(trace.action[wanted] == Action.ALLOC, 1, -1)
+    return sign * trace.size_bytes[wanted]
+
+
+def packed(sizes: Any) -> str:
+    """Return int64 sizes as base64 of zlib of little-endian bytes."""
+    return base64.b64encode(zlib.compress(sizes.astype("<i8").tobytes(), 9)).decode()
+
+
+def workspaces(trace: Trace) -> list[tuple[str, int]]:
+    """Return (operator, bytes) of blocks which a convolution took and gave back before anything else happened, in order.
+
+    That is how PyTorch handles a workspace: asked for after the outputs, freed when the kernel is queued. Each pair is
+    named once.
+    """
+    from vramcast.tracer.trace import Action
+
+    events = [i for i in range(len(trace)) if trace.action[i] in (Action.ALLOC, Action.FREE_REQUESTED)]
+    found: dict[tuple[str, int], None] = {}
+    for this, following in itertools.pairwise(events):
+        if trace.action[this] != Action.ALLOC or trace.action[following] != Action.FREE_REQUESTED:
+            continue
+        name = trace.ops[trace.op[this]] if trace.op[this] >= 0 else ""
+        if trace.block[following] == this and _CONVOLUTION.search(name):
+            found[name, int(trace.size_bytes[this])] = None
+    return list(found)

@@ -1,0 +1,84 @@
+"""Where measured jobs run: the real GPU of this machine, or the null GPU for a dry run. Each job has a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from vramcast.devices import Device
+from vramcast.tracer.nullgpu.child import Program
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.process import python_path
+from vramcast.tracer.warm import WarmWorker
+
+DRY_RUN = "vramcast measure --dry-run"
+_ADVICE = ": raise --job-timeout."
+
+
+class Machine(Protocol):
+    """Runs `run_job(argument)` of a module beside torch and a card, each time in a process of its own.
+
+    `measured_by` goes into the passports: what a dry run gives must never pass for a measurement.
+    """
+
+    measured_by: str
+
+    def run(self, module: str, argument: Any, timeout_s: float) -> Any:
+        """Return its answer.
+
+        Raises:
+            TimeLimit: it did not end in time.
+            WorkerError: its process died.
+        """
+
+    def close(self) -> None:
+        """End the processes."""
+
+
+class RealGpu:
+    """The card which torch finds on this machine."""
+
+    measured_by = "vramcast measure"
+
+    def __init__(self) -> None:
+        self._workers: dict[str, WarmWorker] = {}
+
+    def run(self, module: str, argument: Any, timeout_s: float) -> Any:
+        """See `Machine`."""
+        environment = {**os.environ, "PYTHONPATH": python_path()}
+        worker = self._workers.get(module)
+        if worker is None or not worker.is_alive:
+            worker = self._workers[module] = WarmWorker([sys.executable, "-m", "vramcast.tracer.warm", module], environment)
+        return worker.ask(argument, environment, timeout_s=timeout_s, advice=_ADVICE)
+
+    def close(self) -> None:
+        """See `Machine`."""
+        for worker in self._workers.values():
+            worker.close()
+
+
+class DryRun:
+    """The null GPU as `device`: the same collector and the same jobs, and nothing of it is a measurement."""
+
+    measured_by = DRY_RUN
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._tracer: NullGpuTracer | None = None
+
+    def run(self, module: str, argument: Any, timeout_s: float) -> Any:
+        """See `Machine`."""
+        if self._tracer is None or not self._tracer.is_alive:
+            self.close()
+            self._tracer = NullGpuTracer()
+        return self._tracer.run(Program(module, argument, self._device), timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """See `Machine`."""
+        if self._tracer is not None:
+            self._tracer.close()
+
+
+MakeMachine = Callable[[], Machine]

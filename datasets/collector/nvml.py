@@ -1,0 +1,186 @@
+"""NVIDIA's management library, as far as a memory sampler needs it: used bytes of one card, in all and by process.
+
+Called through ctypes, so that nothing has to be installed on the measuring machine. Absent (no driver, a null GPU): the
+collector goes by torch's counters alone and says so.
+Source: nvml.h, NVML API reference, "Device Queries".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+
+LIBRARY = "libnvidia-ml.so.1"
+_NOT_AVAILABLE = 2**64 - 1  # spec: NVML_VALUE_NOT_AVAILABLE
+_MOST_PROCESSES = 256  # arbitrary: more jobs than share any card
+
+
+class NvmlAbsent(Exception):
+    """NVML cannot be used here; the text says why."""
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class Nvml:
+    """One card.
+
+    Args:
+        uuid: torch's `get_device_properties(0).uuid` as text; None takes the first card which NVML lists.
+    Raises:
+        NvmlAbsent: no library, no such card.
+    """
+
+    def __init__(self, uuid: str | None = None) -> None:
+        try:
+            self._library = ctypes.CDLL(os.environ.get("VRAMCAST_NVML", LIBRARY))
+            self._call("nvmlInit_v2")
+            self._device = ctypes.c_void_p()
+            if uuid is None:
+                self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(0), ctypes.byref(self._device))
+            else:
+                self._call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}".encode(), ctypes.byref(self._device))
+        except (OSError, AttributeError) as error:
+            raise NvmlAbsent(f"NVML is not usable here ({error})") from None
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise NvmlAbsent(f"NVML's {name} failed with code {code}")
+
+    def used_bytes(self) -> int:
+        """Return what of the card is in use, by anybody."""
+        memory = _Memory()
+        self._call("nvmlDeviceGetMemoryInfo", self._device, ctypes.byref(memory))
+        return int(memory.used)
+
+    def by_process(self) -> dict[int, int]:
+        """Return the bytes of each process which computes on the card; empty where the driver does not say (containers)."""
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        entries = (_Process * _MOST_PROCESSES)()
+        self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._device, ctypes.byref(count), entries)
+        return {int(e.pid): int(e.used) for e in entries[: count.value] if e.used != _NOT_AVAILABLE}
+
+    def driver(self) -> str:
+        """Return the driver's version."""
+        text = ctypes.create_string_buffer(96)  # spec: NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE is 80
+        self._call("nvmlSystemGetDriverVersion", text, ctypes.c_uint(len(text)))
+        return text.value.decode()
+
+
+@dataclass(slots=True)
+class Window:
+    """What the sampler saw between `open` and `close`.
+
+    Attributes:
+        before_bytes: The card's use when it was opened.
+        device_bytes: The card's highest use.
+        by_process: Highest use of each process which was not there before.
+        samples: How many.
+    """
+
+    before_bytes: int
+    before_pids: frozenset[int]
+    device_bytes: int = 0
+    by_process: dict[int, int] = field(default_factory=dict)
+    samples: int = 0
+
+    def process_bytes(self, pids: set[int], *, alone: bool) -> tuple[int | None, str]:
+        """Return the peak of processes `pids`, and how it was found.
+
+        In a container the driver's process numbers are not ours. A job which has the card to itself is then the one new
+        process; where the driver names none, it is what the card's use rose by.
+        """
+        seen = [self.by_process[pid] for pid in pids & self.by_process.keys()]
+        if seen:
+            # Peaks of several processes need not fall together: their sum is an upper bound.
+            return sum(seen), "nvml process" if len(seen) == 1 else "nvml processes, sum of their peaks"
+        if alone and len(self.by_process) == 1:
+            return next(iter(self.by_process.values())), "nvml process"
+        if alone and self.samples and self.device_bytes > self.before_bytes:
+            return self.device_bytes - self.before_bytes, "nvml device minus before"
+        return None, "torch counters only"
+
+
+class Sampler:
+    """A thread which asks NVML again and again; any number of windows may be open at once.
+
+    Args:
+        nvml: The card.
+        interval_ms: Time between two samples; what was reached is `interval_ms` of the passport.
+    """
+
+    def __init__(self, nvml: Nvml, interval_ms: float = 5.0) -> None:
+        self._nvml = nvml
+        self._interval_s = interval_ms / 1000
+        self._lock = threading.Lock()
+        self._windows: list[Window] = []
+        self._stop = threading.Event()
+        self._samples = 0
+        self._seconds = 0.0
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def open(self) -> Window:
+        """Return a window which watches from now on."""
+        window = Window(self._nvml.used_bytes(), frozenset(self._nvml.by_process()))
+        with self._lock:
+            self._windows.append(window)
+        return window
+
+    def close(self, window: Window) -> None:
+        """End a window."""
+        with self._lock:
+            self._windows.remove(window)
+
+    @property
+    def period_ms(self) -> float | None:
+        """Mean time between two samples so far; None before the second."""
+        return 1000 * self._seconds / self._samples if self._samples else None
+
+    def _loop(self) -> None:
+        last = time.perf_counter()
+        while not self._stop.wait(self._interval_s):
+            with self._lock:
+                watched = bool(self._windows)
+            if watched:
+                self._sample()
+            now = time.perf_counter()
+            if watched:
+                self._samples += 1
+                self._seconds += now - last
+            last = now
+
+    def _sample(self) -> None:
+        try:
+            used, processes = self._nvml.used_bytes(), self._nvml.by_process()
+        except NvmlAbsent:  # one failed call must not end the watch; the count of samples tells
+            return
+        with self._lock:
+            for window in self._windows:
+                window.samples += 1
+                window.device_bytes = max(window.device_bytes, used)
+                for pid, size_bytes in processes.items():
+                    if pid not in window.before_pids:
+                        window.by_process[pid] = max(window.by_process.get(pid, 0), size_bytes)

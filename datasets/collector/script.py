@@ -1,0 +1,103 @@
+"""Any training script, measured as it runs: `vramcast measure -- python train.py`.
+
+The script's process is this Python with the script in it (`watched.py`), which costs it nothing until it ends: it then writes
+torch's own counters down. NVML is sampled from outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler
+from vramcast.datasets.journal import Journal
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import UsageError
+from vramcast.tracer.process import python_path
+
+
+def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
+    """Run `command`, append its row to OUT/runs.jsonl, and return the script's exit code.
+
+    Args:
+        command: `python train.py args`, `python -m module args`, or `train.py args`.
+        out: Folder of the data set.
+        sample_ms: Wanted time between two samples of NVML.
+    Raises:
+        UsageError: the command is neither, or the script does not exist.
+        DatasetError: the row cannot be written; said before the script is started.
+    """
+    interpreter, arguments = _python(command)
+    script = None if arguments[0] == "-m" else Path(arguments[0])
+    if script is not None and not script.is_file():
+        raise UsageError(f"The script '{script}' does not exist: write vramcast measure --out FOLDER -- python train.py args.")
+    with Journal(out / "runs.jsonl") as runs, tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        environment = {**os.environ, "PYTHONPATH": python_path()}
+        try:
+            sampling: Any = Sampler(Nvml(), sample_ms)
+        except NvmlAbsent as error:
+            print(f"vramcast: {error}: the process peak is not measured, only torch's counters are.", file=sys.stderr)
+            sampling = nullcontext(None)
+        with sampling as sampler:
+            window = sampler.open() if sampler else None
+            started = time.perf_counter()
+            process = subprocess.Popen(
+                [interpreter, "-m", "vramcast.datasets.collector.watched", str(answer), *arguments], env=environment
+            )
+            code = process.wait()
+            seconds = time.perf_counter() - started
+            if sampler and window:
+                sampler.close(window)
+            period_ms = sampler.period_ms if sampler else None
+        told: dict[str, Any] = {"status": "killed", "message": "", "passport": {}, "counters": {}}
+        if answer.exists():
+            told = json.loads(answer.read_text())
+        process_bytes, how = window.process_bytes({process.pid}, alone=True) if window else (None, "torch counters only")
+        status = told["status"]
+        measurement = Measurement(
+            status,
+            process_bytes=process_bytes or None,
+            device_bytes=(window.device_bytes or None) if window else None,
+            censored=status in ("oom", "killed"),
+            samples=window.samples if window else None,
+            seconds=round(seconds, 3),
+            message=told["message"] or (f"exit code {code}" if code else ""),
+            **told["counters"],
+        )
+        workload = Workload(
+            name=" ".join(arguments[:2]) if script is None else script.name,
+            family="script",
+            script=tuple(arguments),
+            script_sha256=hashlib.sha256(script.read_bytes()).hexdigest() if script is not None else None,
+            alloc_conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+            gpus=1,
+        )
+        passport = Passport("vramcast measure", how=how, period_ms=period_ms, **told["passport"])
+        runs.append(Run(f"script-{uuid.uuid4().hex[:12]}", workload, passport, measurement).to_dict())
+    return code if code >= 0 else 128 - code  # spec: how a shell says that a signal ended it
+
+
+def _python(command: list[str]) -> tuple[str, list[str]]:
+    """Return the interpreter and its arguments."""
+    name = Path(command[0]).name
+    if name.startswith("python"):
+        interpreter, arguments = command[0], command[1:]
+    else:
+        interpreter, arguments = sys.executable, command
+    if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
+        raise UsageError("No script: write vramcast measure --out FOLDER -- python train.py args.")
+    if arguments[0] != "-m" and not arguments[0].endswith(".py"):
+        raise UsageError(
+            f"'{' '.join(command[:3])}' is not a Python script: write vramcast measure --out FOLDER -- python train.py."
+        )
+    return interpreter, arguments

@@ -1,0 +1,70 @@
+"""The formats which `vramcast import` knows: name -> reader."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from vramcast.datasets.journal import Reading, read_runs
+from vramcast.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: `read` takes a path and returns a Reading, or raises DatasetError or TraceFileError."""
+
+    name: str
+    summary: str
+    read: Callable[[str | os.PathLike[str]], Reading]
+
+
+def _reader(module: str) -> Callable[[str | os.PathLike[str]], Reading]:
+    """Return the reader in a module of this folder, imported when it is first called."""
+
+    def read(path: str | os.PathLike[str]) -> Reading:
+        reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path)
+        return reading
+
+    return read
+
+
+def read_journal(path: str | os.PathLike[str]) -> Reading:
+    """Return the runs of one of our own journals; of equal ids the last line holds."""
+    reading = read_runs(path)
+    name = os.path.basename(os.fspath(path))
+    reading.notes.insert(
+        0, f"{name}: {len(reading.runs)} runs, {len(reading.rejected)} kept aside; of equal ids the last holds"
+    )
+    return reading
+
+
+FORMATS: Final = {
+    one.name: one
+    for one in (
+        Format("sacct", "Slurm: sacct -P, one run a job", _reader("sacct")),
+        Format("sacct-json", "Slurm: sacct --json, one run a job", _reader("sacct_json")),
+        Format("jobstats", "Princeton Jobstats in sacct's AdminComment, one run a card", _reader("jobstats")),
+        Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run a job and card", _reader("series")),
+        Format("pai", "Alibaba PAI 2020, pai_sensor_table.csv", _reader("pai")),
+        Format("gpumemnet", "GPUMemNet's tables of MLPs and CNNs, rebuilt", _reader("gpumemnet")),
+        Format("xmem", "xMem's evaluation_result.json, or a table of them", _reader("xmem")),
+        Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("snapshot")),
+        Format("collect", "the first collector's runs.jsonl", _reader("collected")),
+        Format("csv", "our plain table (docs/histories.md)", _reader("plain_csv")),
+        Format("runs", "our own journals (.jsonl, .jsonl.gz)", read_journal),
+    )
+}
+
+
+def find(name: str) -> Format:
+    """Return a format by its name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name not in FORMATS:
+        raise UsageError(f"Format '{name}' is unknown: use one of {', '.join(FORMATS)}.")
+    return FORMATS[name]

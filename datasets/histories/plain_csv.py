@@ -1,0 +1,116 @@
+"""Our own plain table: a CSV whose columns are named as the fields of a run.
+
+    name,batch_size,optimizer,gpu,gpu_total_bytes,process_mib,status
+    resnet50,32,sgdm,NVIDIA A100-SXM4-40GB,42474471424,4530,ok
+
+docs/histories.md has every column. An empty cell is unknown. A column of another name is an error which names it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import fields
+from typing import Any, Final
+
+from vramcast.datasets.histories.tally import Tally, digest, is_missing, near_capacity, number, size_bytes, table, whole
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.plain import from_plain
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import DatasetError
+from vramcast.job import TensorSpec, parse_batch
+from vramcast.units import GIB, MIB
+
+_TEXTS: Final = (
+    *("name", "family", "target", "script_sha256", "model_sha256", "labels", "optimizer", "precision", "mode", "zero_grad"),
+    *("alloc_conf", "user", "measured_by", "how", "date", "gpu", "driver", "cuda", "cudnn", "torch", "python", "host"),
+    *("platform", "source", "licence", "status", "repeat_of", "message"),
+)
+_COUNTS: Final = (
+    *("batch_size", "num_classes", "steps", "gpus", "retries", "ooms", "segments", "samples", "workers"),
+    *("cap_bytes", "gpu_total_bytes", "allocated_bytes", "reserved_bytes", "process_bytes", "device_bytes"),
+    *("context_bytes", "oom_requested_bytes"),
+)
+_NUMBERS: Final = ("period_ms", "seconds")
+_FLAGS: Final = ("overlap_inputs", "checkpointing", "channels_last", "cudnn_benchmark", "censored")
+_LISTS: Final = ("batch",)  # separated by blanks
+_SIZES: Final = {
+    f"{name}_{unit}": (f"{name}_bytes", unit_bytes)
+    for name in ("allocated", "reserved", "process", "device", "context", "gpu_total", "cap")
+    for unit, unit_bytes in (("mib", MIB), ("gib", GIB))
+}
+COLUMNS: Final = ("id", *_TEXTS, *_COUNTS, *_NUMBERS, *_FLAGS, *_LISTS, "parameters", *_SIZES)
+_WHERE: Final = {
+    field.name: part for part in (Measurement, Passport, Workload) for field in fields(part) if field.name != "steps"
+} | {"steps": Workload}
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Return the rows as runs.
+
+    Raises:
+        DatasetError: the file cannot be read, or has a column which is unknown.
+    """
+    tally = Tally(path)
+    for place, row in table(path, ("name",), tally):
+        if unknown := [name for name in row if name not in COLUMNS]:
+            raise DatasetError(f"'{path}' has a column '{unknown[0][:40]}', which is unknown: docs/histories.md lists them.")
+        text = ",".join(row.values())
+        try:
+            run = _run(row)
+        except (ValueError, OverflowError) as error:  # errors of ours are ValueErrors too
+            tally.reject(place, str(error), text)
+            continue
+        tally.run([(place, text)], lambda run=run: run)  # type: ignore[misc]
+    return tally.done()
+
+
+def _run(row: dict[str, str]) -> Run:
+    values: dict[type, dict[str, Any]] = {Workload: {}, Passport: {"measured_by": "csv"}, Measurement: {"status": "unknown"}}
+    for column, cell in row.items():
+        if is_missing(cell) or column == "id":
+            continue
+        name, value = _value(column, cell.strip())
+        if name == "parameters":
+            values[Workload]["features"] = {"parameters": float(value)}
+        elif name in values[_WHERE[name]] and column in _SIZES:
+            raise DatasetError(f"{column} and {name} are both given: one is expected.")
+        else:
+            values[_WHERE[name]][name] = value
+    measured = values[Measurement]
+    peak = max((measured.get(name) or 0 for name in ("reserved_bytes", "process_bytes", "device_bytes")), default=0)
+    # What the table says of censoring is taken only where it says more than the peaks and the status do.
+    measured["censored"] = (
+        measured.get("censored", False)
+        or measured["status"] == "oom"
+        or near_capacity(peak, values[Passport].get("gpu_total_bytes"))
+    )
+    workload = from_plain(Workload, values[Workload], "row")
+    if workload.batch:
+        parse_batch(workload.batch)
+    if workload.labels:
+        TensorSpec.parse(workload.labels)
+    identity = row.get("id", "").strip() or digest(*(f"{column}={cell}" for column, cell in row.items()))
+    return Run(
+        f"csv-{identity}", workload, from_plain(Passport, values[Passport], "row"), from_plain(Measurement, measured, "row")
+    )
+
+
+def _value(column: str, cell: str) -> tuple[str, Any]:
+    """Return the field and the value of a cell."""
+    if column in _SIZES:
+        name, unit = _SIZES[column]
+        return name, size_bytes(cell, column, unit)
+    if column in _COUNTS:
+        value = whole(cell, column)
+        # 0 bytes of a card were not measured: unknown.
+        return column, value or (None if column.endswith("_bytes") else value)
+    if column in _NUMBERS or column == "parameters":
+        return column, number(cell, column)
+    if column in _FLAGS:
+        if cell.lower() not in ("true", "false", "1", "0"):
+            raise DatasetError(f"{column} is {cell[:40]!r}: true or false is expected.")
+        return column, cell.lower() in ("true", "1")
+    if column in _LISTS:
+        return column, re.split(r"\s+", cell)
+    return column, cell

@@ -1,0 +1,127 @@
+"""`sacct -P` (also -p, with or without header): jobs from the rows of their steps.
+
+    sacct -P --format=JobID,JobName,User,State,AllocTRES,TRESUsageInMax,Elapsed,End,NodeList
+
+With a header its columns may come in any order; a new header line may follow. Without one, columns are known by their content:
+the job's id, the list with `gres/gpumem`, the list with `gres/gpu`, the state. The memory is on the rows of the steps; the job
+takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, WAITING, SlurmJob, gpus_of, split_id, state_of
+from vramcast.datasets.histories.tally import Tally, is_missing, lines, size_bytes
+from vramcast.datasets.journal import Reading
+from vramcast.errors import DatasetError
+
+# In order of preference: the largest of a step's tasks; else what some sites keep the peak in.
+_USAGE: Final = ("tresusageinmax", "tresusageintot", "tresusageinave")
+_ALLOCATED: Final = ("alloctres", "reqtres", "allocgres", "reqgres")
+_GPUMEM: Final = re.compile(r"(?:^|,)gres/gpumem(?::[A-Za-z0-9_.\-]+)?=([^,]*)")
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Return one run a job.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    tally = Tally(path)
+    header: list[str] | None = None
+    jobs: dict[str, SlurmJob] = {}
+    rows: dict[str, list[tuple[object, object]]] = {}
+    for number, text in lines(path):
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        cells = [cell.strip() for cell in text.split("|")]
+        names = [cell.lower() for cell in cells]
+        if "jobid" in names or "jobidraw" in names:
+            header = names
+            continue
+        tally.rows += 1
+        try:
+            row = _by_header(header, cells) if header else _by_content(cells)
+            identity = split_id(row.get("jobid", ""))
+            if identity is None:
+                raise DatasetError("It has no job id: give sacct -P with the column JobID.")
+            job, step = identity
+            peak = _peak(row)
+            seconds = _seconds(row.get("elapsed", ""))
+        except DatasetError as error:
+            tally.reject(number, str(error), text)
+            continue
+        rows.setdefault(job, []).append((number, text))
+        _merge(jobs.setdefault(job, SlurmJob(job)), row, step, peak, seconds)
+    for job, found in jobs.items():
+        if found.state in WAITING:
+            tally.skip("of jobs which have not run", len(rows[job]))
+        elif not found.says_gpu and found.gpus is None and not found.peaks and header is not None:
+            tally.skip("of jobs without a GPU", len(rows[job]))
+        else:
+            tally.run(rows[job], lambda found=found: found.run("sacct", "sacct"))  # type: ignore[misc]
+    tally.note(NOTE)
+    if any(found.state == HOST_OOM for found in jobs.values()):
+        tally.note(HOST_OOM_NOTE)
+    if jobs and header is None:
+        tally.note("the file has no header: names, users and times of the jobs are not read")
+    return tally.done()
+
+
+def _by_header(header: list[str], cells: list[str]) -> dict[str, str]:
+    if len(cells) != len(header):
+        raise DatasetError(f"It has {len(cells)} cells, the header {len(header)}: does a name hold a '|'?")
+    row = dict(zip(header, cells, strict=True))
+    row["jobid"] = row.get("jobid") or row.get("jobidraw", "")
+    row["usage"] = next((row[name] for name in _USAGE if _GPUMEM.search(row.get(name, ""))), "")
+    row["allocated"] = next((row[name] for name in _ALLOCATED if "gpu" in row.get(name, "")), "")
+    return row
+
+
+def _by_content(cells: list[str]) -> dict[str, str]:
+    if len(cells) < 2:
+        raise DatasetError("It has no '|': write the file with sacct -P.")
+    usage = [cell for cell in cells if _GPUMEM.search(cell)]
+    allocated = [cell for cell in cells if re.search(r"(?:^|,)gres/gpu(?::[^=,]*)?=\d", cell)]
+    return {
+        "jobid": next((cell for cell in cells if split_id(cell)), ""),
+        "usage": usage[0] if usage else "",
+        "allocated": allocated[-1] if allocated else "",
+        "state": next((cell for cell in cells if state_of(cell)), ""),
+    }
+
+
+def _peak(row: dict[str, str]) -> int | None:
+    match = _GPUMEM.search(row["usage"])
+    return size_bytes(match[1], "gres/gpumem") if match else None
+
+
+def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None, seconds: float | None) -> None:
+    job.says_gpu |= "gres/gpu" in row["usage"] and step != "extern"
+    gpus, gpu = gpus_of(row["allocated"].replace("gres:gpu", "gres/gpu"))
+    job.gpus = max(filter(None, (job.gpus, gpus)), default=None)
+    job.gpu = job.gpu or gpu
+    if peak is not None and step != "extern":
+        job.peaks.append(peak)
+    if step:
+        # The job's own row says what became of it; a step's word counts where there is no such row.
+        job.state = job.state or (state_of(row.get("state", "")) if step != "extern" else None)
+        return
+    job.state = state_of(row.get("state", "")) or job.state
+    for name in ("name", "user", "host", "date"):
+        column = {"name": "jobname", "host": "nodelist", "date": "end"}.get(name, name)
+        text = row.get(column, "")
+        if not is_missing(text):
+            setattr(job, name, text)
+    job.seconds = seconds if seconds is not None else job.seconds
+
+
+def _seconds(text: str) -> float | None:
+    """Return `[days-]hours:minutes:seconds` in seconds; None when it says nothing."""
+    match = re.fullmatch(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,4}):(\d{1,2}(?:\.\d+)?)", text.strip())
+    if match is None:
+        return None
+    return int(match[1] or 0) * 86400.0 + int(match[2] or 0) * 3600 + int(match[3]) * 60 + float(match[4])

@@ -1,0 +1,233 @@
+"""Series of a card's used memory: nvidia-smi and NVML as CSV, the DCGM exporter as CSV or Prometheus text.
+
+    timestamp, index, memory.used [MiB], memory.total [MiB]        nvidia-smi --query-gpu=... --format=csv -l 1
+    timestamp,gpu_index,memory_used_MiB,memory_free_MiB,...         MIT Supercloud, a file a job
+    DCGM_FI_DEV_FB_USED{gpu="0",Hostname="n1",hpc_job="7"} 1234     samples of the DCGM exporter, MiB
+
+One run for each job and card: the largest sample, and the time between samples as it was. Where no column names a job, the
+file's name does. What is sampled is the card's used memory, whoever uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from vramcast.datasets.histories.tally import (
+    Tally,
+    csv_rows,
+    is_missing,
+    lines,
+    near_capacity,
+    number,
+    peeked,
+    size_bytes,
+)
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import DatasetError
+from vramcast.units import GIB, KIB, MIB
+
+# What a column is called, in lower case and without its unit, by what it holds.
+_COLUMNS: Final = {
+    "time": ("timestamp", "time", "datetime", "ts"),
+    "job": ("job", "job_id", "jobid", "id_job", "hpc_job", "slurm_job_id", "slurm_jobid", "pid"),
+    "gpu": ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "device"),
+    "host": ("hostname", "host", "node", "instance"),
+    "name": ("name", "gpu_name", "modelname"),
+    "used": ("memory.used", "memory_used", "used_gpu_memory", "used_memory", "dcgm_fi_dev_fb_used", "fb_used", "fbusd"),
+    "total": ("memory.total", "memory_total", "dcgm_fi_dev_fb_total", "fb_total"),
+    "free": ("memory.free", "memory_free", "dcgm_fi_dev_fb_free", "fb_free"),
+}
+_UNITS: Final = {"mib": MIB, "mb": MIB, "gib": GIB, "gb": GIB, "kib": KIB, "bytes": 1, "b": 1}
+_DCGM: Final = {"DCGM_FI_DEV_FB_USED": "used", "DCGM_FI_DEV_FB_FREE": "free", "DCGM_FI_DEV_FB_RESERVED": "held"}
+_SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d{1,16}))?\s*")
+_LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+_DATES: Final = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S")  # spec: nvidia-smi's timestamps
+_MILLISECONDS: Final = 1e11  # arbitrary: a Unix time above is in ms, in s it would be the year 5138
+_MICROSECONDS: Final = 1e14  # arbitrary: in the same way
+
+
+@dataclass(slots=True)
+class _Card:
+    """The samples of one job on one card."""
+
+    job: str
+    gpu: str
+    host: str | None
+    name: str | None = None
+    total_bytes: int | None = None
+    peak_bytes: int = 0
+    times: list[float] = field(default_factory=list)
+    rows: list[tuple[object, object]] = field(default_factory=list)
+    last: dict[str, int] = field(default_factory=dict)
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Return one run for each job and card.
+
+    Raises:
+        DatasetError: the file cannot be read, or has neither a column of used memory nor a DCGM sample.
+    """
+    tally = Tally(path)
+    first, numbered = peeked(lines(path))
+    is_prometheus = "," not in first.partition("{")[0] and _SAMPLE.fullmatch(first.strip()) is not None
+    cards: dict[tuple[str, ...], _Card] = {}
+    how = _prometheus(numbered, tally, cards) if is_prometheus else _csv(first, numbered, tally, cards)
+    for card in cards.values():
+        tally.run(card.rows, lambda card=card: _run(card, how))  # type: ignore[misc]
+    tally.note("samples are of the whole card: what others had on it counts")
+    return tally.done()
+
+
+def _csv(first: str, numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[tuple[str, ...], _Card]) -> str:
+    table = csv_rows((number, text) for number, text in numbered if not text.lstrip().startswith("#"))
+    _, header = next(table, (0, None))
+    names = [_column(name) for name in header or ()]
+    at = {what: next((names.index(alias) for alias in known if alias in names), None) for what, known in _COLUMNS.items()}
+    if at["used"] is None:
+        raise DatasetError(
+            f"'{tally.path}' begins with {first[:60]!r}: a header with a column memory.used, memory_used_MiB or "
+            "DCGM_FI_DEV_FB_USED is expected."
+        )
+    unit = {what: _unit((header or ())[place]) for what, place in at.items() if place is not None}
+    for place, cells in table:
+        tally.rows += 1
+        if cells is None or len(cells) != len(names):
+            tally.reject(place, f"{len(cells or ())} cells, the header has {len(names)}", ",".join(cells or ()))
+            continue
+        values = {what: "" if i is None else cells[i].strip() for what, i in at.items()}
+        if is_missing(values["used"]):
+            tally.skip("without a value")
+            continue
+        try:
+            used = size_bytes(values["used"], "used memory", unit["used"]) or 0
+            total = size_bytes(values["total"], "the card's memory", unit.get("total", MIB))
+            free = size_bytes(values["free"], "free memory", unit.get("free", MIB))
+            time = _time(values["time"])
+        except DatasetError as error:
+            tally.reject(place, str(error), ",".join(cells))
+            continue
+        card = _card(tally, cards, values["job"], values["gpu"], values["host"])
+        card.name = card.name or values["name"] or None
+        card.total_bytes = max(card.total_bytes or 0, total or (used + free if free else 0)) or None
+        _add(card, (place, ",".join(cells)), used, time)
+    return "nvidia-smi device" if "dcgm_fi_dev_fb_used" not in names else "dcgm device"
+
+
+def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[tuple[str, ...], _Card]) -> str:
+    for place, text in numbered:
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        tally.rows += 1
+        match = _SAMPLE.fullmatch(text.strip())
+        if match is None:
+            tally.reject(place, 'no sample of Prometheus: name{label="value"} number', text)
+            continue
+        if match[1] not in _DCGM:
+            tally.skip("of other metrics")
+            continue
+        labels = {name.lower(): value for name, value in _LABEL.findall(match[2] or "")}
+        try:
+            value = number(match[3], match[1])
+            if value is not None and not 0 <= value < 2**40:
+                raise DatasetError(f"{match[1]} is {match[3][:40]}: MiB are expected.")
+            time = None if match[4] is None else int(match[4]) / 1000
+        except DatasetError as error:
+            tally.reject(place, str(error), text)
+            continue
+        if value is None:
+            tally.skip("without a value")
+            continue
+        pod = labels.get("pod", "")
+        job = labels.get("hpc_job") or (f"{labels.get('namespace', '')}/{pod}" if pod else "")
+        card = _card(tally, cards, job, labels.get("gpu") or labels.get("uuid", ""), labels.get("hostname", ""))
+        card.name = card.name or labels.get("modelname")
+        card.last[_DCGM[match[1]]] = round(value * MIB)
+        if {"used", "free"} <= card.last.keys():
+            card.total_bytes = sum(card.last.values()) or None
+        if _DCGM[match[1]] == "used":
+            _add(card, (place, text), round(value * MIB), time)
+        else:
+            card.rows.append((place, text))
+    return "dcgm device"
+
+
+def _column(name: str) -> str:
+    """Return a column's name without its unit: `memory.used [MiB]` and `memory_used_MiB` lose it."""
+    return re.sub(r"(?:\s*\[.*\]|_(?:mib|mb|gib|gb|bytes))$", "", name.strip().lower())
+
+
+def _unit(name: str) -> int:
+    """Return the bytes of a column's unit; MiB where it says none, as NVML's tools print."""
+    match = re.search(r"(?:\[|_)(mib|mb|gib|gb|kib|bytes|b)\]?$", name.strip().lower())
+    return _UNITS[match[1]] if match else MIB
+
+
+def _card(tally: Tally, cards: dict[tuple[str, ...], _Card], job: str, gpu: str, host: str) -> _Card:
+    """Return the card of a row; where no column names the job, the file does."""
+    job = tally.path.name.split(".")[0] if is_missing(job) else job
+    return cards.setdefault((job, host, gpu or "0"), _Card(job, gpu or "0", host or None))
+
+
+def _add(card: _Card, row: tuple[object, object], used_bytes: int, time: float | None) -> None:
+    card.rows.append(row)
+    card.peak_bytes = max(card.peak_bytes, used_bytes)
+    card.times += [] if time is None else [time]
+
+
+def _time(text: str) -> float | None:
+    """Return a time in seconds.
+
+    Raises:
+        DatasetError: it is none of the known forms.
+    """
+    if is_missing(text):
+        return None
+    if re.fullmatch(r"\d{1,20}(?:\.\d{1,20})?", text):
+        value = float(text)
+        return value / (1e6 if value > _MICROSECONDS else 1e3 if value > _MILLISECONDS else 1)
+    for form in _DATES:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise DatasetError(f"the time is {text[:40]!r}: 2026/01/31 12:00:00.000, ISO 8601 or Unix time is expected.") from None
+
+
+def _run(card: _Card, how: str) -> Run:
+    times = sorted(card.times)
+    gaps = [after - before for before, after in pairwise(times) if after > before]
+    peak = card.peak_bytes or None
+    samples = len(card.rows) if not card.last else len(times) or None
+    return Run(
+        id="-".join(filter(None, ("series", card.job, card.host, card.gpu))),
+        workload=Workload(name=f"job {card.job}", gpus=1),
+        passport=Passport(
+            measured_by=how.split(" ")[0],
+            how=how,
+            period_ms=1000 * statistics.median(gaps) if gaps else None,
+            gpu=card.name,
+            gpu_total_bytes=card.total_bytes,
+            host=card.host,
+        ),
+        measurement=Measurement(
+            status="unknown",
+            process_bytes=peak,
+            device_bytes=peak,
+            censored=near_capacity(peak, card.total_bytes),
+            samples=samples,
+            seconds=times[-1] - times[0] if len(times) > 1 else None,
+            message="" if peak else "every sample is 0",
+        ),
+    )

@@ -1,0 +1,92 @@
+"""What Slurm's two outputs share: states, and a job put together from its steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
+
+# spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's
+# doing, for want of host memory; a job for which the card was too small has FAILED.
+STATES: Final[dict[str, Status]] = {
+    "COMPLETED": "ok", "OUT_OF_MEMORY": "killed", "FAILED": "error", "CANCELLED": "killed", "TIMEOUT": "timeout",
+    "NODE_FAIL": "killed", "PREEMPTED": "killed", "BOOT_FAIL": "killed", "DEADLINE": "timeout", "REVOKED": "killed",
+    "LAUNCH_FAILED": "error", "RECONFIG_FAIL": "killed",
+    "RUNNING": "unknown", "SUSPENDED": "unknown", "REQUEUED": "unknown", "RESIZING": "unknown", "COMPLETING": "unknown",
+}  # fmt: skip
+WAITING: Final = ("PENDING", "CONFIGURING")
+HOW: Final = "slurm gpumem"
+NOTE: Final = (
+    "gres/gpumem is sampled by Slurm (JobAcctGatherFrequency, not in this file) and summed over the cards of a task: "
+    "workload.gpus says how many the job had, where it is known"
+)
+HOST_OOM: Final = "OUT_OF_MEMORY"
+HOST_OOM_NOTE: Final = (
+    "Slurm's OUT_OF_MEMORY is the host's memory: such runs count as killed and say nothing about the card's size; "
+    "a job for which the card was too small has FAILED, and Slurm does not say why"
+)
+_JOB: Final = re.compile(r"(?P<job>\d+(?:_(?:\d+|\[[^\]|]*\]))?(?:\+\d+)?)(?:\.(?P<step>[A-Za-z0-9_+]+))?")
+
+
+def split_id(text: str) -> tuple[str, str] | None:
+    """Return the job and the step (empty for the job's own row) in `123_4.batch`; None when it is no job's id."""
+    match = _JOB.fullmatch(text.strip())
+    return (match["job"], match["step"] or "") if match and len(text) < 64 else None
+
+
+def state_of(text: str) -> str | None:
+    """Return the state in `CANCELLED by 1001` or `COMPLETED`; None when it is none."""
+    word = text.strip().split(" ", 1)[0].rstrip("+").upper()
+    return word if word in STATES or word in WAITING else None
+
+
+def gpus_of(resources: str) -> tuple[int | None, str | None]:
+    """Return how many cards `cpu=8,gres/gpu:a100=2,gres/gpu=2` gives and which."""
+    found = re.findall(r"(?:^|,)gres/gpu(?::([A-Za-z0-9_.\-]+))?=(\d{1,6})(?=,|$)", resources)
+    untyped = sum(int(count) for kind, count in found if not kind)
+    typed = sum(int(count) for kind, count in found if kind)
+    return (untyped or typed) or None, next((kind for kind, _ in found if kind), None)
+
+
+@dataclass(slots=True)
+class SlurmJob:
+    """One job, as far as its rows say."""
+
+    id: str
+    name: str | None = None
+    user: str | None = None
+    state: str | None = None
+    gpus: int | None = None
+    gpu: str | None = None
+    host: str | None = None
+    date: str | None = None
+    seconds: float | None = None
+    peaks: list[int] = field(default_factory=list)
+    says_gpu: bool = False
+
+    def run(self, measured_by: str, prefix: str) -> Run:
+        """Return the job as a run.
+
+        Raises:
+            DatasetError: a value is out of range.
+        """
+        status = STATES.get(self.state or "", "unknown")
+        messages = []
+        if self.state == HOST_OOM:
+            messages.append("out of the host's memory")
+        if self.gpus is not None and self.gpus > 1 and self.peaks:
+            messages.append(f"summed over the cards of a task, of {self.gpus} in the job")
+        return Run(
+            id=f"{prefix}-{self.id}",
+            workload=Workload(name=self.name or f"job {self.id}", user=self.user, gpus=self.gpus),
+            passport=Passport(measured_by=measured_by, how=HOW, gpu=self.gpu, host=self.host, date=self.date),
+            measurement=Measurement(
+                status=status,
+                process_bytes=max(self.peaks, default=None),
+                censored=self.state is not None and status != "ok",
+                seconds=self.seconds,
+                message="; ".join(messages),
+            ),
+        )

@@ -1,0 +1,70 @@
+"""PyTorch's memory snapshots (pickles, also gzipped): the peaks of a recorded history, one run a device.
+
+Nothing in the file is executed (`tracer.snapshot`). The history is played through the simulator: reserved is what the record
+says of its segments; allocated is the simulator's where every event was predicted, because a history has requests, not blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from vramcast.datasets.histories.tally import Tally
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import TraceFileError, UsageError
+from vramcast.simulator.replay import replay
+from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
+from vramcast.tracer.trace import Action, Trace
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Return one run for each device with a history.
+
+    Raises:
+        TraceFileError: the file cannot be read, or is no snapshot.
+    """
+    tally = Tally(path)
+    snapshot = read_snapshot(path)
+    with open(path, "rb") as file:
+        name = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    for index in range(len(snapshot["device_traces"])):
+        tally.rows += 1
+        if not snapshot["device_traces"][index]:
+            tally.skip("of devices without a history")
+            continue
+        try:
+            trace = trace_from_snapshot(snapshot, index)
+            tally.run([(f"device {index}", "")], lambda trace=trace, index=index: _run(trace, tally, name, index))  # type: ignore[misc]
+        except TraceFileError as error:
+            tally.reject(f"device {index}", str(error))
+    if not snapshot["device_traces"]:
+        tally.note("the file has segments only: without a history its peaks are not known")
+    tally.note("a snapshot says neither which card nor which torch it was, nor whether the job went on")
+    return tally.done()
+
+
+def _run(trace: Trace, tally: Tally, name: str, index: int) -> Run:
+    try:
+        played = replay(trace)
+        allocated = played.allocated_simulated if played.exact else played.allocated_recorded
+        reserved, cold, exact = played.reserved_recorded, played.starts_cold, played.exact
+    except UsageError:  # neither segment events nor a layout
+        allocated, reserved, cold, exact = trace.peak_live()[0], 0, True, False
+    ooms = trace.size_bytes[trace.action == Action.OOM].tolist()
+    messages = [] if cold else ["the history starts late: what was before is rebuilt from the end"]
+    messages += [] if exact else ["allocated counts the requests, not the blocks"]
+    return Run(
+        id=f"snapshot-{name}-{index}",
+        workload=Workload(name=f"{tally.path.name} device {index}", gpus=1),
+        passport=Passport(measured_by="torch memory history", how="allocator history"),
+        measurement=Measurement(
+            status="oom" if ooms else "unknown",
+            allocated_bytes=allocated or None,
+            reserved_bytes=max(reserved, allocated) if reserved else None,
+            censored=bool(ooms),
+            oom_requested_bytes=int(ooms[-1]) if ooms else None,
+            ooms=len(ooms),
+            message="; ".join(messages),
+        ),
+    )

@@ -1,0 +1,152 @@
+"""Append-only JSON lines: what is written while a set is being made.
+
+One object a line, each handed to the kernel in one write and forced to disk. A process which is killed at any byte leaves at
+most one torn line, at the end; the next writer closes it off, and readers count it and keep it aside.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vramcast.datasets.plain import printable
+from vramcast.datasets.run import Run
+from vramcast.errors import DatasetError
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What could not be read: where, why, and its beginning."""
+
+    where: str
+    reason: str
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a file gave: runs, what was kept aside, and what a reader of the numbers should know."""
+
+    runs: list[Run] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+_SHOWN_CHARACTERS = 200  # arbitrary: enough to find the line again
+
+
+class Journal:
+    """A file of JSON lines, open for appending by this process alone.
+
+    Raises:
+        DatasetError: another process writes to it, or it cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise DatasetError(f"'{path}' cannot be opened for appending ({error.strerror}): choose another --out.") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise DatasetError(f"'{path}' is being written by another process: wait for it, or choose another --out.") from None
+        self._close_torn_line()
+
+    def _close_torn_line(self) -> None:
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")
+
+    def append(self, values: dict[str, Any]) -> None:
+        """Write one object; when this returns it survives a kill and a power cut.
+
+        Raises:
+            DatasetError: the disk is full.
+        """
+        self.append_all([values])
+
+    def append_all(self, many: Iterable[dict[str, Any]]) -> None:
+        """Write objects and force them to disk together; a kill leaves some of them, each whole but perhaps the last.
+
+        Raises:
+            DatasetError: the disk is full.
+        """
+        try:
+            for values in many:
+                line = json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+                written = os.write(self._fd, line)
+                while written < len(line):  # a signal or a nearly full disk
+                    written += os.write(self._fd, line[written:])
+            os.fsync(self._fd)
+        except OSError as error:
+            raise DatasetError(f"'{self.path}' cannot be written ({error.strerror}): what was written before stays.") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (place, object or Rejected) of each line of a journal, also gzipped; blank lines are left out.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                where = f"{path.name}:{number}"
+                if raw.strip():
+                    yield where, _parsed(raw, where)
+    except (OSError, EOFError) as error:
+        raise DatasetError(f"'{path}' cannot be read ({error}): give a file of JSON lines.") from None
+
+
+def _parsed(raw: bytes, where: str) -> Any:
+    shown = raw[:_SHOWN_CHARACTERS].decode(errors="replace").strip()
+    if not raw.endswith(b"\n"):
+        return Rejected(where, "torn: the writer was stopped in this line", shown)
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return Rejected(where, "not JSON: torn, or not of this file", shown)
+
+
+def read_runs(path: str | os.PathLike[str]) -> Reading:
+    """Return the runs of a journal; what is damaged is kept aside, and of equal ids the last line holds.
+
+    Raises:
+        DatasetError: the file cannot be read at all.
+    """
+    found: dict[str, Run] = {}
+    reading = Reading()
+    for where, values in read_lines(path):
+        if isinstance(values, Rejected):
+            reading.rejected.append(values)
+            continue
+        try:
+            run = Run.from_dict(values)
+        except DatasetError as error:
+            reading.rejected.append(Rejected(where, str(error), printable(str(values)[:_SHOWN_CHARACTERS])))
+        else:
+            found[run.id] = run
+    reading.runs = list(found.values())
+    return reading

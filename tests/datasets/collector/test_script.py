@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.datasets import journal
+from vramcast.datasets.run import Run
+
+Card = Callable[..., None]
+# Writes its own use of the card where the stand-in for NVML looks, and waits until it was seen.
+USES_THE_CARD = """
+import os, sys, time
+def use(size):
+    with open(os.environ["NVML_STATE"] + ".new", "w") as file: file.write(f"{size}\\n{os.getpid()} {size}\\n")
+    os.replace(os.environ["NVML_STATE"] + ".new", os.environ["NVML_STATE"])
+    time.sleep(0.5)
+use(700_000)
+"""
+
+
+def only_row(out: Path) -> Run:
+    reading = journal.read_runs(out / "runs.jsonl")
+    assert not reading.rejected
+    (run,) = reading.runs
+    return run
+
+
+def script(path: Path, source: str) -> str:
+    path.write_text(textwrap.dedent(source))
+    return str(path)
+
+
+def test_a_script_runs_as_it_is_and_gives_one_row(card: Card, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    card(0)
+    (tmp_path / "beside.py").write_text("word = 'found'")
+    train = script(
+        tmp_path / "train.py",
+        USES_THE_CARD + "import beside; print(sys.argv[1:], __name__, beside.word, __file__ == sys.argv[0])",
+    )
+    assert main(["measure", "--out", str(tmp_path / "set"), "--", "python3", train, "--epochs", "1"]) == 0
+    assert capfd.readouterr().out == "['--epochs', '1'] __main__ found True\n"
+    run = only_row(tmp_path / "set")
+    assert (run.measurement.status, run.measurement.process_bytes, run.passport.how) == ("ok", 700_000, "nvml process")
+    assert run.workload.script == (train, "--epochs", "1")
+    assert run.workload.script_sha256 == hashlib.sha256(Path(train).read_bytes()).hexdigest()
+    assert run.measurement.samples is not None
+    assert run.measurement.samples > 10
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "status", "message"),
+    [
+        ("sys.exit(3)", 3, "error", "exit code 3"),
+        ("raise KeyError('no such layer')", 1, "error", "KeyError: 'no such layer'"),
+        (
+            "class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError('CUDA out of memory.')",
+            1,
+            "oom",
+            "CUDA out of memory",
+        ),
+        ("os.kill(os.getpid(), 9)", 137, "killed", "exit code -9"),
+    ],
+)
+def test_a_script_which_fails_gives_its_row_and_its_exit_code(
+    card: Card, tmp_path: Path, ends: str, code: int, status: str, message: str
+) -> None:
+    card(0)
+    train = script(tmp_path / "train.py", USES_THE_CARD + ends)
+    assert main(["measure", "--out", str(tmp_path / "set"), "--", "python3", train]) == code
+    run = only_row(tmp_path / "set")
+    assert (run.measurement.status, run.measurement.process_bytes) == (status, 700_000)
+    assert run.measurement.censored == (status in ("oom", "killed"))
+    assert message in run.measurement.message
+
+
+def test_a_module_runs_too_and_without_nvml_the_peak_is_unknown_not_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VRAMCAST_NVML", "libnot-there.so")
+    (tmp_path / "package").mkdir()
+    script(tmp_path / "package" / "train.py", "import sys; print(__name__, sys.argv[1:])")
+    monkeypatch.chdir(tmp_path)
+    assert main(["measure", "--out", "set", "--", "python", "-m", "package.train", "-x"]) == 0
+    assert capfd.readouterr().out == "__main__ ['-x']\n"
+    run = only_row(tmp_path / "set")
+    assert (run.measurement.process_bytes, run.measurement.reserved_bytes) == (None, None)
+    assert (run.passport.how, run.workload.script) == ("torch counters only", ("-m", "package.train", "-x"))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["python3"], "No script"),
+        (["python3", "-m"], "No script"),
+        (["python3", "absent.py"], "does not exist"),
+        (["bash", "run.sh"], "is not a Python script"),
+    ],
+)
+def test_what_is_not_a_script_is_wrong_usage_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], message: str
+) -> None:
+    assert main(["measure", "--out", str(tmp_path / "set"), "--", *command]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "set").exists()
+
+
+def test_on_the_card_the_row_has_torchs_own_counters(probe: Callable[..., tuple[dict[str, Any], Any]], tmp_path: Path) -> None:
+    train = script(
+        tmp_path / "train.py",
+        """
+        import torch
+        a = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        b = torch.empty(10 << 20, dtype=torch.uint8, device="cuda")
+        del a
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        """,
+    )
+    noted, _ = probe(
+        f"""
+        from pathlib import Path
+        from vramcast.datasets.collector import watched
+        ours = sys.argv
+        try: watched.main(Path({str(tmp_path / "answer.json")!r}), [{train!r}])
+        except torch.OutOfMemoryError: note(raised=True)
+        sys.argv = ours
+        """
+    )
+    told = json.loads((tmp_path / "answer.json").read_text())
+    assert noted == {"raised": True}
+    assert (told["status"], told["passport"]["gpu"]) == ("oom", "NVIDIA A100-SXM4-40GB")
+    assert told["counters"]["allocated_bytes"] == 40 << 20
+    assert told["counters"]["reserved_bytes"] >= 40 << 20
+    assert told["counters"]["oom_requested_bytes"] == 1 << 50

@@ -1,0 +1,240 @@
+"""Small valid files of every format, made up here: what the tests read and what the malformed ones are mutated from."""
+
+# ruff: noqa: E501 - rows of tables are as long as they are
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import pickle
+from typing import Any
+
+BASE = 0x7F0000000000
+
+SACCT = b"""JobID|JobName|User|State|AllocTRES|TRESUsageInMax|Elapsed|End|NodeList
+# two jobs of which one ran out of memory
+11|train|ada|COMPLETED|cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G||1-02:00:03|2026-01-02T03:04:05|n1
+11.batch|batch||COMPLETED|cpu=8,gres/gpu=2|cpu=00:10:00,gres/gpumem=1500M,gres/gpuutil=90||1-02:00:03|
+11.0|python||COMPLETED|cpu=8,gres/gpu=2|cpu=00:10:00,gres/gpumem=2G,gres/gpuutil=90|||
+11.extern|extern||COMPLETED||gres/gpumem=9T|||
+12|big|ada|OUT_OF_MEMORY|cpu=8,gres/gpu=1||00:01:00|2026-01-02T03:04:05|n1
+12.batch|batch||OUT_OF_MEMORY|cpu=8,gres/gpu=1|gres/gpumem=0,gres/gpuutil=0|||
+13|cpu only|ada|COMPLETED|cpu=8,mem=1G||00:01:00|2026-01-02T03:04:05|n1
+14|waits|ada|PENDING|gres/gpu=1||00:00:00|Unknown|
+nonsense
+"""
+SACCT_BARE = b"""7||
+7.batch|cpu=1,gres/gpumem=100M,gres/gpuutil=1|
+7.extern|cpu=0,gres/gpumem=0|
+"""
+
+
+def number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+def tres(name: str, count: int) -> dict[str, Any]:
+    return {"type": "gres", "name": name, "id": 1002, "count": count}
+
+
+SACCT_JSON = json.dumps(
+    {
+        "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}},
+        "jobs": [
+            {
+                "job_id": 21,
+                "name": "train",
+                "user": "ada",
+                "state": {"current": ["COMPLETED"], "reason": "None"},
+                "array": {"job_id": 20, "task_id": number(3)},
+                "time": {"elapsed": 60, "end": 1_767_000_000},
+                "nodes": "n1",
+                "tres": {"allocated": [tres("gpu", 2), tres("gpu:a100", 2), {"type": "cpu", "name": "", "count": 8}]},
+                "steps": [
+                    {"step": {"id": "21.batch", "name": "batch"}, "tres": {"requested": {"max": [tres("gpumem", 2**30)]}}},
+                    {"step": {"id": "21.0", "name": "python"}, "tres": {"requested": {"max": [tres("gpumem", 2**31)]}}},
+                    {"step": {"id": "21.extern", "name": "extern"}, "tres": {"requested": {"max": [tres("gpumem", 2**40)]}}},
+                ],
+            },
+            {
+                "job_id": number(22),
+                "state": {"current": "TIMEOUT"},
+                "tres": {"allocated": [tres("gpu", 1)]},
+                "steps": [
+                    {
+                        "step": {"id": {"job_id": 22, "step_id": "batch"}},
+                        "tres": {"requested": {"max": [{**tres("gpumem", 0), "count": number(2**64 - 1)}]}},
+                    }
+                ],
+            },
+            {"job_id": 23, "state": {"current": "COMPLETED"}, "tres": {"allocated": []}, "steps": []},
+            {"name": "without an id"},
+        ],
+    }
+).encode()
+
+
+def js1(summary: object) -> bytes:
+    return b"JS1:" + base64.b64encode(gzip.compress(json.dumps(summary).encode()))
+
+
+JOBSTATS_SUMMARY = {
+    "nodes": {
+        "n1": {"gpu_total_memory": {"0": 40 * 2**30, "1": 40 * 2**30}, "gpu_used_memory": {"0": 2**30, "1": 39 * 2**30}},
+        "n2": {"cpus": 4, "used_memory": 12},
+    },
+    "gpus": 2,
+    "total_time": 60.5,
+}
+JOBSTATS = b"\n".join(
+    [
+        b"JobID|JobName|User|State|AdminComment",
+        b"31|train|ada|COMPLETED|" + js1(JOBSTATS_SUMMARY),
+        b"32|short|ada|COMPLETED|JS1:Short",
+        b"33|step|ada|COMPLETED|",
+        b"34|cpu|ada|COMPLETED|" + js1({"nodes": {"n1": {"cpus": 1}}}),
+        b"35|broken|ada|COMPLETED|JS1:AAAA",
+        b"",
+    ]
+)
+SERIES = b"""timestamp, index, name, memory.used [MiB], memory.total [MiB]
+2026/01/02 03:04:05.000, 0, NVIDIA A100-SXM4-40GB, 1000 MiB, 40960 MiB
+2026/01/02 03:04:05.500, 0, NVIDIA A100-SXM4-40GB, 3000 MiB, 40960 MiB
+2026/01/02 03:04:06.000, 0, NVIDIA A100-SXM4-40GB, 2000 MiB, 40960 MiB
+2026/01/02 03:04:05.000, 1, NVIDIA A100-SXM4-40GB, 40000 MiB, 40960 MiB
+2026/01/02 03:04:05.500, 1, NVIDIA A100-SXM4-40GB, [N/A], 40960 MiB
+2026/01/02 03:04:05.500, 1, NVIDIA A100-SXM4-40GB, many, 40960 MiB
+"""
+SUPERCLOUD = b"""timestamp,gpu_index,utilization_gpu_pct,memory_free_MiB,memory_used_MiB,id_job
+1600000000.0,0,10,31000,1510,5
+1600000000.1,0,10,30000,2510,5
+"""
+PROMETHEUS = b"""# HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).
+DCGM_FI_DEV_FB_USED{gpu="0",Hostname="n1",modelName="NVIDIA H100 80GB HBM3",hpc_job="41"} 100 1767000000000
+DCGM_FI_DEV_FB_FREE{gpu="0",Hostname="n1",modelName="NVIDIA H100 80GB HBM3",hpc_job="41"} 900
+DCGM_FI_DEV_FB_USED{gpu="0",Hostname="n1",modelName="NVIDIA H100 80GB HBM3",hpc_job="41"} 990 1767000030000
+DCGM_FI_DEV_FB_FREE{gpu="0",Hostname="n1",modelName="NVIDIA H100 80GB HBM3",hpc_job="41"} 10
+DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="n1"} 35
+broken{
+"""
+PAI = b"""j1,worker,w1,i1,m1,/dev/nvidia0,140.1,16.0,1.4,2.3,1.2,2.5,1,1,1,1
+j1,worker,w2,i1,m1,/dev/nvidia1,140.1,16.0,1.4,2.3,,0,1,1,1,1
+j2,ps,w3,i2,m1,/dev/nvidia1,140.1,16.0,1.4,2.3,0.1,0.5,1,1,1,1
+short,row
+j3,ps,w4,i2,m1,/dev/nvidia1,140.1,16.0,1.4,2.3,0.1,much,1,1,1,1
+"""
+PAI_TASK = b"""j1,worker,2.0,Terminated,1.0,2.0,600.0,29.3,50.0,V100
+j2,ps,1.0,Failed,1.0,2.0,600.0,29.3,250.0,T4
+"""
+PAI_INSTANCE = b"""j1,worker,n1,w1,i1,Failed,1.0,2.0,m1
+"""
+GPUMEMNET_MLP = b"""Filename,Depth,Activations-Params,Activation Function,Total Activations,Total Parameters,Batch Size,Max GPU Memory (MiB)
+input:8_output:3_depth:1_arch:pyramid_batch:7.out,2,"[('linear', 4, 36), ('ReLU', 4, 0), ('linear', 3, 15)]",ReLU,11,51,7,1445
+input:8_output:1_depth:1_arch:uniform_batch:7.out,2,"[('linear', 8, 72), ('ReLU', 8, 0), ('linear', 1, 9)]",ReLU,17,81,7,1400
+input:8_output:3_depth:1_arch:pyramid_batch:9.out,2,"[('linear', 5, 36), ('ReLU', 4, 0), ('linear', 3, 15)]",ReLU,11,51,7,1445
+input:8_output:3_depth:1_arch:spiral_batch:7.out,2,[],ReLU,11,51,7,1445
+input:8_output:3_depth:2_arch:pyramid_batch:7.out,2,__import__('os'),ReLU,11,51,7,1445
+"""
+GPUMEMNET_CNN = b"""Filename,Depth,Activations-Params,Activation Function,Max GPU Memory (MiB),Status
+input_channels:3_num_classes:5_depth:1_arch:uniform_base_filters:4_batch:6_input_size:8_act:leaky_relu_dropout:0.25_dropout:True_batchnorm:True.out,1,"[('conv2d', 256, 112), ('batchnorm2d', 256, 8), ('LeakyReLU', 256, 0), ('dropout', 256, 0), ('adaptive_avg_pool2d', 4, 0), ('linear', 5, 25), ('softmax', 5, 0)]",LeakyReLU,1700,SUCCESSFUL
+input_channels:3_num_classes:5_depth:1_arch:uniform_base_filters:4_batch:6_input_size:8_act:relu_dropout:0.25_dropout:False_batchnorm:False.out,1,"[('conv2d', 256, 112), ('ReLU', 256, 0), ('adaptive_avg_pool2d', 4, 0), ('linear', 5, 25), ('softmax', 5, 0)]",ReLU,39900,SUCCESSFUL
+input_channels:3_num_classes:5_depth:1_arch:uniform_base_filters:8_batch:6_input_size:8_act:relu_dropout:0.25_dropout:False_batchnorm:False.out,1,"[('conv2d', 512, 224), ('ReLU', 512, 0), ('adaptive_avg_pool2d', 8, 0), ('linear', 5, 45), ('softmax', 5, 0)]",ReLU,9000,OOM_CRASH
+input_channels:3_num_classes:5_depth:4_arch:dense_base_filters:4_batch:6_input_size:2_act:relu_dropout:0.25_dropout:False_batchnorm:False.out,0,[],None,0,SUCCESSFUL
+"""
+XMEM = b"""path,model,optimizer,batch,gpu,total_gpu_memory,zero_grad_mode,target_iteration,ground_bytes,real_oom
+a/b/1,MobeNetV3Small,Adam,64,NVIDIA-GeForce-RTX-3060,12622168064,,3,1048576000,False
+a/b/2,org/some-lm,Adafactor,8,NVIDIA-GeForce-RTX-3060,12622168064,2,3,10000000000,True
+a/b/3,VGG16,SGD,8,NVIDIA-GeForce-RTX-3060,12622168064,9,3,10000000000,False
+"""
+XMEM_JSON = json.dumps(
+    {
+        "solution": {"ground": 2**30, "memory": 2**30, "oom": False, "real_oom": False},
+        "train info": {
+            "batch_size": 64,
+            "gpu_name": "NVIDIA GeForce RTX 3060",
+            "model": "VGG16",
+            "optimiser": "SGD",
+            "target_iteration": 3,
+            "total_gpu_memory": 12622168064,
+            "zero_grad_mode": 1,
+        },
+    }
+).encode()
+
+
+def entry(action: str, addr: int, size: int, **more: Any) -> dict[str, Any]:
+    return {"action": action, "addr": addr, "size": size, "stream": 0, "frames": [], "time_us": 1, **more}
+
+
+def snapshot() -> dict[str, Any]:
+    block = {"address": BASE, "size": 2097152, "requested_size": 0, "state": "inactive", "frames": []}
+    segment = {
+        "device": 0, "address": BASE, "total_size": 2097152, "allocated_size": 0, "active_size": 0, "requested_size": 0,
+        "stream": 0, "segment_type": "small", "is_expandable": False, "frames": [], "blocks": [block],
+    }  # fmt: skip
+    history = [
+        entry("segment_alloc", BASE, 2097152),
+        entry("alloc", BASE, 1000),
+        entry("free_requested", BASE, 1000),
+        entry("free_completed", BASE, 1000),
+        {"action": "oom", "size": 2**40, "device_free": 12345, "stream": 0, "frames": [], "time_us": 9},
+    ]
+    return {"segments": [segment], "device_traces": [history, []], "allocator_settings": {}}
+
+
+SNAPSHOT = pickle.dumps(snapshot(), protocol=4)
+
+
+def collected(**job: Any) -> dict[str, Any]:
+    base = {
+        "id": "1-0", "kind": "mlp", "precision": "fp32", "optimizer": "SGDm", "zero_grad": "step-start", "steps": 4, "inp": 8,
+        "out": 5, "depth": 2, "shape": "pyramid", "batch": 16, "bn": True, "dropout": False, "channels_last": False,
+        "checkpoint": False, "benchmark": False, "capped": True,
+    }  # fmt: skip
+    return {"job": {**base, **job}, "status": "ok", "allocated": 1000, "reserved": 2097152, "retries": 0, "seconds": 1.5}
+
+
+COLLECT = (
+    b"\n".join(
+        json.dumps(row).encode()
+        for row in [
+            {**collected(), "capped": [[2097152, 1], [2000000, 0]]},
+            {
+                **collected(id="1-1", kind="tv86", name="mobilenet_v3_small", size=86),
+                "status": "oom",
+                "message": "out of memory",
+            },
+            collected(id="1-2", kind="quantum"),
+            {"status": "ok"},
+        ]
+    )
+    + b'\n{"job": {'
+)
+CSV = b"""name,batch_size,optimizer,precision,gpu,gpu_total_bytes,reserved_mib,process_gib,status,target,batch,labels,parameters
+one,32,sgdm,fp32,A100,42474471424,1000,2.5,ok,torchvision:resnet18,32x3x64x64,32:int64<1000,11689512
+two,8,adam,fp32,A100,42474471424,,39,ok,hf:bert,input_ids=8x128:int64 attention_mask=8x128:int64=1,,
+three,8,adam,fp33,A100,42474471424,,39,ok,,,,
+four,8,adam,fp32,A100,42474471424,0,,unknown,,,,
+"""
+RUNS = (
+    json.dumps(
+        {"schema": 1, "id": "a", "workload": {"name": "x"}, "passport": {"measured_by": "me"}, "measurement": {"status": "ok"}}
+    ).encode()
+    + b'\n{"schema": 99}\n{"torn'
+)
+
+# Format -> (file name, content) of valid files.
+SAMPLES: dict[str, list[tuple[str, bytes]]] = {
+    "sacct": [("jobs.txt", SACCT), ("bare.txt", SACCT_BARE)],
+    "sacct-json": [("jobs.json", SACCT_JSON)],
+    "jobstats": [("jobs.txt", JOBSTATS)],
+    "series": [("99.csv", SERIES), ("job.csv", SUPERCLOUD), ("dcgm.prom", PROMETHEUS)],
+    "pai": [("pai_sensor_table.csv", PAI)],
+    "gpumemnet": [("mlp.csv", GPUMEMNET_MLP), ("cnn.csv", GPUMEMNET_CNN)],
+    "xmem": [("xmem.csv", XMEM), ("evaluation_result.json", XMEM_JSON)],
+    "snapshot": [("snapshot.pickle", SNAPSHOT)],
+    "collect": [("runs.jsonl", COLLECT)],
+    "csv": [("table.csv", CSV)],
+    "runs": [("runs.jsonl", RUNS)],
+}

@@ -1,0 +1,68 @@
+"""`vramcast import`: appends once, keeps bad rows aside, and says what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.datasets.journal import read_runs
+
+from . import samples
+
+
+def written(folder: Path, name: str, content: bytes) -> str:
+    (folder / name).write_bytes(content)
+    return str(folder / name)
+
+
+def test_runs_are_appended_once_and_bad_rows_go_to_a_file_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, store = written(tmp_path, "jobs.txt", samples.SACCT), str(tmp_path / "store.jsonl")
+    assert main(["import", "sacct", source, "--out", store, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["runs"], first["imported"], first["already_there"], first["rejected"]) == (2, 2, 0, 1)
+    assert main(["import", "sacct", source, "--out", store, "--json"]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["imported"], second["already_there"]) == (0, 2)
+    runs = read_runs(store).runs
+    assert [run.id for run in runs] == ["sacct-11", "sacct-12"]
+    assert runs[0].passport.source == "jobs.txt"
+    aside = (tmp_path / "store.rejected.jsonl").read_text().splitlines()
+    assert json.loads(aside[0])["text"] == "nonsense"
+
+
+def test_without_a_store_the_summary_is_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path, "mlp.csv", samples.GPUMEMNET_MLP)
+    assert main(["import", "gpumemnet", source]) == 0
+    text = capsys.readouterr().out
+    assert "nothing is written" in text
+    assert "2 of 5 networks are rebuilt" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["mlp.csv"]
+
+
+def test_a_file_of_another_format_is_an_error_and_leaves_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, store = written(tmp_path, "x.csv", b"a,b\n1,2\n"), tmp_path / "store.jsonl"
+    assert main(["import", "sacct", source, "--out", str(store)]) == 2
+    assert "another format" in capsys.readouterr().err
+    assert not store.exists()
+
+
+def test_a_well_formed_file_without_data_is_no_error(tmp_path: Path) -> None:
+    assert main(["import", "sacct", written(tmp_path, "jobs.txt", b"JobID|State|TRESUsageInMax\n")]) == 0
+
+
+def test_rules_make_jobs_which_can_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = written(tmp_path, "rules.json", b'[{"name": "train", "target": "torchvision:vgg16", "batch": ["8x3x224x224"]}]')
+    source = written(tmp_path, "jobs.txt", samples.SACCT)
+    assert main(["import", "sacct", source, "--join", rules, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["with_target"] == 1
+    assert any("1 of 2 runs match a rule" in note for note in summary["notes"])
+
+
+@pytest.mark.parametrize("arguments", [["excel", "x"], ["sacct", "absent"], ["sacct", "x", "--out", "store.csv"]])
+def test_wrong_arguments_end_with_2_and_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,56 @@
+"""Rules fill in what a history does not say, and never overwrite what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vramcast.datasets.histories.join import join, read_rules, rules_of
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import DatasetError
+
+
+def run(name: str, **workload: object) -> Run:
+    return Run(name, Workload(name, **workload), Passport("test"), Measurement("ok", process_bytes=1))  # type: ignore[arg-type]
+
+
+def rules(tmp_path: Path, values: object) -> Path:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def test_the_first_rule_whose_pattern_matches_fills_what_is_open(tmp_path: Path) -> None:
+    path = rules(
+        tmp_path,
+        [
+            {"name": "resnet-*", "target": "torchvision:resnet50", "batch": ["32x3x224x224"], "optimizer": "sgdm"},
+            {"name": "*", "target": "torchvision:vgg16"},
+        ],
+    )
+    runs = [run("resnet-7", optimizer="adam", user="ada", gpus=2), run("other")]
+    (first, second), matched = join(runs, read_rules(path))
+    assert first.workload == replace(runs[0].workload, target="torchvision:resnet50", batch=("32x3x224x224",))
+    assert second.workload.target == "torchvision:vgg16"
+    assert matched == 2
+
+
+def test_a_script_is_known_by_the_hash_of_its_text_and_unmatched_runs_stay_as_they_are() -> None:
+    measured = [run("measured", script_sha256="ab", target="torchvision:vgg16")]
+    history = [run("one", script_sha256="ab"), run("two", script_sha256="cd"), run("three")]
+    joined, matched = join(history, rules_of(measured))
+    assert [one.workload.target for one in joined] == ["torchvision:vgg16", None, None]
+    assert joined[1:] == history[1:]
+    assert matched == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, [{}], [{"name": "a", "script_sha256": "b"}], [{"name": "a", "colour": 1}], [{"name": "a", "batch": ["x"]}], [7]],
+)
+def test_a_wrong_rule_is_an_error_which_names_it(value: object, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"rules\.json"):
+        read_rules(rules(tmp_path, value))

@@ -1,0 +1,229 @@
+"""What each reader makes of a valid file: units, missing values, censoring, cards, and what it leaves aside."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from vramcast.datasets.histories import jobstats
+from vramcast.datasets.histories.formats import FORMATS, find
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.run import Run
+from vramcast.devices import device
+from vramcast.errors import DatasetError, UsageError
+from vramcast.units import GIB, MIB
+
+from . import samples
+
+
+def reading(format_name: str, content: bytes, folder: Path, file: str = "file.txt") -> Reading:
+    (folder / file).write_bytes(content)
+    return FORMATS[format_name].read(folder / file)
+
+
+def by_id(found: Reading) -> dict[str, Run]:
+    return {run.id: run for run in found.runs}
+
+
+def test_sacct_takes_the_largest_step_of_a_job_and_skips_extern(tmp_path: Path) -> None:
+    found = reading("sacct", samples.SACCT, tmp_path)
+    job = by_id(found)["sacct-11"]
+    assert job.measurement.process_bytes == 2 * GIB
+    assert job.measurement.status == "ok"
+    assert not job.measurement.censored
+    assert (job.workload.gpus, job.passport.gpu, job.workload.user, job.workload.name) == (2, "a100", "ada", "train")
+    assert job.measurement.seconds == 26 * 3600 + 3
+    assert "of 2 in the job" in job.measurement.message
+
+
+def test_sacct_takes_0_for_missing_and_out_of_memory_for_censored(tmp_path: Path) -> None:
+    job = by_id(reading("sacct", samples.SACCT, tmp_path))["sacct-12"]
+    assert job.measurement.process_bytes is None
+    assert (job.measurement.status, job.measurement.censored) == ("killed", True)
+    assert "host" in job.measurement.message
+
+
+def test_sacct_accounts_for_jobs_without_a_gpu_jobs_which_wait_and_nonsense(tmp_path: Path) -> None:
+    found = reading("sacct", samples.SACCT, tmp_path)
+    assert "9 rows = 6 in 2 runs + 1 kept aside + 2 skipped" in found.notes[0]
+    assert found.rejected[0].text == "nonsense"
+
+
+def test_sacct_without_a_header_knows_columns_by_their_content(tmp_path: Path) -> None:
+    found = reading("sacct", samples.SACCT_BARE, tmp_path)
+    assert by_id(found)["sacct-7"].measurement.process_bytes == 100 * MIB
+    assert "3 rows = 3 in 1 runs" in found.notes[0]
+
+
+@pytest.mark.parametrize(("text", "size_bytes"), [("1K", 1024), ("1.5G", 3 * 2**29), ("2T", 2**41), ("0", None), ("77", 77)])
+def test_sacct_reads_binary_suffixes(text: str, size_bytes: int | None, tmp_path: Path) -> None:
+    found = reading("sacct", f"1.0|gres/gpumem={text}|gres/gpu=1\n".encode(), tmp_path)
+    assert found.runs[0].measurement.process_bytes == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("FAILED", "error"), ("CANCELLED by 7", "killed"), ("TIMEOUT", "timeout"), ("NODE_FAIL", "killed")],
+)
+def test_slurm_jobs_which_did_not_complete_are_lower_bounds(state: str, status: str, tmp_path: Path) -> None:
+    text = f"JobID|State|TRESUsageInMax\n5|{state}|\n5.0|{state}|gres/gpumem=1G\n"
+    run = reading("sacct", text.encode(), tmp_path).runs[0]
+    assert (run.measurement.status, run.measurement.censored, run.measurement.process_bytes) == (status, True, GIB)
+
+
+def test_sacct_json_reads_numbers_states_and_step_ids_of_every_version(tmp_path: Path) -> None:
+    found = reading("sacct-json", samples.SACCT_JSON, tmp_path)
+    first, second = by_id(found)["sacct-20_3"], by_id(found)["sacct-22"]
+    assert first.measurement.process_bytes == 2**31
+    assert (first.workload.gpus, first.passport.gpu, first.measurement.status) == (2, "a100", "ok")
+    assert second.measurement.process_bytes is None
+    assert (second.measurement.status, second.measurement.censored) == ("timeout", True)
+    assert "4 rows = 2 in 2 runs + 1 kept aside + 1 skipped" in found.notes[0]
+
+
+def test_jobstats_gives_a_run_a_card_and_censors_a_full_one(tmp_path: Path) -> None:
+    found = reading("jobstats", samples.JOBSTATS, tmp_path)
+    first, full = by_id(found)["jobstats-31-n1-0"], by_id(found)["jobstats-31-n1-1"]
+    assert (first.measurement.process_bytes, first.measurement.censored) == (GIB, False)
+    assert (full.measurement.process_bytes, full.measurement.censored) == (39 * GIB, True)
+    assert full.passport.gpu_total_bytes == 40 * GIB
+    assert "5 rows = 1 in 2 runs + 1 kept aside + 3 skipped" in found.notes[0]
+
+
+def test_jobstats_refuses_a_summary_which_unpacks_to_too_much(tmp_path: Path) -> None:
+    bomb = base64.b64encode(gzip.compress(b" " * (jobstats.MAX_JSON_BYTES + 1)))
+    found = reading("jobstats", b"JobID|AdminComment\n1|JS1:" + bomb + b"\n", tmp_path)
+    assert not found.runs
+    assert "unpacks to more than" in found.rejected[0].reason
+
+
+def test_series_takes_the_largest_sample_and_measures_the_time_between_samples(tmp_path: Path) -> None:
+    found = reading("series", samples.SERIES, tmp_path, "99.csv")
+    first, full = by_id(found)["series-99-0"], by_id(found)["series-99-1"]
+    assert first.measurement.process_bytes == first.measurement.device_bytes == 3000 * MIB
+    assert (first.passport.period_ms, first.measurement.samples, first.measurement.seconds) == (500.0, 3, 1.0)
+    assert first.passport.gpu == "NVIDIA A100-SXM4-40GB"
+    assert full.measurement.censored
+    assert "6 rows = 4 in 2 runs + 1 kept aside + 1 skipped" in found.notes[0]
+
+
+def test_series_reads_the_names_of_the_mit_supercloud(tmp_path: Path) -> None:
+    run = by_id(reading("series", samples.SUPERCLOUD, tmp_path))["series-5-0"]
+    assert run.measurement.process_bytes == 2510 * MIB
+    assert run.passport.gpu_total_bytes == 32510 * MIB
+    assert run.passport.period_ms == pytest.approx(100, abs=0.1)
+
+
+def test_series_reads_samples_of_the_dcgm_exporter(tmp_path: Path) -> None:
+    found = reading("series", samples.PROMETHEUS, tmp_path)
+    run = by_id(found)["series-41-n1-0"]
+    assert run.measurement.process_bytes == 990 * MIB
+    assert (run.passport.gpu_total_bytes, run.measurement.censored) == (1000 * MIB, True)
+    assert (run.passport.period_ms, run.passport.how) == (30_000, "dcgm device")
+    assert "6 rows = 4 in 1 runs + 1 kept aside + 1 skipped" in found.notes[0]
+
+
+def test_series_without_a_column_of_memory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"memory\.used"):
+        reading("series", b"a,b\n1,2\n", tmp_path)
+
+
+def test_pai_joins_the_tables_beside_and_takes_gb_as_gib(tmp_path: Path) -> None:
+    (tmp_path / "pai_task_table.csv").write_bytes(samples.PAI_TASK)
+    (tmp_path / "pai_instance_table.csv").write_bytes(samples.PAI_INSTANCE)
+    first, second, third = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv").runs
+    assert first.measurement.process_bytes == 5 * GIB // 2
+    assert (first.measurement.status, first.passport.gpu, first.workload.gpus) == ("error", "V100", 1)
+    assert (second.measurement.process_bytes, second.measurement.status) == (None, "ok")
+    assert (third.workload.gpus, third.measurement.status) == (3, "error")
+
+
+def test_pai_says_which_gb_and_keeps_damaged_rows_aside(tmp_path: Path) -> None:
+    found = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv")
+    assert "5 rows = 3 in 3 runs + 2 kept aside" in found.notes[0]
+    assert any("2^30" in note for note in found.notes)
+    assert found.runs[0].measurement.status == "unknown"
+
+
+def test_xmem_keeps_ground_as_reserved_and_names_torchvisions_model(tmp_path: Path) -> None:
+    found = reading("xmem", samples.XMEM, tmp_path)
+    cnn, transformer = found.runs
+    assert (cnn.workload.target, cnn.workload.num_classes) == ("torchvision:mobilenet_v3_small", 10)
+    assert (cnn.workload.batch, cnn.workload.steps, cnn.workload.zero_grad) == (("64x3x86x86",), 4, "step-start")
+    assert (cnn.measurement.reserved_bytes, cnn.measurement.process_bytes) == (1000 * MIB, None)
+    assert "about reserved" in str(cnn.passport.how)
+    assert (transformer.measurement.status, transformer.measurement.censored) == ("oom", True)
+    assert transformer.workload.target is None
+    assert "zero_grad_mode" in found.rejected[0].reason
+
+
+def test_xmem_reads_a_result_file(tmp_path: Path) -> None:
+    (run,) = reading("xmem", samples.XMEM_JSON, tmp_path, "evaluation_result.json").runs
+    assert (run.workload.target, run.workload.zero_grad) == ("torchvision:vgg16", "before-backward")
+    assert run.measurement.reserved_bytes == GIB
+
+
+def test_a_snapshot_gives_the_peaks_of_its_history_and_the_request_that_failed(tmp_path: Path) -> None:
+    found = reading("snapshot", samples.SNAPSHOT, tmp_path)
+    (run,) = found.runs
+    assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (1024, 2 * MIB)
+    assert (run.measurement.status, run.measurement.oom_requested_bytes) == ("oom", 2**40)
+    assert "2 rows = 1 in 1 runs + 0 kept aside + 1 skipped" in found.notes[0]
+
+
+def test_collected_rows_become_runs_and_their_limits_runs_of_their_own(tmp_path: Path) -> None:
+    passport = {"properties": {"name": "NVIDIA H100", "total_memory": 85 * 10**9}, "torch": "2.11.0", "cudnn": 91100}
+    (tmp_path / "passport.json").write_text(json.dumps(passport))
+    found = reading("collect", samples.COLLECT, tmp_path, "runs.jsonl")
+    base, fits, fails, shared = found.runs
+    assert (base.passport.gpu, base.passport.cudnn, base.workload.optimizer) == ("NVIDIA H100", "91100", "sgdm")
+    assert (fits.workload.cap_bytes, fits.measurement.status, fits.measurement.repeat_of) == (2097152, "ok", base.id)
+    assert (fails.workload.cap_bytes, fails.measurement.status, fails.measurement.censored) == (2000000, "oom", True)
+    assert (shared.workload.num_classes, shared.measurement.status) == (10, "oom")
+    assert "shared" in shared.measurement.message
+    assert "5 rows = 2 in 4 runs + 3 kept aside" in found.notes[0]
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "gpt2", "opt", "gpt_neo", "t5", "llama", "qwen2", "vit"])
+def test_collected_transformers_are_named_with_their_configuration(name: str, tmp_path: Path) -> None:
+    row = samples.collected(kind="hf", name=name, width=256, layers=2, seq=64, vocab=8000, attn="sdpa")
+    (run,) = reading("collect", json.dumps(row).encode(), tmp_path).runs
+    assert str(run.workload.target).startswith(f"hf:{name}?{{")
+    run.workload.job(device("h200"))
+
+
+def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_path: Path) -> None:
+    found = reading("csv", samples.CSV, tmp_path)
+    one, two, four = found.runs
+    assert (one.measurement.reserved_bytes, one.measurement.process_bytes) == (1000 * MIB, 5 * GIB // 2)
+    assert one.workload.features == {"parameters": 11689512.0}
+    assert one.workload.job(device("h200")).optimizer == "sgdm"
+    assert two.measurement.censored
+    assert four.measurement.reserved_bytes is None
+    assert "precision" in found.rejected[0].reason
+
+
+def test_a_plain_table_with_an_unknown_column_names_it(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="'colour'"):
+        reading("csv", b"name,colour\na,red\n", tmp_path)
+
+
+def test_our_own_journals_are_read_with_what_is_torn_kept_aside(tmp_path: Path) -> None:
+    found = reading("runs", samples.RUNS, tmp_path)
+    assert [run.id for run in found.runs] == ["a"]
+    assert len(found.rejected) == 2
+
+
+def test_the_same_run_twice_in_one_file_is_kept_aside(tmp_path: Path) -> None:
+    rows = samples.XMEM.splitlines(keepends=True)
+    found = reading("xmem", rows[0] + rows[1] + rows[1], tmp_path)
+    assert (len(found.runs), len(found.rejected)) == (1, 1)
+
+
+def test_an_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="sacct-json"):
+        find("excel")

@@ -1,0 +1,119 @@
+"""Read job histories and public tables of measured runs into a data set.
+
+vramcast import sacct jobs.txt --out history.jsonl
+vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+
+FORMAT is one of: sacct, sacct-json, jobstats, series, pai, gpumemnet, xmem, snapshot, collect, csv, runs (docs/histories.md).
+Runs go to the end of --out; those which it has already are left out. Rows which cannot be read go to STORE.rejected.jsonl
+with the reason. Without --out nothing is written. Exit 0 when runs were read or the files hold none, 2 when none of the rows
+can be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli import options as shared
+from vramcast.datasets.histories import formats
+from vramcast.datasets.histories import join as joining
+from vramcast.datasets.journal import Journal, Reading, Rejected, read_runs
+from vramcast.datasets.run import Run, with_source
+from vramcast.errors import DatasetError, UsageError
+
+_SHOWN_REASONS = 10  # arbitrary: lines; the file of rows kept aside has all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    summaries = "; ".join(f"{one.name}: {one.summary}" for one in formats.FORMATS.values())
+    parser.add_argument("format", metavar="FORMAT", help=summaries)
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler, the monitor or the authors wrote")
+    parser.add_argument("--out", metavar="STORE.jsonl", help="the data set to append to")
+    parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    if options.out and not options.out.endswith(".jsonl"):
+        raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl is expected.")
+    read = formats.find(options.format).read
+    rules = joining.read_rules(options.join) if options.join else []
+    runs: list[Run] = []
+    rejected: list[Rejected] = []
+    notes: list[str] = []
+    for file in options.files:
+        reading: Reading = read(file)
+        runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
+        rejected += reading.rejected
+        notes += [note for note in reading.notes if note not in notes]
+    if options.join:
+        runs, matched = joining.join(runs, rules)
+        notes.append(f"{matched} of {len(runs)} runs match a rule; the others serve as a baseline only")
+    imported, there = _kept(options.out, runs, rejected)
+    reasons = Counter(_kind(one.reason) for one in rejected)
+    summary = {
+        "schema": 1,
+        "format": options.format,
+        "files": len(options.files),
+        "runs": len(runs),
+        "imported": imported,
+        "already_there": there,
+        "rejected": len(rejected),
+        "rejected_by_reason": dict(reasons.most_common()),
+        "statuses": dict(Counter(run.measurement.status for run in runs)),
+        "censored": sum(run.measurement.censored for run in runs),
+        "with_target": sum(run.workload.target is not None for run in runs),
+        "out": options.out,
+        "notes": notes,
+    }
+    if not runs and rejected:
+        raise DatasetError(
+            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} "
+            "Is it another format?"
+        )
+    shared.print_chart((json.dumps(summary) if options.json else _text(summary)) + "\n", sys.stdout)
+    return 0
+
+
+def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[int, int]:
+    """Append what is new to the store; return how many runs were new and how many it has already."""
+    if out is None:
+        return 0, 0
+    there = {run.id for run in read_runs(out).runs} if Path(out).exists() else set()
+    fresh: dict[str, Run] = {}
+    for run in runs:
+        if run.id not in there:
+            fresh.setdefault(run.id, run)
+    if fresh:
+        with Journal(out) as journal:
+            journal.append_all(run.to_dict() for run in fresh.values())
+    if rejected:
+        with Journal(f"{out.removesuffix('.jsonl')}.rejected.jsonl") as aside:
+            aside.append_all(asdict(one) for one in rejected)
+    return len(fresh), len(runs) - len(fresh)
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its values, so that equal ones are counted together."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", reason)[:120]
+
+
+def _text(summary: dict[str, Any]) -> str:
+    what = "imported" if summary["out"] else "read, nothing is written without --out"
+    lines = [
+        f"{summary['runs']:>10,} runs from {summary['files']} files of {summary['format']}",
+        f"{summary['imported'] if summary['out'] else summary['runs']:>10,} {what}",
+        f"{summary['already_there']:>10,} in {summary['out']} already" if summary["out"] else "",
+        f"{summary['with_target']:>10,} can run again, {summary['censored']:,} peaks are lower bounds",
+        f"{summary['rejected']:>10,} rows kept aside",
+    ]
+    lines += [f"{'':>11}{n:,} x {reason}" for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]]
+    return "\n".join([*filter(None, lines), *summary["notes"]])
