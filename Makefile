@@ -35,7 +35,7 @@ lint: $(VENV)/.ready
 # mypy does not follow vramcast.__path__: it is shown the installed layout, as links.
 typecheck: $(VENV)/.ready
 	rm -rf build/typecheck && mkdir -p build/typecheck/vramcast
-	ln -s $(CURDIR)/vramcast/* $(CURDIR)/tracer $(CURDIR)/simulator $(CURDIR)/datasets build/typecheck/vramcast/
+	ln -s $(CURDIR)/vramcast/* $(CURDIR)/tracer $(CURDIR)/simulator $(CURDIR)/datasets $(CURDIR)/learner build/typecheck/vramcast/
 	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p vramcast
 
 test-cuda: $(VENV)/.ready

@@ -135,7 +135,8 @@ def _timm(name: str, options: dict[str, Any]) -> Any:
 
 def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     transformers = _need("transformers")
-    if name.endswith(".json") or Path(name).exists():
+    # A model type wins over a folder which happens to be called like it.
+    if name.endswith(".json") or (name not in transformers.CONFIG_MAPPING and Path(name).exists()):
         path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
         try:
             values = json.loads(path.read_text())

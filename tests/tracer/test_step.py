@@ -59,6 +59,33 @@ def test_models_by_name_take_the_number_of_classes(make_job: MakeJob, need: Need
     assert step.build_model(make_job(target="hf:vit", num_classes=7)).classifier.out_features == 7
 
 
+def test_a_target_takes_keyword_arguments(make_job: MakeJob, need: Need, tiny_models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "deep.py"
+    path.write_text(
+        "import torch\ndef net(depth, width=8): return torch.nn.Sequential(*[torch.nn.Linear(width, width)] * depth)"
+    )
+    assert len(step.build_model(make_job(target=f'{path}:net?{{"depth": 3}}'))) == 3  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="are not a JSON object"):
+        step.build_model(make_job(target=f"{path}:net?depth=3"))
+    need("torchvision")
+    assert step.build_model(make_job(target='torchvision:resnet18?{"num_classes": 5}')).fc.out_features == 5
+    with pytest.raises(UsageError, match="torchvision's resnet18 does not take these arguments"):
+        step.build_model(make_job(target='torchvision:resnet18?{"classes": 5}'))
+    need("timm")
+    assert step.build_model(make_job(target='timm:resnet18?{"num_classes": 5}')).fc.out_features == 5
+    need("transformers")
+    assert len(step.build_model(make_job(target='hf:gpt2?{"n_layer": 2, "n_embd": 96}')).transformer.h) == 2  # type: ignore[union-attr, arg-type]
+
+
+def test_a_model_type_is_not_a_folder_of_its_name(
+    make_job: MakeJob, need: Need, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("transformers")
+    (tmp_path / "gpt2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert step.build_model(make_job(target='hf:gpt2?{"n_layer": 1}')).transformer is not None
+
+
 def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, tmp_path: Path, need: Need) -> None:
     need("transformers")
     config = tmp_path / "config.json"

@@ -2,11 +2,12 @@
 
 vramcast import sacct jobs.txt --out history.jsonl
 vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
 FORMAT is one of: sacct, sacct-json, jobstats, series, pai, gpumemnet, xmem, snapshot, collect, csv, runs (docs/histories.md).
-Runs go to the end of --out; those which it has already are left out. Rows which cannot be read go to STORE.rejected.jsonl
-with the reason. Without --out nothing is written. Exit 0 when runs were read or the files hold none, 2 when none of the rows
-can be used.
+Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
+cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
+the files hold none, 2 when none of the rows can be used.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Any
 from vramcast.cli import options as shared
 from vramcast.datasets.histories import formats
 from vramcast.datasets.histories import join as joining
-from vramcast.datasets.journal import Journal, Reading, Rejected, read_runs
+from vramcast.datasets.journal import Journal, Reading, Rejected
 from vramcast.datasets.run import Run, with_source
+from vramcast.datasets.tables import read_set, write_runs
 from vramcast.errors import DatasetError, UsageError
 
 _SHOWN_REASONS = 10  # arbitrary: lines; the file of rows kept aside has all
@@ -35,15 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summaries = "; ".join(f"{one.name}: {one.summary}" for one in formats.FORMATS.values())
     parser.add_argument("format", metavar="FORMAT", help=summaries)
     parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler, the monitor or the authors wrote")
-    parser.add_argument("--out", metavar="STORE.jsonl", help="the data set to append to")
+    parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
     parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    if options.out and not options.out.endswith(".jsonl"):
-        raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl is expected.")
+    if options.out and not options.out.endswith((".jsonl", ".parquet")):
+        raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl or .parquet is expected.")
     read = formats.find(options.format).read
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
@@ -87,16 +89,19 @@ def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[i
     """Append what is new to the store; return how many runs were new and how many it has already."""
     if out is None:
         return 0, 0
-    there = {run.id for run in read_runs(out).runs} if Path(out).exists() else set()
+    before = read_set(out).runs if Path(out).exists() else []
+    there = {run.id for run in before}
     fresh: dict[str, Run] = {}
     for run in runs:
         if run.id not in there:
             fresh.setdefault(run.id, run)
-    if fresh:
+    if fresh and out.endswith(".parquet"):
+        write_runs([*before, *fresh.values()], out)
+    elif fresh:
         with Journal(out) as journal:
             journal.append_all(run.to_dict() for run in fresh.values())
     if rejected:
-        with Journal(f"{out.removesuffix('.jsonl')}.rejected.jsonl") as aside:
+        with Journal(Path(out).with_suffix(".rejected.jsonl")) as aside:
             aside.append_all(asdict(one) for one in rejected)
     return len(fresh), len(runs) - len(fresh)
 

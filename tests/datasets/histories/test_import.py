@@ -66,3 +66,20 @@ def test_rules_make_jobs_which_can_run_again(tmp_path: Path, capsys: pytest.Capt
 def test_wrong_arguments_end_with_2_and_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_set_is_passed_on_as_parquet_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    from vramcast.datasets.tables import read_set
+
+    store = tmp_path / "set.parquet"
+    source = written(tmp_path, "jobs.txt", samples.SACCT)
+    mlps = written(tmp_path, "mlp.csv", samples.GPUMEMNET_MLP)
+    for arguments in (["sacct", source], ["gpumemnet", mlps], ["sacct", source]):
+        assert main(["import", *arguments, "--out", str(store)]) == 0
+    capsys.readouterr()
+    ids = [run.id for run in read_set(store).runs]
+    assert ids[:2] == ["sacct-11", "sacct-12"]
+    assert len(ids) == len(set(ids)) > 2
+    assert main(["import", "sacct", source, "--out", str(tmp_path / "set.txt")]) == 2
+    assert "ends in .jsonl or .parquet" in capsys.readouterr().err

@@ -1,0 +1,292 @@
+"""Random networks: factories with plain keyword arguments, which a TARGET names (`...networks:mlp?{"inputs": 784, ...}`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vramcast.datasets.workloads.shapes import layer_widths, stage_widths
+
+_GROUPS = 8  # arbitrary: of a group norm, where the width can be divided by it
+_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh, "leaky_relu": nn.LeakyReLU, "elu": nn.ELU}
+
+
+class _Residual(nn.Sequential):
+    """Adds what the layers make of the input to the input."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input + super().forward(input)
+
+
+class _Dense(nn.Sequential):
+    """Hands the input on beside what the layers make of it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.cat((input, super().forward(input)), dim=1)
+
+
+def _dropout(probability: float) -> list[nn.Module]:
+    return [nn.Dropout(probability)] if probability else []
+
+
+# ------------------------------------------------------------------------------------------------ perceptrons
+def mlp(
+    inputs: int,
+    outputs: int,
+    width: int,
+    depth: int,
+    shape: str = "uniform",
+    norm: str = "none",
+    activation: str = "relu",
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Return a multi-layer perceptron, N x inputs -> N x outputs.
+
+    Args:
+        inputs: Features of a sample.
+        outputs: Classes, or values to regress.
+        width: Of the widest hidden layer.
+        depth: Hidden layers.
+        shape: One of `shapes.MLP_SHAPES`.
+        norm: After each hidden layer: none, batch, layer, group.
+        activation: relu, gelu, silu, tanh, leaky_relu, elu.
+        dropout: Its probability; 0: no such layer.
+    """
+    layers: list[nn.Module] = []
+    features = inputs
+    for wide in layer_widths(shape, width, depth):
+        parts = [nn.Linear(features, wide), *_linear_norm(norm, wide), _ACTIVATIONS[activation](), *_dropout(dropout)]
+        if shape == "dense":
+            layers.append(_Dense(*parts))
+            features += wide
+        else:
+            layers.append(_Residual(*parts) if shape == "residual" and features == wide else nn.Sequential(*parts))
+            features = wide
+    return nn.Sequential(*layers, nn.Linear(features, outputs))
+
+
+def _linear_norm(norm: str, width: int) -> list[nn.Module]:
+    if norm == "batch":
+        return [nn.BatchNorm1d(width)]
+    if norm == "layer":
+        return [nn.LayerNorm(width)]
+    return [nn.GroupNorm(math.gcd(_GROUPS, width), width)] if norm == "group" else []
+
+
+# ------------------------------------------------------------------------------------------------ convolutions
+_CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_BATCH_NORMS: dict[int, Any] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+_MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
+_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def cnn(
+    outputs: int,
+    width: int,
+    stages: int,
+    blocks: int,
+    shape: str = "residual",
+    kernel: int = 3,
+    norm: str = "batch",
+    activation: str = "relu",
+    dropout: float = 0.0,
+    inputs: int = 3,
+    dimensions: int = 2,
+    pool: bool = False,
+    dense_outputs: bool = False,
+) -> nn.Module:
+    """Return a convolutional network, N x inputs x size... -> N x outputs, or N x outputs x size... with `dense_outputs`.
+
+    Args:
+        outputs: Classes.
+        width: Channels of the first stage.
+        stages: Parts of equal resolution; each halves the one before.
+        blocks: In a stage, after the convolution that leads into it.
+        shape: One of `shapes.CNN_SHAPES`: what a block is, and whether stages get wider.
+        kernel: Its side, odd.
+        norm: After each convolution: none, batch, layer (a group norm of one group), group.
+        activation: As in `mlp`.
+        dropout: After each block; 0: no such layer.
+        inputs: Channels of the input.
+        dimensions: 1, 2 or 3.
+        pool: Resolution is halved by max pooling, else by a stride.
+        dense_outputs: The answer is one for each pixel, as in segmentation.
+    """
+
+    def convolution(inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
+        plain = _CONVOLUTIONS[dimensions](
+            inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=norm == "none"
+        )
+        return nn.Sequential(plain, *_channel_norm(norm, outputs, dimensions), _ACTIVATIONS[activation]())
+
+    layers: list[nn.Module] = []
+    features = inputs
+    for stage, wide in enumerate(stage_widths(shape, width, stages)):
+        if stage and pool:
+            layers.append(_MAX_POOLS[dimensions](2))
+        layers.append(convolution(features, wide, kernel, stride=2 if stage and not pool else 1))
+        features = wide
+        for _ in range(blocks):
+            if shape == "residual":
+                layers.append(_Residual(convolution(wide, wide, kernel), convolution(wide, wide, kernel)))
+            elif shape == "bottleneck":
+                thin = max(1, wide // 4)
+                parts = (convolution(wide, thin, 1), convolution(thin, thin, kernel), convolution(thin, wide, 1))
+                layers.append(_Residual(*parts))
+            elif shape == "separable":
+                layers += [convolution(wide, wide, kernel, groups=wide), convolution(wide, wide, 1)]
+            elif shape == "dense":
+                layers.append(_Dense(convolution(features, wide, kernel)))
+                features += wide
+            else:
+                layers.append(convolution(wide, wide, kernel))
+            layers += _dropout(dropout)
+    if dense_outputs:
+        up = nn.Upsample(scale_factor=2 ** (stages - 1), mode=_MODES[dimensions])
+        return nn.Sequential(*layers, _CONVOLUTIONS[dimensions](features, outputs, 1), up)
+    return nn.Sequential(*layers, _MeanOfPixels(), nn.Linear(features, outputs))
+
+
+def _channel_norm(norm: str, width: int, dimensions: int) -> list[nn.Module]:
+    if norm == "batch":
+        return [_BATCH_NORMS[dimensions](width)]
+    if norm == "layer":
+        return [nn.GroupNorm(1, width)]
+    return [nn.GroupNorm(math.gcd(_GROUPS, width), width)] if norm == "group" else []
+
+
+class _MeanOfPixels(nn.Module):
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(2).mean(2)
+
+
+# ------------------------------------------------------------------------------------------------ transformers
+def transformer(
+    vocabulary: int,
+    width: int,
+    depth: int,
+    heads: int,
+    tokens: int,
+    outputs: int = 0,
+    feedforward: int = 0,
+    attention: str = "sdpa",
+    causal: bool = False,
+    norm: str = "layer",
+    norm_first: bool = True,
+    gated: bool = False,
+    activation: str = "gelu",
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Return a transformer over token ids, N x tokens -> N x tokens x vocabulary, or N x outputs of the whole text.
+
+    Args:
+        vocabulary: Token ids are below it.
+        width: Of a token; a multiple of `heads`.
+        depth: Layers.
+        heads: Of the attention.
+        tokens: Of a text.
+        outputs: Classes of the whole text; 0: the next token's scores instead.
+        feedforward: Width of the inner layer; 0: four times `width`.
+        attention: sdpa (torch's fused attention), eager (its product written out), torch (nn.TransformerEncoderLayer: the
+            arguments `norm`, `gated` and `causal` then say nothing).
+        causal: Each token sees only those before it.
+        norm: layer, rms.
+        norm_first: Norms stand before attention and feed-forward, else after them.
+        gated: The inner layer is multiplied by a gate of its own.
+        activation: As in `mlp`; with `attention="torch"` relu or gelu.
+        dropout: Its probability.
+    """
+    feedforward = feedforward or 4 * width
+
+    def layer() -> nn.Module:
+        if attention == "torch":
+            return nn.TransformerEncoderLayer(
+                width, heads, feedforward, dropout, activation, batch_first=True, norm_first=norm_first
+            )
+        mixing = _Attention(width, heads, attention == "eager", causal, dropout)
+        inner = (_Gated if gated else _FeedForward)(width, feedforward, activation)
+        branches = [nn.Sequential(part, *_dropout(dropout)) for part in (mixing, inner)]
+        return nn.Sequential(*(_Branch(branch, _token_norm(norm, width), norm_first) for branch in branches))
+
+    head = _MeanOfTokens(width, outputs) if outputs else nn.Linear(width, vocabulary)
+    return nn.Sequential(_Tokens(vocabulary, width, tokens), *(layer() for _ in range(depth)), _token_norm(norm, width), head)
+
+
+def _token_norm(norm: str, width: int) -> nn.Module:
+    return nn.RMSNorm(width) if norm == "rms" else nn.LayerNorm(width)
+
+
+class _Tokens(nn.Module):
+    """Token ids as vectors, with one more for each place."""
+
+    def __init__(self, vocabulary: int, width: int, tokens: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.places = nn.Parameter(torch.zeros(tokens, width))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.words(ids) + self.places
+
+
+class _Branch(nn.Module):
+    """A branch beside the residual stream, with its norm."""
+
+    def __init__(self, branch: nn.Module, norm: nn.Module, norm_first: bool) -> None:
+        super().__init__()
+        self.branch, self.norm, self.norm_first = branch, norm, norm_first
+
+    def forward(self, input: Tensor) -> Tensor:
+        output: Tensor = input + self.branch(self.norm(input)) if self.norm_first else self.norm(input + self.branch(input))
+        return output
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int, heads: int, eager: bool, causal: bool, dropout: float) -> None:
+        super().__init__()
+        self.qkv, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.eager, self.causal, self.dropout = heads, eager, causal, dropout
+
+    def forward(self, input: Tensor) -> Tensor:
+        queries, keys, values = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(input).chunk(3, dim=2)
+        )
+        dropout = self.dropout if self.training else 0.0
+        if self.eager:
+            mixed = self._eager(queries, keys, values, dropout)
+        else:
+            mixed = nn.functional.scaled_dot_product_attention(queries, keys, values, None, dropout, self.causal)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _eager(self, queries: Tensor, keys: Tensor, values: Tensor, dropout: float) -> Tensor:
+        scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[3])
+        if self.causal:
+            later = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        return nn.functional.dropout(scores.softmax(dim=3), dropout) @ values
+
+
+class _FeedForward(nn.Sequential):
+    def __init__(self, width: int, feedforward: int, activation: str) -> None:
+        super().__init__(nn.Linear(width, feedforward), _ACTIVATIONS[activation](), nn.Linear(feedforward, width))
+
+
+class _Gated(nn.Module):
+    def __init__(self, width: int, feedforward: int, activation: str) -> None:
+        super().__init__()
+        self.inner, self.gate = nn.Linear(width, feedforward), nn.Linear(width, feedforward)
+        self.activation, self.output = _ACTIVATIONS[activation](), nn.Linear(feedforward, width)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.output(self.inner(input) * self.activation(self.gate(input)))
+
+
+class _MeanOfTokens(nn.Module):
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, outputs)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.linear(input.mean(1))

@@ -1,0 +1,27 @@
+"""The widths of a network's layers; known without torch, so that a draw can add them up."""
+
+from __future__ import annotations
+
+MLP_SHAPES = ("uniform", "pyramid", "bottleneck", "residual", "dense")
+CNN_SHAPES = (*MLP_SHAPES, "separable")
+_NARROWEST = 8  # arbitrary
+
+
+def layer_widths(shape: str, width: int, depth: int) -> list[int]:
+    """Return what each of `depth` hidden layers of a perceptron puts out.
+
+    uniform, residual: always `width`. pyramid: from `width` down in equal ratios to an eighth. bottleneck: `width` and a
+    quarter of it in turn. dense: a `depth`-th of `width` each, because every layer is handed on to all that follow.
+    """
+    if shape == "pyramid":
+        return [max(_NARROWEST, round(width / 8 ** (layer / max(1, depth - 1)))) for layer in range(depth)]
+    if shape == "bottleneck":
+        return [max(_NARROWEST, width // 4) if layer % 2 else width for layer in range(depth)]
+    if shape == "dense":
+        return [max(_NARROWEST, width // depth)] * depth
+    return [width] * depth
+
+
+def stage_widths(shape: str, width: int, stages: int) -> list[int]:
+    """Return the channels of each stage of a convolutional network; they double, but where it is uniform or dense."""
+    return [width if shape in ("uniform", "dense") else width * 2**stage for stage in range(stages)]
