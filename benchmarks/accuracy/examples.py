@@ -1,0 +1,190 @@
+"""The public measured runs as examples to learn from: each job traced once, its features kept in build/accuracy/.
+
+    python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp
+
+What is there already is not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+import joblib
+
+from benchmarks.accuracy import gpumemnet_mlp, timm_a100, xmem
+from benchmarks.accuracy.runner import BUILD, Case, data_folder, read_rows
+from vramcast.datasets.histories import formats
+from vramcast.errors import VramcastError
+from vramcast.job import Batch, Job, TensorSpec, map_batch
+from vramcast.learner import examples
+from vramcast.learner.examples import Example
+from vramcast.learner.features import Circumstances, features
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.units import MIB
+
+SEED: Final = 0  # arbitrary
+TIMEOUT_S: Final = 300.0  # arbitrary
+_CHUNK: Final = 40  # arbitrary: cases a process takes at a time; what it has is written then
+
+
+def xmem_cases() -> list[Case]:
+    """Return xMem's rows; `ground` is about the reserved peak."""
+    return [
+        replace(
+            case,
+            name=f"xmem {number} {case.name}",
+            facts={**case.facts, "group": case.facts["model"], "stack": "xmem", "censored": case.facts["real_oom"]},
+        )
+        for number, case in enumerate(xmem.cases())
+    ]
+
+
+def timm_cases() -> list[Case]:
+    """Return the sheet's clean rows."""
+    cases = [timm_a100.case_of(row) for row in timm_a100.clean_rows(read_rows("timm_a100.csv"))]
+    return [
+        replace(case, facts={"group": case.facts["model"], "family": "timm", "stack": "a100 sheet", "process": "1"})
+        for case in cases
+    ]
+
+
+def cnn_cases() -> list[Case]:
+    """Return GPUMemNet's CNNs which ran, and those which ran out of memory."""
+    runs = formats.find("gpumemnet").read(data_folder() / "gpumemnet_cnn_step1.csv").runs
+    return [
+        Case(
+            run.id,
+            run.workload.job(timm_a100.device("a100-40gb"), limited=False, search_path=tuple(sys.path)),
+            run.measurement.process_bytes,
+            {
+                "group": run.id,
+                "family": "cnn",
+                "stack": "gpumemnet cnn",
+                "process": "1",
+                "censored": str(run.measurement.censored),
+                "measured_mib": str(run.measurement.process_bytes // MIB),
+            },
+        )
+        for run in runs
+        if run.measurement.status in ("ok", "oom") and run.measurement.process_bytes and run.workload.target
+    ]
+
+
+def mlp_cases() -> list[Case]:
+    """Return a seeded order of GPUMemNet's MLPs, as their script trains them."""
+    rows = [(row, file) for file in gpumemnet_mlp.FILES for row in read_rows(file) if not gpumemnet_mlp.is_broken(row)]
+    random.Random(SEED).shuffle(rows)
+    cases = [gpumemnet_mlp.case_of(row, file) for row, file in rows]
+    return [
+        replace(case, facts={"group": case.name, "family": "mlp", "stack": f"gpumemnet {case.facts['file']}", "process": "1"})
+        for case in cases
+    ]
+
+
+SETS: dict[str, Callable[[], list[Case]]] = {"xmem": xmem_cases, "timm": timm_cases, "cnn": cnn_cases, "mlp": mlp_cases}
+
+
+def example_of(case: Case) -> Example | str:
+    """Return the example, or why there is none."""
+    try:
+        result = NullGpuTracer.shared().trace(case.job, timeout_s=TIMEOUT_S)
+    except VramcastError as error:
+        return f"{case.name}: {type(error).__name__}: {error}"[:300]
+    if result.trace is None or result.status != "ok":
+        return f"{case.name}: {result.status} {result.message}"[:300]
+    unknown = sum(entry.kind in ("refused", "assumed") for entry in result.ledger)
+    peaks = result.trace.header["peaks"]
+    touched = " ".join(entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")).lower()
+    return Example(
+        case.name,
+        case.facts["group"],
+        case.facts["family"],
+        case.job.device.key,
+        case.facts["stack"],
+        features(result.trace, circumstances(case.job, unknown)),
+        int(peaks["allocated"]),
+        int(peaks["reserved"]),
+        measured_reserved=None if "process" in case.facts else case.measured_bytes,
+        measured_process=case.measured_bytes if "process" in case.facts else None,
+        censored=case.facts.get("censored") == "True",
+        optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
+        libraries=tuple(name for name in ("cublas", "cudnn") if name in touched),
+        facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
+    )
+
+
+def circumstances(job: Job, unknown: int) -> Circumstances:
+    """Return what the features need of a job."""
+    leaves: list[TensorSpec] = []
+
+    def look(leaf: Batch) -> Batch:
+        if isinstance(leaf, TensorSpec):
+            leaves.append(leaf)
+        return leaf
+
+    map_batch(job.batch, look)
+    return Circumstances(
+        job.device.with_memory(job.total_bytes),
+        batch_size=leaves[0].shape[0] if leaves and leaves[0].shape else 0,
+        input_elements=sum(leaf.size_bytes for leaf in leaves) // 4,
+        precision=job.precision,
+        optimizer=job.optimizer if isinstance(job.optimizer, str) else "adafactor",
+        checkpointing=job.checkpointing,
+        channels_last=job.channels_last,
+        cudnn_benchmark=job.cudnn_benchmark,
+        unknown=unknown,
+    )
+
+
+def _chunk(cases: list[Case]) -> list[Example | str]:
+    return [example_of(case) for case in cases]
+
+
+def _portions(cases: list[Case]) -> Iterator[list[Case]]:
+    for start in range(0, len(cases), _CHUNK):
+        yield cases[start : start + _CHUNK]
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a set's examples."""
+    return BUILD / f"examples-{name}.jsonl"
+
+
+def main() -> None:
+    """Trace what is missing."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    path = path_of(options.set)
+    known = {example.id for example in examples.read(path)[0]} if path.exists() else set()
+    cases = [case for case in SETS[options.set]()[: options.limit] if case.name not in known]
+    started = time.perf_counter()
+    done = 0
+    with joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered") as parallel:
+        for answers in parallel(joblib.delayed(_chunk)(portion) for portion in _portions(cases)):
+            examples.append([one for one in answers if isinstance(one, Example)], path)
+            for problem in answers:
+                if isinstance(problem, str):
+                    print(problem, file=sys.stderr)
+            done += len(answers)
+            print(f"{done} of {len(cases)} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    # transformers 4.51 first for xMem's rows: the worker finds it on the path which it inherits.
+    packages = str(xmem.TRANSFORMERS) if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir() else ""
+    with mock.patch.dict(
+        os.environ, {"PYTHONPATH": os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))}
+    ):
+        main()

@@ -1,0 +1,89 @@
+"""What is learned from: one measured run beside what first principles say of the same job.
+
+Examples are kept as JSON lines, because tracing a job takes a second and learning from it a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramcast.datasets.journal import Journal, Rejected, read_lines
+from vramcast.datasets.plain import from_plain, to_plain
+from vramcast.errors import DatasetError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One run, simulated and measured. Sizes are bytes; unknown is None.
+
+    Attributes:
+        id: Of the run.
+        group: What is never split between learning and testing: the model.
+        family: `mlp`, `cnn`, `transformer`, ...: what is calibrated together.
+        gpu: The card's key.
+        stack: Whose context it has: card, driver, CUDA and torch as far as known.
+        features: See `vramcast.learner.features`.
+        allocated, reserved: Simulated peaks.
+        measured_reserved: None where only the process peak was measured.
+        measured_process: With the context.
+        censored: The measured peaks are lower bounds.
+        optimizer: For tables.
+    """
+
+    id: str
+    group: str
+    family: str
+    gpu: str
+    stack: str
+    features: dict[str, float]
+    allocated: int
+    reserved: int
+    measured_reserved: int | None = None
+    measured_process: int | None = None
+    censored: bool = False
+    optimizer: str = ""
+    libraries: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.reserved <= 0 or self.allocated <= 0:
+            raise DatasetError(
+                f"Example '{self.id}' has simulated peaks {self.allocated} and {self.reserved}: above 0 is expected."
+            )
+
+
+def append(examples: Iterable[Example], path: str | os.PathLike[str]) -> None:
+    """Add examples to a file.
+
+    Raises:
+        DatasetError: it cannot be written.
+    """
+    with Journal(path) as lines:
+        lines.append_all(to_plain(example) for example in examples)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
+    """Return the examples of a file, of equal ids the last, and what is damaged.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    found: dict[str, Example] = {}
+    rejected: list[Rejected] = []
+    for where, values in read_lines(path):
+        if isinstance(values, Rejected):
+            rejected.append(values)
+            continue
+        try:
+            example: Any = from_plain(Example, values, "example")
+        except DatasetError as error:
+            rejected.append(Rejected(where, str(error)))
+        else:
+            found[example.id] = example
+    return list(found.values()), rejected

@@ -1,0 +1,226 @@
+"""What a learner sees of one job: numbers from its trace, its simulation and its circumstances.
+
+Sizes enter as logarithms and as shares of the reserved peak: what the learner corrects is a ratio. GPUMemNet's own features are
+among them: counts of layers by kind, parameters, activations, batch size, and the activation function as an angle.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.devices import Device
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.units import GIB, MIB
+
+# Kinds of operators: name -> pattern of torch's names. The first that matches holds.
+OPERATORS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in (
+        ("optimizer", r"^Optimizer|_foreach_|_fused_"),
+        ("convolution_backward", r"convolution_backward|ConvolutionBackward"),
+        ("convolution", r"conv"),
+        ("batch_norm", r"batch_norm"),
+        ("layer_norm", r"layer_norm|rms_norm"),
+        ("group_norm", r"group_norm|instance_norm"),
+        ("attention", r"attention"),
+        ("embedding", r"embedding"),
+        ("matmul", r"addmm|::mm|::bmm|baddbmm|linear|matmul|einsum|Mm"),
+        ("recurrent", r"rnn|lstm|gru"),
+        ("pool", r"pool"),
+        ("activation", r"relu|gelu|silu|elu|tanh|sigmoid|hardswish|hardtanh|mish|softplus|leaky|threshold|clamp_min|glu"),
+        ("dropout", r"dropout|bernoulli"),
+        ("softmax", r"softmax"),
+        ("loss", r"nll_loss|cross_entropy|mse_loss"),
+        ("concatenation", r"::cat|CatBackward|stack"),
+        ("resize", r"upsample|interpolate|pad|roll"),
+        ("copy", r"copy|clone|contiguous|_to_copy|ToCopy"),
+    )
+}
+# GPUMemNet codes the activation function by the sine and cosine of an angle; here the angle is the place in this list.
+# torch runs ReLU as clamp_min, and takes threshold_backward for its gradient.
+ACTIVATIONS: Final[tuple[re.Pattern[str], ...]] = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        *(r"(?<![a-z])relu|clamp_min|threshold", r"gelu", r"silu", r"(?<![a-z])(?:s|c)?elu", r"tanh", r"sigmoid", r"hardswish"),
+        *(r"hardtanh", r"leaky", r"mish", r"softplus", r"prelu"),
+    )
+)
+_LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What of a job its trace does not say.
+
+    Attributes:
+        device: The card, with its own size.
+        batch_size: First dimension of the input, 0 unknown.
+        input_elements: Of the whole batch's inputs, 0 unknown.
+        precision, optimizer: As in `Job`.
+        unknown: Kinds of calls which were assumed or refused.
+    """
+
+    device: Device
+    batch_size: int = 0
+    input_elements: int = 0
+    precision: str = "fp32"
+    optimizer: str = "adam"
+    checkpointing: bool = False
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+    unknown: int = 0
+
+
+def features(trace: Trace, circumstances: Circumstances) -> dict[str, float]:
+    """Return the named features of one job; every name is always there, in the same order.
+
+    Args:
+        trace: The job's, with categories, phases and operators.
+        circumstances: The rest.
+    """
+    peaks = trace.header["peaks"]
+    reserved, allocated = int(peaks["reserved"]) or 1, int(peaks["allocated"]) or 1
+    return {
+        **_sizes(trace, reserved, allocated, circumstances.device),
+        **_at_peak(trace),
+        **_operators(trace),
+        **_workspaces(trace, reserved),
+        **_circumstances(circumstances),
+    }
+
+
+def _log(value: float) -> float:
+    return math.log2(max(value, 1.0))
+
+
+def _sizes(trace: Trace, reserved: int, allocated: int, device: Device) -> dict[str, float]:
+    allocs = trace.action == Action.ALLOC
+    sizes = trace.size_bytes[allocs]
+    large = sizes > _LARGE_BYTES
+    return {
+        "log_reserved": _log(reserved),
+        "log_allocated": _log(allocated),
+        "requested_share": float(trace.header["peaks"].get("requested", allocated)) / reserved,
+        "allocated_share": allocated / reserved,
+        "near_capacity": reserved / device.total_bytes,
+        "log_allocations": _log(int(allocs.sum())),
+        "log_steps": _log(int(trace.step.max(initial=0)) + 1),
+        "largest_block_share": float(sizes.max(initial=0)) / reserved,
+        "large_allocations_share": float(large.mean()) if len(sizes) else 0.0,
+        "log_segments": _log(int((trace.action == Action.SEGMENT_ALLOC).sum())),
+    }
+
+
+def _at_peak(trace: Trace) -> dict[str, float]:
+    peak_bytes, row = trace.peak_live()
+    total = peak_bytes or 1
+    held = trace.by_category_at(row) if row >= 0 else dict.fromkeys(Category, 0)
+    phase = int(trace.phase[row]) if row >= 0 else -1
+    return {
+        **{f"peak_{category.name.lower()}_share": held[category] / total for category in Category},
+        "log_parameters": _log(held[Category.PARAMETER]),
+        "log_activations": _log(held[Category.ACTIVATION]),
+        "peak_step": float(trace.step[row]) if row >= 0 else -1.0,
+        **{f"peak_in_{phase_.name.lower()}": float(phase == phase_) for phase_ in Phase},
+    }
+
+
+def _operators(trace: Trace) -> dict[str, float]:
+    """Return of each kind of operator how many blocks one step takes and its share of their bytes; GPUMemNet's angle."""
+    step = min(1, int(trace.step.max(initial=0)))
+    rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
+    kinds = _kinds(trace)[trace.op[rows]] if len(rows) else np.empty(0, np.int64)
+    total = float(trace.size_bytes[rows].sum()) or 1.0
+    found: dict[str, float] = {}
+    for number, name in enumerate(OPERATORS):
+        chosen = rows[kinds == number]
+        found[f"count_{name}"] = float(len(chosen))
+        found[f"bytes_{name}"] = float(trace.size_bytes[chosen].sum()) / total
+    activations = np.zeros(len(ACTIVATIONS))
+    used, counts = np.unique(trace.op[rows], return_counts=True)
+    for op, count in zip(used.tolist(), counts.tolist(), strict=True):
+        for number, pattern in enumerate(ACTIVATIONS):
+            if op >= 0 and pattern.search(trace.ops[op]):
+                activations[number] += count
+    angle = 2 * math.pi * int(activations.argmax()) / len(ACTIVATIONS) if activations.any() else None
+    found["activation_sin"] = math.sin(angle) if angle is not None else 0.0
+    found["activation_cos"] = math.cos(angle) if angle is not None else 0.0
+    return found
+
+
+def _kinds(trace: Trace) -> npt.NDArray[np.int64]:
+    """Return of each operator of the trace its kind; the last entry, which index -1 finds, is none."""
+    kinds = [
+        next((number for number, pattern in enumerate(OPERATORS.values()) if pattern.search(name)), len(OPERATORS))
+        for name in trace.ops
+    ]
+    return np.array([*kinds, len(OPERATORS)])
+
+
+def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
+    """Return what libraries' workspaces are and what the job would take without those of convolutions."""
+    is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
+    in_convolution = np.array([*("conv" in name.lower() for name in trace.ops), False])
+    rows = np.flatnonzero(is_workspace & in_convolution[trace.op])
+    forward = rows[trace.phase[rows] == Phase.FORWARD]
+    backward = rows[trace.phase[rows] == Phase.BACKWARD]
+    sizes = trace.size_bytes[rows]
+    distinct = np.unique(sizes)[::-1]
+    bare = simulate(trace.without_blocks(rows), recorded_settings(trace)).reserved if len(rows) else reserved
+    return {
+        "workspace_count": float(len(rows)),
+        "workspace_distinct": float(len(distinct)),
+        "workspace_largest_share": float(distinct[0]) / reserved if len(distinct) else 0.0,
+        "workspace_second_share": float(distinct[1]) / reserved if len(distinct) > 1 else 0.0,
+        "workspace_forward_share": float(trace.size_bytes[forward].max(initial=0)) / reserved,
+        "workspace_backward_share": float(trace.size_bytes[backward].max(initial=0)) / reserved,
+        "log_workspace_largest": _log(float(distinct[0])) if len(distinct) else 0.0,
+        "without_workspaces_share": bare / reserved,
+    }
+
+
+def _circumstances(of: Circumstances) -> dict[str, float]:
+    major, minor = of.device.compute_capability
+    return {
+        "batch_size": float(of.batch_size),
+        "log_batch_size": _log(of.batch_size),
+        "log_input_elements": _log(of.input_elements),
+        "is_autocast": float(of.precision.startswith("amp-")),
+        "is_half": float(of.precision in ("bf16", "fp16")),
+        "optimizer_states": _optimizer_states(of.optimizer),
+        "checkpointing": float(of.checkpointing),
+        "channels_last": float(of.channels_last),
+        "cudnn_benchmark": float(of.cudnn_benchmark),
+        "unknown": float(of.unknown),
+        "card_gib": of.device.total_bytes / GIB,
+        "compute_capability": 10.0 * major + minor,
+        "sm_count": float(of.device.sm_count),
+    }
+
+
+def _optimizer_states(name: str) -> float:
+    """Return how many tensors of a parameter's size the optimizer keeps."""
+    kind, _, options = name.lower().partition(":")
+    if kind == "sgd":
+        return float("momentum=0." in options)
+    return {"sgdm": 1.0, "rmsprop": 1.0, "adagrad": 1.0, "adafactor": 0.0}.get(kind, 2.0)
+
+
+def _names() -> tuple[str, ...]:
+    """Return the features' names in order, as an empty job has them."""
+    from vramcast.devices import DEVICES
+
+    empty = Trace.build({"action": [], "size_bytes": [], "block": []}, header={"peaks": {"reserved": 0, "allocated": 0}})
+    return tuple(features(empty, Circumstances(DEVICES["h200"])))
+
+
+NAMES: Final = _names()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.devices import device
+from vramcast.errors import DatasetError
+from vramcast.learner import examples
+from vramcast.learner.examples import Example
+from vramcast.learner.features import NAMES, OPERATORS, Circumstances, features
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+
+MIB = 1 << 20
+CARD = Circumstances(device("a100-40gb"), batch_size=8, input_elements=1024, precision="amp-bf16", optimizer="adamw:fused=true")
+
+
+def small_trace() -> Trace:
+    """A parameter, then in step 1 a convolution's output and its workspace."""
+    return Trace.build(
+        {
+            "action": [Action.ALLOC, Action.ALLOC, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED],
+            "size_bytes": [2 * MIB, 4 * MIB, 8 * MIB, 8 * MIB, 8 * MIB],
+            "block": [0, 1, 2, 2, 2],
+            "step": [-1, 1, 1, 1, 1],
+            "op": [-1, 0, 0, 0, 0],
+            "phase": [Phase.BUILD] + [Phase.FORWARD] * 4,
+            "category": [Category.PARAMETER, Category.ACTIVATION, Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN],
+        },
+        ops=["aten::cudnn_convolution"],
+        header={"peaks": {"reserved": 40 * MIB, "allocated": 14 * MIB, "requested": 14 * MIB}},
+    )
+
+
+def test_features_say_what_is_in_the_trace() -> None:
+    found = features(small_trace(), CARD)
+    assert tuple(found) == NAMES
+    assert found["log_reserved"] == pytest.approx(math.log2(40 * MIB))
+    assert found["allocated_share"] == 14 / 40
+    assert (found["peak_parameter_share"], found["peak_workspace_share"]) == (2 / 14, 8 / 14)
+    assert (found["count_convolution"], found["bytes_convolution"]) == (2, 1)
+    assert (found["workspace_count"], found["workspace_largest_share"], found["workspace_forward_share"]) == (1, 8 / 40, 8 / 40)
+    assert found["without_workspaces_share"] < 1
+    assert (found["peak_in_forward"], found["peak_step"]) == (1, 1)
+    assert (found["is_autocast"], found["optimizer_states"], found["compute_capability"]) == (1, 2, 80)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::cudnn_convolution", "convolution"),
+        ("aten::convolution_backward", "convolution_backward"),
+        ("aten::addmm", "matmul"),
+        ("aten::_scaled_dot_product_flash_attention", "attention"),
+        ("aten::native_layer_norm", "layer_norm"),
+        ("aten::threshold_backward", "activation"),
+        ("Optimizer.step", "optimizer"),
+    ],
+)
+def test_an_operator_is_of_the_kind_that_a_reader_expects(name: str, kind: str) -> None:
+    assert next(kind for kind, pattern in OPERATORS.items() if pattern.search(name)) == kind
+
+
+def test_a_real_job_has_finite_features(trace: Callable[..., Any], tiny_models: Path) -> None:
+    result = trace(target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4")
+    found = features(result.trace, CARD)
+    assert all(math.isfinite(value) for value in found.values())
+    assert found["count_matmul"] > 0
+    assert found["activation_cos"] == 1.0  # ReLU is the first of the list
+    assert found["workspace_count"] == 0
+
+
+def test_examples_are_kept_and_read_again(tmp_path: Path) -> None:
+    example = Example(
+        "a", "model", "cnn", "h200", "one", features(small_trace(), CARD), 14, 40, measured_process=99, censored=True
+    )
+    path = tmp_path / "examples.jsonl"
+    examples.append([example], path)
+    with open(path, "a") as file:
+        file.write('{"id": "b"}\nnonsense\n')
+    found, rejected = examples.read(path)
+    assert found == [example]
+    assert len(rejected) == 2
+    with pytest.raises(DatasetError, match="simulated peaks 0 and 1"):
+        Example("a", "g", "f", "h200", "one", {}, 0, 1)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+from vramcast.errors import DatasetError
+from vramcast.learner import stacks, training
+from vramcast.learner.conformal import TOO_FEW
+from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned, Subject
+from vramcast.learner.residual import LEVELS, ResidualQuantiles
+
+MIB = 1 << 20
+MakeExamples = Callable[..., list[Example]]
+QUICK = {"n_estimators": 60, "max_depth": 3, "learning_rate": 0.1}
+
+
+def subject(example: Example) -> Subject:
+    return Subject(example.features, example.reserved, example.gpu, example.family)
+
+
+@pytest.fixture(scope="module")
+def learned(make_examples: MakeExamples) -> Learned:
+    return training.train(make_examples(1200), QUICK, folds=5)
+
+
+# ------------------------------------------------------------------------------------------------ the learner
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:Estimator's parameters changed")
+def test_the_learner_is_a_scikit_learn_regressor() -> None:
+    random_rows = {"check_sample_weight_equivalence_on_dense_data": "rows are drawn for each tree, so weights are not repeats"}
+    check_estimator(ResidualQuantiles(n_estimators=60, learning_rate=0.1), expected_failed_checks=random_rows, on_skip=None)
+
+
+def test_quantiles_have_their_shares_and_never_cross() -> None:
+    random = np.random.default_rng(3)
+    X = random.uniform(0, 1, (4000, 2))
+    y = X[:, 0] + random.normal(0, 0.1 + X[:, 1])
+    quantiles = ResidualQuantiles(**QUICK).fit(X[:2000], y[:2000]).predict_quantiles(X[2000:])
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    for column, level in enumerate(LEVELS):
+        assert abs((y[2000:] <= quantiles[:, column]).mean() - level) < 0.05
+
+
+def test_censored_rows_raise_the_quantiles_towards_the_truth() -> None:
+    """A third of the rows is cut off at a random point: leaving them out, or taking the cut for the value, is too low."""
+    random = np.random.default_rng(5)
+    n = 4000
+    X = random.uniform(0, 1, (n, 1))
+    truth = random.normal(0, 1, n)
+    cut = random.normal(0.6, 1, n)
+    censored = cut < truth
+    seen = np.minimum(truth, cut)
+    grid = np.linspace(0.1, 0.9, 50)[:, None]
+    of = [LEVELS.index(level) for level in (0.5, 0.75, 0.9)]
+
+    def fitted(**options: object) -> float:
+        learner = ResidualQuantiles(**QUICK).fit(X, seen, **options)
+        return float(learner.predict_quantiles(grid)[:, of].mean())
+
+    true = np.mean([0.0, 0.6745, 1.2816])
+    ours, as_values = fitted(censored=censored), fitted()
+    left_out = ResidualQuantiles(**QUICK).fit(X[~censored], seen[~censored]).predict_quantiles(grid)[:, of].mean()
+    assert abs(ours - true) < 0.6 * min(abs(as_values - true), abs(left_out - true))
+
+
+def test_a_learner_needs_a_value() -> None:
+    with pytest.raises(ValueError, match="All rows are censored"):
+        ResidualQuantiles().fit([[1.0], [2.0]], [1.0, 2.0], censored=[True, True])
+
+
+# ------------------------------------------------------------------------------------------------ the context
+def test_the_context_is_the_mode_of_what_is_left(make_examples: MakeExamples) -> None:
+    found = stacks.learn(make_examples(200, process=True))
+    assert found["one"].size_bytes == 500 * MIB  # half of the jobs are simulated exactly
+    both = [dataclasses.replace(e, measured_process=(e.measured_reserved or 0) + 7) for e in make_examples(20)]
+    assert stacks.learn(both)["one"] == stacks.StackContext(7, 7, 7, 20)
+    assert stacks.learn(make_examples(3, process=True)) == {}
+
+
+def test_without_a_context_there_is_nothing_to_learn_from(make_examples: MakeExamples) -> None:
+    with pytest.raises(DatasetError, match="a known context"):
+        training.train(make_examples(3, process=True))
+
+
+# ------------------------------------------------------------------------------------------------ the correction
+def test_where_simulation_is_exact_nothing_is_added(learned: Learned, make_examples: MakeExamples) -> None:
+    assert learned.helps == {"convolution"}
+    exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
+    assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
+    assert all(learned.bound(subject(example), 0.99).size_bytes == example.measured_reserved for example in exact)
+
+
+def test_where_simulation_misses_the_correction_finds_it(learned: Learned, make_examples: MakeExamples) -> None:
+    new = [example for example in make_examples(400, seed=9) if example.family == "cnn"]
+    errors = [abs(learned.reserved(subject(e)) / (e.measured_reserved or 1) - 1) for e in new]
+    plain = [abs(e.reserved / (e.measured_reserved or 1) - 1) for e in new]
+    assert np.median(errors) < 0.03 < np.median(plain)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.97])
+def test_bounds_of_new_models_hold_as_often_as_promised(learned: Learned, make_examples: MakeExamples, level: float) -> None:
+    new = [example for example in make_examples(2000, seed=21, per_group=1) if example.family == "cnn"]
+    bounds = [learned.bound(subject(example), level) for example in new]
+    assert {bound.key for bound in bounds} == {"h200|cnn"}
+    hits = sum(bound.size_bytes >= (e.measured_reserved or 0) for bound, e in zip(bounds, new, strict=True))
+    # Binomial spread of the trial and of the calibration, whose 300 groups of two are about as good as 300 runs.
+    spread = math.sqrt(len(new) * level * (1 - level) * (1 + len(new) / 300))
+    assert abs(hits - level * len(new)) <= 4 * spread
+
+
+def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
+    learned: Learned, make_examples: MakeExamples
+) -> None:
+    for example in make_examples(40, seed=33):
+        bounds = [learned.bound(subject(example), level) for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
+        sizes = [bound.size_bytes for bound in bounds]
+        assert sizes == sorted(sizes)
+        assert sizes[0] >= learned.reserved(subject(example))
+        assert bounds[-1].key == TOO_FEW
+        assert not learned.promises(bounds[-1])
+
+
+def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Learned, make_examples: MakeExamples) -> None:
+    (_, like) = make_examples(2, seed=44)
+    assert not learned.is_unlike(subject(like))
+    strange = {**like.features, "batch_size": 1e6, "card_gib": 900.0, "sm_count": 5000.0}
+    unlike = Subject(strange, like.reserved, like.gpu, like.family)
+    assert learned.outside(unlike) == ["batch_size", "card_gib", "sm_count"]
+    assert learned.is_unlike(unlike)
+    assert learned.bound(unlike, 0.95).size_bytes > learned.bound(subject(like), 0.95).size_bytes
+
+
+def test_the_same_examples_and_seed_give_the_same_correction(make_examples: MakeExamples) -> None:
+    some = make_examples(200)
+    first, second = training.train(some, QUICK, folds=3), training.train(some, QUICK, folds=3)
+    assert first.quantiles is not None
+    assert second.quantiles is not None
+    assert first.quantiles.booster_.save_raw("json") == second.quantiles.booster_.save_raw("json")
+    assert first.calibration == second.calibration
