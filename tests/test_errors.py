@@ -13,6 +13,8 @@ TREE = {
     "VramcastError": ("Exception", 3),
     "UsageError": ("VramcastError", 2),
     "TraceFileError": ("VramcastError", 2),
+    "DatasetError": ("VramcastError", 2),
+    "ArtifactError": ("VramcastError", 2),
     "SimulatedOutOfMemory": ("VramcastError", 1),
     "CannotEstimate": ("VramcastError", 3),
     "CompilerError": ("CannotEstimate", 3),

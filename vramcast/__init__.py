@@ -20,6 +20,7 @@ if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
 
 if TYPE_CHECKING:
     from vramcast.errors import (
+        ArtifactError,
         CannotEstimate,
         CompilerError,
         DatasetError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ArtifactError",
     "CannotEstimate",
     "CompilerError",
     "DatasetError",

@@ -4,6 +4,7 @@
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
     ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
     ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
+    ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
@@ -39,6 +40,12 @@ class TraceFileError(VramcastError, ValueError):
 
 class DatasetError(VramcastError, ValueError):
     """A file of measured runs or a job history is damaged, of another format, or cannot be written."""
+
+    exit_code = 2
+
+
+class ArtifactError(VramcastError, ValueError):
+    """A trained artifact is damaged, newer, made for other features, or cannot be written."""
 
     exit_code = 2
 

@@ -1,0 +1,153 @@
+"""A trained correction as a folder of plain files: nothing in it is code, and reading it runs none.
+
+artifact.json    what calibrates: levels, scores, contexts, ranges, versions
+model.json       the trees, in xgboost's own JSON; absent where nothing was learned
+CARD.md          for people: data, figures by group, limits
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import xgboost
+
+from vramcast.errors import ArtifactError
+from vramcast.learner.conformal import Calibration, Scores
+from vramcast.learner.features import NAMES
+from vramcast.learner.model import CONVOLUTION, MATMUL, Learned
+from vramcast.learner.residual import ResidualQuantiles
+from vramcast.learner.stacks import StackContext
+
+FORMAT: Final = "vramcast-artifact"
+SCHEMA: Final = 1
+_DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
+_MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
+
+
+def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
+    """Write an artifact; the folder appears whole or stays as it was.
+
+    Args:
+        learned: What to keep.
+        folder: Replaced when it is an artifact already.
+        card_text: CARD.md.
+    Raises:
+        ArtifactError: the folder holds something else, or cannot be written.
+    """
+    target = Path(folder)
+    if target.exists() and not (target / "artifact.json").is_file() and any(target.iterdir()):
+        raise ArtifactError(f"'{folder}' holds something else than an artifact: choose another --out.")
+    fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
+    try:
+        fresh.mkdir(parents=True)
+        (fresh / "artifact.json").write_text(json.dumps(_plain(learned), indent=None, separators=(",", ":"), sort_keys=True))
+        if learned.quantiles is not None:
+            (fresh / "model.json").write_bytes(bytes(learned.quantiles.booster_.save_raw("json")))
+        (fresh / "CARD.md").write_text(card_text)
+        if target.exists():
+            os.replace(target, old)
+        os.replace(fresh, target)
+    except OSError as error:
+        raise ArtifactError(f"'{folder}' cannot be written ({error.strerror}): choose another --out.") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _plain(learned: Learned) -> dict[str, Any]:
+    learner = learned.quantiles
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "features": list(NAMES),
+        "learner": learner.get_params() if learner is not None else None,
+        "levels": list(learned.calibration.levels),
+        "scores": [
+            {
+                key: {"values": [round(v, _DIGITS) for v in s.values], "weights": [round(w, _DIGITS) for w in s.weights]}
+                for key, s in by_key.items()
+            }
+            for by_key in learned.calibration.scores
+        ],
+        "helps": sorted(learned.helps),
+        "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
+        "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
+        "card": learned.card,
+    }
+
+
+def load(folder: str | os.PathLike[str]) -> Learned:
+    """Return the correction in a folder which `save` wrote, of this or an older version.
+
+    Raises:
+        ArtifactError: the folder is absent, damaged, newer, or made for other features.
+    """
+    path = Path(folder) / "artifact.json"
+    try:
+        values = json.loads(_read(path))
+    except ValueError as error:
+        raise ArtifactError(f"'{path}' is not JSON ({str(error)[:100]}): train the artifact again.") from None
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder which vramcast train wrote.")
+    version = values.get("schema")
+    if not isinstance(version, int) or version > SCHEMA:
+        raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
+    if values.get("features") != list(NAMES):
+        raise ArtifactError(f"'{path}' was made for other features than this vramcast's: train the artifact again.")
+    try:
+        return _learned(values, Path(folder))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(f"'{path}' is damaged ({type(error).__name__}: {error}): train the artifact again.") from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ArtifactError(f"'{path}' has more than {_MOST_BYTES} bytes: this is no artifact.")
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder which vramcast train wrote.") from None
+
+
+def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
+    helps = frozenset(values["helps"])
+    if not helps <= {MATMUL, CONVOLUTION}:
+        raise ValueError(f"helps is {sorted(helps)}")
+    levels = tuple(float(level) for level in values["levels"])
+    scores = tuple({str(key): _scores(one) for key, one in by_key.items()} for by_key in values["scores"])
+    if len(scores) != len(levels) or 0.5 not in levels:
+        raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
+    learner = None
+    if values["learner"] is not None:
+        learner = ResidualQuantiles(**values["learner"])
+        learner.booster_ = xgboost.Booster()
+        try:
+            learner.booster_.load_model(bytearray(_read(folder / "model.json")))
+        except xgboost.core.XGBoostError as error:
+            raise ValueError(f"model.json: {str(error).splitlines()[0][:100]}") from None
+        if learner.booster_.num_features() != len(NAMES):
+            raise ValueError(f"model.json is of {learner.booster_.num_features()} features")
+        learner.n_features_in_ = len(NAMES)
+    return Learned(
+        learner,
+        Calibration(levels, scores),
+        helps,
+        {str(stack): StackContext(**{k: int(v) for k, v in one.items()}) for stack, one in values["contexts"].items()},
+        {str(name): (float(low), float(high)) for name, (low, high) in values["ranges"].items()},
+        dict(values["card"]),
+    )
+
+
+def _scores(one: Mapping[str, Any]) -> Scores:
+    values, weights = tuple(map(float, one["values"])), tuple(map(float, one["weights"]))
+    if len(values) != len(weights) or list(values) != sorted(values) or any(weight <= 0 for weight in weights):
+        raise ValueError("scores are not ascending, or their weights do not fit")
+    return Scores(values, weights)

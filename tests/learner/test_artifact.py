@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramcast.errors import ArtifactError
+from vramcast.learner import artifact, training
+from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned, Subject
+
+MakeExamples = Callable[..., list[Example]]
+QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
+
+
+@pytest.fixture(scope="module")
+def learned(make_examples: MakeExamples) -> Learned:
+    return training.train(make_examples(300, process=True), QUICK, folds=3)
+
+
+@pytest.fixture(scope="module")
+def folder(learned: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifacts") / "one"
+    artifact.save(learned, path, "# A card\n")
+    return path
+
+
+def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: Path, make_examples: MakeExamples) -> None:
+    again = artifact.load(folder)
+    assert (again.helps, again.contexts, again.ranges) == (learned.helps, learned.contexts, learned.ranges)
+    for example in make_examples(30, seed=5):
+        subject = Subject(example.features, example.reserved, example.gpu, example.family)
+        assert again.reserved(subject) == learned.reserved(subject)
+        for level in (0.5, 0.9, 0.97):
+            before, after = learned.bound(subject, level), again.bound(subject, level)
+            assert after.size_bytes == pytest.approx(before.size_bytes, rel=1e-6)
+            assert after.key == before.key
+
+
+def test_a_folder_has_plain_files_and_is_the_same_each_time(learned: Learned, folder: Path, tmp_path: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "artifact.json", "model.json"]
+    artifact.save(learned, tmp_path / "two", "# A card\n")
+    for path in folder.iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_an_artifact_replaces_an_artifact_and_nothing_else(learned: Learned, tmp_path: Path) -> None:
+    artifact.save(learned, tmp_path / "one")
+    artifact.save(learned, tmp_path / "one", "new")
+    assert (tmp_path / "one" / "CARD.md").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match="holds something else"):
+        artifact.save(learned, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "not an artifact of vramcast"),
+        ({"schema": 99}, "install a newer one"),
+        ({"features": ["x"]}, "other features"),
+        ({"levels": [0.9]}, "is damaged"),
+        ({"helps": ["everything"]}, "is damaged"),
+        ({"contexts": {"one": {"size_bytes": "much"}}}, "is damaged"),
+        ({"ranges": {"a": [1]}}, "is damaged"),
+        ({"learner": {"no_such": 1}}, "is damaged"),
+    ],
+)
+def test_a_wrong_artifact_is_refused_with_its_reason(
+    folder: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    values = json.loads((folder / "artifact.json").read_text())
+    (tmp_path / "artifact.json").write_text(json.dumps({**values, **change}))
+    (tmp_path / "model.json").write_bytes((folder / "model.json").read_bytes())
+    with pytest.raises(ArtifactError, match=message):
+        artifact.load(tmp_path)
+
+
+def test_an_absent_or_torn_artifact_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        artifact.load(tmp_path)
+    (tmp_path / "artifact.json").write_bytes((folder / "artifact.json").read_bytes())
+    with pytest.raises(ArtifactError, match=r"model\.json' cannot be read"):
+        artifact.load(tmp_path)
+    (tmp_path / "model.json").write_bytes((folder / "model.json").read_bytes()[:-50])
+    with pytest.raises(ArtifactError, match="is damaged"):
+        artifact.load(tmp_path)
+    (tmp_path / "artifact.json").write_text("{")
+    with pytest.raises(ArtifactError, match="is not JSON"):
+        artifact.load(tmp_path)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    values = json.loads((folder / "artifact.json").read_text())
+    values[data.draw(st.sampled_from(sorted(values)))] = data.draw(json_values)
+    path = tmp_path_factory.mktemp("strange")
+    (path / "artifact.json").write_text(json.dumps(values))
+    (path / "model.json").write_bytes((folder / "model.json").read_bytes())
+    with contextlib.suppress(ArtifactError):
+        assert isinstance(artifact.load(path), Learned)
