@@ -15,6 +15,7 @@ from vramcast.errors import DatasetError, UsageError
 from vramcast.job import MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, parse_batch
 
 SCHEMA = 1
+DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
 Status = Literal["ok", "oom", "error", "killed", "timeout", "unknown"]
 
 

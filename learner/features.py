@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.devices import Device
+from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -78,6 +79,23 @@ class Circumstances:
     channels_last: bool = False
     cudnn_benchmark: bool = False
     unknown: int = 0
+
+    @classmethod
+    def of(cls, job: Job, unknown: int) -> Circumstances:
+        """Return those of a job, of which `unknown` kinds of calls were assumed or refused."""
+        leaves: list[TensorSpec] = []
+        map_batch(job.batch, lambda leaf: leaves.append(leaf) if isinstance(leaf, TensorSpec) else None)
+        return cls(
+            job.device.with_memory(job.total_bytes),
+            batch_size=leaves[0].shape[0] if leaves and leaves[0].shape else 0,
+            input_elements=sum(math.prod(leaf.shape) for leaf in leaves),
+            precision=job.precision,
+            optimizer=job.optimizer if isinstance(job.optimizer, str) else "",
+            checkpointing=job.checkpointing,
+            channels_last=job.channels_last,
+            cudnn_benchmark=job.cudnn_benchmark,
+            unknown=unknown,
+        )
 
 
 def features(trace: Trace, circumstances: Circumstances) -> dict[str, float]:

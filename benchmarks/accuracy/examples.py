@@ -24,7 +24,6 @@ from benchmarks.accuracy import gpumemnet_mlp, timm_a100, xmem
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, read_rows
 from vramcast.datasets.histories import formats
 from vramcast.errors import VramcastError
-from vramcast.job import Batch, Job, TensorSpec, map_batch
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.learner.features import Circumstances, features
@@ -110,7 +109,7 @@ def example_of(case: Case) -> Example | str:
         case.facts["family"],
         case.job.device.key,
         case.facts["stack"],
-        features(result.trace, circumstances(case.job, unknown)),
+        features(result.trace, Circumstances.of(case.job, unknown)),
         int(peaks["allocated"]),
         int(peaks["reserved"]),
         measured_reserved=None if "process" in case.facts else case.measured_bytes,
@@ -119,29 +118,6 @@ def example_of(case: Case) -> Example | str:
         optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
         libraries=tuple(name for name in ("cublas", "cudnn") if name in touched),
         facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
-    )
-
-
-def circumstances(job: Job, unknown: int) -> Circumstances:
-    """Return what the features need of a job."""
-    leaves: list[TensorSpec] = []
-
-    def look(leaf: Batch) -> Batch:
-        if isinstance(leaf, TensorSpec):
-            leaves.append(leaf)
-        return leaf
-
-    map_batch(job.batch, look)
-    return Circumstances(
-        job.device.with_memory(job.total_bytes),
-        batch_size=leaves[0].shape[0] if leaves and leaves[0].shape else 0,
-        input_elements=sum(leaf.size_bytes for leaf in leaves) // 4,
-        precision=job.precision,
-        optimizer=job.optimizer if isinstance(job.optimizer, str) else "adafactor",
-        checkpointing=job.checkpointing,
-        channels_last=job.channels_last,
-        cudnn_benchmark=job.cudnn_benchmark,
-        unknown=unknown,
     )
 
 

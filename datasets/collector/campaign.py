@@ -23,10 +23,10 @@ from typing import Any, Final
 
 from vramcast.datasets.collector import passport
 from vramcast.datasets.collector.child import Answer, Request
-from vramcast.datasets.collector.machine import DRY_RUN, Machine, MakeMachine
+from vramcast.datasets.collector.machine import Machine, MakeMachine
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler
 from vramcast.datasets.journal import Journal, read_runs
-from vramcast.datasets.run import Measurement, Run, Workload
+from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
 from vramcast.datasets.workloads import plan
 from vramcast.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
 from vramcast.tracer.trace import atomic_write

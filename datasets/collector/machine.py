@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from vramcast.datasets.run import DRY_RUN
 from vramcast.devices import Device
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.process import python_path
 from vramcast.tracer.warm import WarmWorker
 
-DRY_RUN = "vramcast measure --dry-run"
 _ADVICE = ": raise --job-timeout."
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,3 +144,18 @@ def test_the_same_examples_and_seed_give_the_same_correction(make_examples: Make
     assert second.quantiles is not None
     assert first.quantiles.booster_.save_raw("json") == second.quantiles.booster_.save_raw("json")
     assert first.calibration == second.calibration
+
+
+def test_a_search_finds_parameters_and_several_may_share_it(tmp_path: Path, make_examples: MakeExamples) -> None:
+    optuna = pytest.importorskip("optuna")
+    from vramcast.learner.search import search
+
+    examples = make_examples(60)
+    table = training.table_of(examples, stacks.learn(examples))
+    first, second = search(table, 2, seed=1), search(table, 2, seed=1)
+    assert first == second
+    assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
+    storage = f"sqlite:///{tmp_path}/search.db"
+    search(table, 1, storage=storage)
+    search(table, 1, storage=storage)
+    assert len(optuna.load_study(study_name="vramcast", storage=storage).trials) == 2

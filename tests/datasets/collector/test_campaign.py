@@ -23,8 +23,8 @@ from vramcast.datasets import journal
 from vramcast.datasets.collector import campaign as campaign_module
 from vramcast.datasets.collector.campaign import Campaign, Limits
 from vramcast.datasets.collector.child import Answer, Request
-from vramcast.datasets.collector.machine import DRY_RUN, DryRun
-from vramcast.datasets.run import Run, Workload
+from vramcast.datasets.collector.machine import DryRun
+from vramcast.datasets.run import DRY_RUN, Run, Workload
 from vramcast.devices import Device, device
 from vramcast.errors import DatasetError, TimeLimit, WorkerError
 from vramcast.tracer.nullgpu.client import NullGpuTracer

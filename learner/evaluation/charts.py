@@ -1,0 +1,229 @@
+"""What the plots of an evaluation show, as plain numbers: `plots` draws them as PNG, `svg` for the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from vramcast.learner.evaluation.metrics import covered, excesses, levels, xmem_errors
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.tracer.describe import shown
+from vramcast.units import GIB, MIB
+
+# spec: Okabe and Ito, "Color Universal Design", 2008; without their black and yellow, which vanish on dark and light paper.
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY: Final = "#888888"  # arbitrary: seen on both papers
+BAND: Final = 0.95  # arbitrary: of the band around the nominal coverage
+_MAX_FAMILIES: Final = len(COLOURS)  # the rest is "other": colours are not used twice
+_SPREAD: Final = (0.1, 0.9)  # arbitrary: the quantiles between which the over-provision is shaded
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One thing on a chart.
+
+    Attributes:
+        kind: "points"; "line"; "steps", each y holding up to the next x; "band" between `low` and `y`.
+        colour: #rrggbb.
+        hollow: Points are drawn as rings.
+    """
+
+    name: str
+    kind: Literal["points", "line", "steps", "band"]
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    colour: str = GREY
+    low: tuple[float, ...] = ()
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Its name, its ends, the (value, label) of its ticks, and whether it is logarithmic."""
+
+    name: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where on the axis `value` stands: 0 at its low end, 1 at its high one, and never beyond."""
+        low, high, at = (math.log(v) if self.is_log else v for v in (self.low, self.high, max(value, self.low)))
+        return min((at - low) / (high - low), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plot without a drawing."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+
+
+def parity(scored: Sequence[Scored]) -> Chart:
+    """Return estimates against measurements; runs whose measurement is only a lower bound as rings."""
+    sizes = [size for run in scored for size in (run.measured_bytes, run.estimated_bytes)] or [GIB]
+    axis = _log_axis("measured", min(sizes), max(sizes))
+    series = [Series("estimate = measured", "line", (axis.low, axis.high), (axis.low, axis.high))]
+    for (name, runs), colour in zip(_families(scored), COLOURS, strict=False):
+        exact = [run for run in runs if not run.is_lower_bound]
+        series.append(_points(name, exact, colour))
+    censored = [run for run in scored if run.is_lower_bound]
+    series.append(_points("out of memory or censored: measured is a lower bound", censored, GREY, hollow=True))
+    return Chart("Estimate against measurement", axis, _renamed(axis, "estimated"), tuple(one for one in series if one.x))
+
+
+def coverage(scored: Sequence[Scored]) -> Chart:
+    """Return how often the bound of each level held, beside how often it should.
+
+    The band holds 95 % of the shares that independent runs with true levels would give. Runs of one model are not independent:
+    a share outside of the band may still be chance, where the models are few.
+    """
+    known = levels(scored)
+    held = {level: covered(scored, level) for level in known}
+    judged = [(place, level) for place, level in enumerate(known) if held[level]]
+    shares = tuple(sum(held[level]) / len(held[level]) for _, level in judged)
+    bands = [binomial_band(len(held[level]), level) for _, level in judged]
+    places = tuple(float(place) for place, _ in judged)
+    low = min([*shares, *(band[0] for band in bands), *known], default=0.0)
+    return Chart(
+        "How often the bounds hold",
+        _level_axis(known),
+        _share_axis("share of the runs below their bound", max(low - 0.05, 0.0)),
+        (
+            Series(f"{100 * BAND:g} % of samples with true levels", "band", places, _second(bands), GREY, _first(bands)),
+            Series("as often as the level says", "line", places, tuple(level for _, level in judged)),
+            Series("measured", "points", places, shares, COLOURS[0]),
+        ),
+    )
+
+
+def error_distribution(scored: Sequence[Scored]) -> Chart:
+    """Return which share of the runs has an error of at most so much, by family: xMem's choice of runs."""
+    series = []
+    lowest, highest = 1e-4, 1.0  # arbitrary: 0.01 % to 100 %, errors of 0 stand at the left end
+    for (name, runs), colour in zip([("all", list(scored)), *_families(scored)], (GREY, *COLOURS), strict=False):
+        errors = np.sort(np.abs(xmem_errors(runs)))
+        if len(errors):
+            highest = max(highest, float(errors[-1]))
+            shares = np.arange(1, len(errors) + 1) / len(errors)
+            x = tuple(max(float(error), lowest) for error in errors)
+            series.append(Series(f"{name} ({len(errors)})", "steps", x, tuple(shares.tolist()), colour))
+    ticks = tuple((10.0**power, f"{100 * 10.0**power:g} %") for power in range(-4, math.floor(math.log10(highest)) + 1))
+    x_axis = Axis("|estimate / measured - 1|", lowest, highest, ticks, is_log=True)
+    return Chart("Errors", x_axis, _share_axis("share of the runs", 0.0), tuple(series))
+
+
+def overprovision(scored: Sequence[Scored]) -> Chart:
+    """Return how far the bound of each level lies above the measurement: the median, and the middle 80 % of the runs."""
+    known = levels(scored)
+    found = {place: excesses(scored, level) for place, level in enumerate(known)}
+    quantiles = {
+        place: np.quantile(values, [_SPREAD[0], 0.5, _SPREAD[1]]).tolist() for place, values in found.items() if values
+    }
+    places = tuple(float(place) for place in quantiles)
+    lows, medians, highs = (tuple(values[i] for values in quantiles.values()) for i in range(3))
+    return Chart(
+        "What the bounds cost",
+        _level_axis(known),
+        _percent_axis("bound / measured - 1", min([0.0, *lows]), max([0.01, *highs])),
+        (
+            Series("middle 80 % of the runs", "band", places, highs, COLOURS[0], lows),
+            Series("median", "line", places, medians, COLOURS[0]),
+            Series("median at each level", "points", places, medians, COLOURS[0]),
+        ),
+    )
+
+
+CHARTS: Final[Mapping[str, Callable[[Sequence[Scored]], Chart]]] = {
+    "parity": parity,
+    "coverage": coverage,
+    "errors": error_distribution,
+    "overprovision": overprovision,
+}
+
+
+def binomial_band(n: int, share: float, level: float = BAND) -> tuple[float, float]:
+    """Return the ends of the middle `level` of the shares that n independent runs, each below with `share`, would show."""
+    tail, total, low = (1 - level) / 2, 0.0, None
+    for hits in range(n + 1):
+        log_ways = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
+        total += math.exp(log_ways + hits * math.log(share) + (n - hits) * math.log1p(-share))
+        if low is None and total > tail:
+            low = hits
+        if total >= 1 - tail:
+            return (hits if low is None else low) / n, hits / n
+    return (n if low is None else low) / n, 1.0
+
+
+def _families(scored: Sequence[Scored]) -> list[tuple[str, list[Scored]]]:
+    """Return the runs by family, the largest first, the smallest together as "other"."""
+    members: dict[str, list[Scored]] = {}
+    for run in scored:
+        members.setdefault(run.family, []).append(run)
+    ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    named = [(shown(name) or "no family", runs) for name, runs in ordered]
+    if len(named) <= _MAX_FAMILIES:
+        return named
+    kept, rest = named[: _MAX_FAMILIES - 1], named[_MAX_FAMILIES - 1 :]
+    return [*kept, ("other", [run for _, runs in rest for run in runs])]
+
+
+def _points(name: str, runs: Sequence[Scored], colour: str, *, hollow: bool = False) -> Series:
+    x = tuple(float(run.measured_bytes) for run in runs)
+    return Series(name, "points", x, tuple(float(run.estimated_bytes) for run in runs), colour, hollow=hollow)
+
+
+def _first(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    return tuple(pair[0] for pair in pairs)
+
+
+def _second(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    return tuple(pair[1] for pair in pairs)
+
+
+def _renamed(axis: Axis, name: str) -> Axis:
+    return Axis(name, axis.low, axis.high, axis.ticks, axis.is_log)
+
+
+def _log_axis(name: str, low_bytes: int, high_bytes: int) -> Axis:
+    """Return an axis of bytes with powers of two as ends and ticks, seven at most."""
+    first, last = math.floor(math.log2(low_bytes)), math.ceil(math.log2(high_bytes))
+    last = max(last, first + 1)
+    powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
+    return Axis(
+        name, 2.0**first, 2.0**last, tuple((2.0**power, _size(2**power)) for power in powers if power >= 0), is_log=True
+    )
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= GIB:
+        return f"{size_bytes // GIB} GiB"
+    return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes} B"
+
+
+def _level_axis(known: Sequence[float]) -> Axis:
+    """Return an axis with the levels side by side: near 1 a true scale would squeeze them."""
+    return Axis("level", -0.5, max(len(known), 1) - 0.5, tuple((float(i), f"{level:g}") for i, level in enumerate(known)))
+
+
+def _share_axis(name: str, low: float) -> Axis:
+    step = 0.25 if low < 0.3 else 0.1 if low < 0.7 else 0.05
+    first = math.floor(low / step)
+    ticks = tuple((i * step, f"{i * step:.2f}") for i in range(first, round(1 / step) + 1))
+    return Axis(name, first * step, 1.02, ticks)
+
+
+def _percent_axis(name: str, low: float, high: float) -> Axis:
+    power = 10.0 ** math.floor(math.log10(high - low))
+    step = next(factor * power for factor in (0.2, 0.5, 1, 2) if (high - low) / (factor * power) <= 6)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    ticks = tuple((i * step, f"{100 * i * step:g} %") for i in range(first, last + 1))
+    return Axis(name, first * step, last * step, ticks)

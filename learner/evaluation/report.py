@@ -1,0 +1,222 @@
+"""The whole evaluation as one HTML page: figures, charts, tables by group. Nothing comes from the network; no script runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from string import Template
+from typing import Any, Final
+
+from vramcast.learner.evaluation import svg
+from vramcast.learner.evaluation.charts import CHARTS, binomial_band
+from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
+from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.tracer.describe import shown
+from vramcast.tracer.trace import atomic_write
+from vramcast.units import gib
+
+_TITLE: Final = "Estimates and bounds, judged"
+_WORST: Final = 12  # arbitrary: rows of the table of under-estimates
+_MODELS: Final = 25  # arbitrary: rows of the table of models
+
+# The colours, letters and tables of vramcast.views.page.
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5a5a5a; --paper: #ffffff; --faint: #d9d9d9; }
+@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --soft: #b0b0b0; --paper: #16181b; --faint: #454a50; } }
+body { margin: 1.5rem auto; max-width: 1180px; padding: 0 1rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.35rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 1.6rem; }
+ul { list-style: none; padding: 0; } .summary, .note { color: var(--soft); overflow-wrap: anywhere; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 1rem; }
+figure { margin: 0; } figcaption { font-weight: 600; }
+.chart { display: block; width: 100%; height: auto; }
+.chart text { font: 12px system-ui, sans-serif; fill: var(--ink); } .chart text.small { fill: var(--soft); }
+.grid { stroke: var(--faint); stroke-width: .6; }
+.legend { font-size: 13px; margin: .2rem 0; } .legend li { display: inline-block; margin-right: 1rem; }
+.key { width: 20px; height: 12px; margin-right: .4rem; vertical-align: -1px; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+th[scope=row] { font-weight: normal; } td { font-variant-numeric: tabular-nums; }
+"""
+
+_PAGE: Final = Template(
+    """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>$title</title>
+<style>"""
+    + _STYLE
+    + """</style>
+</head>
+<body>
+<main>
+<h1>$title</h1>
+<ul class="summary">$summary</ul>
+<div class="charts">$charts</div>
+$sections
+</main>
+</body>
+</html>
+"""
+)
+_COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PEF", "MCP")
+
+
+def write_report(
+    scored: Sequence[Scored], path: str | os.PathLike[str], *, title: str = "Estimates and bounds, judged"
+) -> None:
+    """Write the evaluation of `scored` to `path` as one HTML page.
+
+    Raises:
+        TraceFileError: the file cannot be written.
+    """
+    text = report(scored, title=title)
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def report(scored: Sequence[Scored], *, title: str = _TITLE) -> str:
+    """Return the evaluation of `scored` as an HTML page. Names of models and runs come from anywhere: they are escaped."""
+    figures = evaluate(scored)
+    sections = [_levels(scored, figures)]
+    sections += [_by(f"By {factor}", factor, figures["by"][factor]) for factor in figures["by"]]
+    by_model = _models(scored)
+    worst = sorted(by_model, key=lambda model: -(by_model[model]["mre"] or 0.0))[:_MODELS]
+    heading = f"By model: the {len(worst)} of {len(by_model)} with the largest median error"
+    sections.append(_by(heading, "model", {model: by_model[model] for model in worst}))
+    sections += [_factors(scored), _under_estimates(scored)]
+    return _PAGE.substitute(
+        title=escape(shown(title)),
+        summary="".join(f"<li>{escape(line)}</li>" for line in _summary(scored, figures)),
+        charts="".join(svg.draw(chart(scored)) for chart in CHARTS.values()),
+        sections="\n".join(sections),
+    )
+
+
+def _models(scored: Sequence[Scored]) -> dict[str, dict[str, Any]]:
+    members: dict[str, list[Scored]] = {}
+    for run in scored:
+        members.setdefault(run.group, []).append(run)
+    return {model: evaluate(runs) for model, runs in sorted(members.items())}
+
+
+def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
+    """Return what stands above the charts."""
+    drawn, judged = draws(scored), ways(scored)
+    n_lower_bounds = sum(run.is_lower_bound for run in scored)
+    died = [run for run in scored if run.ran_out_of_memory]
+    foreseen = sum(run.said_out_of_memory for run in died)
+    return [
+        f"{figures['runs']} runs of {len({run.group for run in scored})} models; the measurement of {n_lower_bounds} is only a "
+        "lower bound: those count where the estimate or bound is below it",
+        f"median error {_percent(figures['mre'])}{_between(interval(drawn.mre))}, 90th percentile {_percent(figures['p90'])}, "
+        f"largest {_percent(figures['max'])}, signed median {_percent(figures['signed_median'], sign=True)}; "
+        f"{_percent(figures['under_rate'])} of the estimates are too low",
+        f"estimation failures (PEF) {_percent(figures['pef'])}{_between(interval(drawn.pef))}: decided by the first round for "
+        f"{judged['first round']} runs, by a second run for {judged['second run']}, by comparing bytes for "
+        f"{judged['inferred']}; {judged['not judged']} cannot be judged",
+        f"memory conserved (MCP) {_size(figures['mcp_bytes'])} a run, of runs whose card is known; "
+        f"{foreseen} of {len(died)} deaths for want of memory were foreseen",
+        "errors are estimate / measured - 1; in brackets 95 % intervals from draws of whole models",
+    ]
+
+
+def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> str:
+    rows = []
+    for level in levels(scored):
+        held = covered(scored, level)
+        low, high = binomial_band(len(held), level) if held else (None, None)
+        name = f"{level:g}"
+        band = f"{_percent(low)} to {_percent(high)}" if held else "-"
+        limits = " to ".join(map(_percent, coverage_limits(scored, level) or ()))
+        excess = _percent(figures["overprovision"][name], sign=True)
+        rows.append([name, str(len(held)), _percent(figures["coverage"][name]), band, limits, excess])
+    pinball = f"mean quantile loss (pinball) {_percent(figures['pinball'])} of the measured peak"
+    note = f"{pinball}. Independent runs with true levels would stay in the band in 95 % of samples; runs of one model are not."
+    columns = ("level", "runs judged", "held", "band", "if the others failed, or held", "median above the peak")
+    return _section("Bounds", columns, rows, note)
+
+
+def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a table of figures; the coverage of each level stands in the last columns."""
+    known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
+    rows = [
+        [
+            shown(group, 60) or "-",
+            str(figures["runs"]),
+            *(_percent(figures[key]) for key in ("mre", "p90", "max")),
+            _percent(figures["signed_median"], sign=True),
+            *(_percent(figures[key]) for key in ("under_rate", "pef")),
+            _size(figures["mcp_bytes"]),
+            *(_percent(figures["coverage"].get(level)) for level in known),
+        ]
+        for group, figures in groups.items()
+    ]
+    return _section(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
+
+
+def _factors(scored: Sequence[Scored]) -> str:
+    """Return what the error and its size depend on."""
+    by_error, by_size = anova(scored), anova(scored, of="size")
+    rows = [
+        [effect.factor, str(effect.degrees), *_explained(by_error, effect.factor), *_explained(by_size, effect.factor)]
+        for effect in by_error.effects
+    ]
+    note = (
+        f"{by_error.n} runs. The share of the variance of log(estimate / measured), or of its size, which a factor explains on "
+        "top of the others; p: how often chance does as much."
+    )
+    columns = ("factor", "degrees", "of the signed error", "p", "of its size", "p")
+    return _section("What the error depends on", columns, rows, note)
+
+
+def _explained(found: Anova, factor: str) -> tuple[str, str]:
+    (effect,) = [effect for effect in found.effects if effect.factor == factor]
+    return _percent(effect.share), "-" if effect.p_value is None else f"{effect.p_value:.3f}"
+
+
+def _under_estimates(scored: Sequence[Scored]) -> str:
+    """Return the runs with the largest shortfall."""
+    below = [run for run in scored if run.estimated_bytes < run.measured_bytes]
+    worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
+    rows = [
+        [
+            shown(run.id, 60),
+            ("at least " if run.is_lower_bound else "") + gib(run.measured_bytes),
+            gib(run.estimated_bytes),
+            _percent(run.estimated_bytes / run.measured_bytes - 1, sign=True),
+            ", ".join(f"{level:g}" for level in sorted(run.bounds) if run.bounds[level] >= run.measured_bytes) or "none",
+        ]
+        for run in worst
+    ]
+    columns = ("run", "measured", "estimated", "error", "bounds not below")
+    return _section(f"The largest of {len(below)} under-estimates", columns, rows)
+
+
+def _section(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    lines = []
+    for first, *rest in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
+    body = "\n".join(lines)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>" if lines else "<p>Nothing to show.</p>"
+    below = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f'<h2>{escape(heading)}</h2>\n<div class="scroll">{table}</div>{below}'
+
+
+def _percent(share: float | None, *, sign: bool = False) -> str:
+    return "-" if share is None else f"{100 * share:{'+' if sign else ''}.2f} %"
+
+
+def _between(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" ({_percent(ends[0])} to {_percent(ends[1])})"
+
+
+def _size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else gib(size_bytes)

@@ -1,0 +1,168 @@
+"""A cluster in which jobs share cards: who runs where and when, if each job requests so many bytes.
+
+Rules:
+    - A job waits in the order of arrival; whoever fits is started, on the first card with room. One that does not fit is
+      passed by those behind it (backfilling without reservations).
+    - Jobs share a card while the sum of their requests is at most its size. The request is a cap: nobody takes more.
+    - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue and requests
+      the next size of its ladder; the last is the largest card as a whole. A job that dies there is refused.
+    - With k jobs on a card each runs 1 + interference x (k - 1) times as long; 0: they do not disturb each other, 1: they take
+      turns.
+
+Nothing is random here: equal arguments give equal attempts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vramcast.errors import UsageError
+
+OOM_SHARE: Final = 0.1  # arbitrary: most jobs reach their peak in the first steps, some in a late evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A job as the cluster lives it.
+
+    Attributes:
+        id: Any name.
+        arrival_s: When it is submitted, from 0.
+        duration_s: How long it runs on a card of its own.
+        peak_bytes: What it takes, which no scheduler knows beforehand.
+    """
+
+    id: str
+    arrival_s: float
+    duration_s: float
+    peak_bytes: int
+
+    def __post_init__(self) -> None:
+        if not (self.arrival_s >= 0 and 0 < self.duration_s < math.inf and self.arrival_s < math.inf and self.peak_bytes > 0):
+            raise UsageError(
+                f"Job '{self.id}' arrives at {self.arrival_s} s, runs {self.duration_s} s and takes {self.peak_bytes} bytes: "
+                "0 or later, above 0 and above 0 are expected, all finite."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A job on a card: `job` and `card` are indices, `request_bytes` its cap, `died` whether it ran into that."""
+
+    job: int
+    card: int
+    start_s: float
+    end_s: float
+    request_bytes: int
+    died: bool
+
+
+@dataclass(slots=True)
+class _Running:
+    job: int
+    rung: int
+    request_bytes: int
+    card: int
+    start_s: float
+    end_s: float
+
+
+def simulate(
+    jobs: Sequence[QueuedJob],
+    requests: Sequence[Sequence[int]],
+    cards: Sequence[int],
+    *,
+    oom_share: float = OOM_SHARE,
+    interference: float = 0.0,
+) -> list[Attempt]:
+    """Return every attempt, in the order in which they end.
+
+    Args:
+        jobs: In any order.
+        requests: The ladder of each job in bytes: what it requests first, after one death, after two, ... Sizes that are not
+            above the one before are left out, the whole of the largest card is added. An empty one: the whole card.
+        cards: The size of each card in bytes, in the order in which they are tried.
+        oom_share: How much of a job's duration has passed when it dies, in (0, 1].
+        interference: How much longer jobs take for each neighbour, as a share.
+    Raises:
+        UsageError: no card, a size or share out of range, or not one ladder a job.
+    """
+    _check(jobs, requests, cards, oom_share, interference)
+    largest = max(cards)
+    ladders = [_ladder(sizes, largest) for sizes in requests]
+    arrivals = deque(sorted(range(len(jobs)), key=lambda job: (jobs[job].arrival_s, job)))
+    waiting: list[tuple[int, int]] = []  # job, rung
+    running: list[_Running] = []
+    free = list(cards)
+    attempts: list[Attempt] = []
+    now = 0.0
+
+    def neighbours_changed(card: int, before: int) -> None:
+        """Stretch or shrink what is left of the jobs of a card which held `before` of them."""
+        mates = [one for one in running if one.card == card]
+        if before and mates and interference:
+            factor = (1 + interference * (len(mates) - 1)) / (1 + interference * (before - 1))
+            for one in mates:
+                one.end_s = now + (one.end_s - now) * factor
+
+    def start(job: int, rung: int) -> bool:
+        request_bytes = ladders[job][rung]
+        card = next((index for index, left in enumerate(free) if left >= request_bytes), None)
+        if card is None:
+            return False
+        before = sum(one.card == card for one in running)
+        work_s = jobs[job].duration_s * (oom_share if jobs[job].peak_bytes > request_bytes else 1.0)
+        # As if it ran beside as many as were there; the next line makes it one more.
+        alone = now + work_s * (1 + interference * max(before - 1, 0))
+        running.append(_Running(job, rung, request_bytes, card, now, alone))
+        free[card] -= request_bytes
+        neighbours_changed(card, before)
+        return True
+
+    def end(one: _Running) -> None:
+        before = sum(other.card == one.card for other in running)
+        running.remove(one)
+        free[one.card] += one.request_bytes
+        neighbours_changed(one.card, before)
+        died = jobs[one.job].peak_bytes > one.request_bytes
+        attempts.append(Attempt(one.job, one.card, one.start_s, now, one.request_bytes, died))
+        if died and one.rung + 1 < len(ladders[one.job]):
+            waiting.append((one.job, one.rung + 1))
+
+    while arrivals or running:
+        ends = min((one.end_s for one in running), default=math.inf)
+        now = min(ends, jobs[arrivals[0]].arrival_s if arrivals else math.inf)
+        for one in [one for one in running if one.end_s <= now]:
+            end(one)
+        while arrivals and jobs[arrivals[0]].arrival_s <= now:
+            waiting.append((arrivals.popleft(), 0))
+        waiting = [entry for entry in waiting if not start(*entry)]
+    return attempts
+
+
+def _ladder(sizes: Sequence[int], largest: int) -> list[int]:
+    """Return the sizes which are above all before them, up to the largest card, which is the last."""
+    ladder: list[int] = []
+    for size_bytes in (*sizes, largest):
+        if not ladder or size_bytes > ladder[-1]:
+            ladder.append(min(size_bytes, largest))
+        if ladder[-1] == largest:
+            break
+    return ladder
+
+
+def _check(
+    jobs: Sequence[QueuedJob], requests: Sequence[Sequence[int]], cards: Sequence[int], oom_share: float, interference: float
+) -> None:
+    if not cards or min(cards) <= 0:
+        raise UsageError(f"The cluster's cards are {list(cards)}: at least one is expected, each with more than 0 bytes.")
+    if len(jobs) != len(requests):
+        raise UsageError(f"There are {len(jobs)} jobs and {len(requests)} requests: one ladder a job is expected.")
+    if any(size <= 0 for sizes in requests for size in sizes):
+        raise UsageError("A job requests 0 bytes or less: leave its ladder empty, it gets the whole card.")
+    if not 0 < oom_share <= 1 or not 0 <= interference < math.inf:
+        raise UsageError(f"oom_share is {oom_share} and interference {interference}: (0, 1] and 0 or more are expected.")

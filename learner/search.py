@@ -1,0 +1,61 @@
+"""The search for a learner's parameters: optuna, seeded, judged on models which no candidate has seen."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import optuna
+
+from vramcast.learner.residual import LEVELS, Array
+from vramcast.learner.training import Table, cross_fitted
+
+_FOLDS: Final = 3  # arbitrary: a candidate is judged more roughly than what is shipped
+STUDY: Final = "vramcast"
+
+
+def pinball(y: Array, quantiles: Array, weights: Array) -> float:
+    """Return the mean pinball loss over LEVELS: smaller is better, least at the true quantiles."""
+    above = y[:, None] - quantiles
+    levels = np.asarray(LEVELS)
+    losses = np.maximum(levels * above, (levels - 1) * above).mean(axis=1)
+    return float(np.average(losses, weights=weights))
+
+
+def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = None, n_jobs: int = 1) -> dict[str, Any]:
+    """Return the best of `trials` sets of parameters for `ResidualQuantiles`.
+
+    Args:
+        table: Uncensored rows judge.
+        trials: Candidates; the first is the default.
+        seed: One searcher with one seed finds the same again; several which share a storage do not.
+        storage: Address of an RDB (`sqlite:///search.db`): any number of processes may search together.
+        n_jobs: Threads of a learner.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        direction="minimize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        storage=storage,
+        study_name=STUDY,
+        load_if_exists=True,
+    )
+    if not study.trials:
+        study.enqueue_trial(
+            {"n_estimators": 300, "max_depth": 4, "learning_rate": 0.05, "colsample_bytree": 0.5, "min_child_weight": 3.0}
+        )
+    measured = ~table.censored
+
+    def objective(trial: optuna.Trial) -> float:
+        parameters = {
+            "n_estimators": trial.suggest_int("n_estimators", 100, 600, step=50),
+            "max_depth": trial.suggest_int("max_depth", 2, 7),
+            "learning_rate": trial.suggest_float("learning_rate", 0.02, 0.2, log=True),
+            "colsample_bytree": trial.suggest_float("colsample_bytree", 0.2, 1.0),
+            "min_child_weight": trial.suggest_float("min_child_weight", 1.0, 10.0, log=True),
+        }
+        quantiles = cross_fitted(table, {**parameters, "n_jobs": n_jobs}, folds=_FOLDS, seed=seed)
+        return pinball(table.y[measured], quantiles[measured], table.weights[measured])
+
+    study.optimize(objective, n_trials=trials)
+    return dict(study.best_params)

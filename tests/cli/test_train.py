@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.datasets.journal import Journal
+from vramcast.datasets.run import DRY_RUN, Measurement, Passport, Run, Workload
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def needs_the_learner() -> None:
+    pytest.importorskip("xgboost")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    """Twelve sizes of one network, each measured with 700 MiB beside its segments; one of them a dry run, one capped."""
+    (tmp_path / "nets.py").write_text("import torch\ndef net(width): return torch.nn.Linear(width, width)\n")
+    found = []
+    for number in range(12):
+        width = 256 * (number + 1)
+        workload = Workload(
+            f"net {width}", family="mlp", target=f'{tmp_path}/nets.py:net?{{"width": {width}}}', batch=(f"64x{width}",), steps=3
+        )
+        reserved = (22 + 20 * number) * MIB
+        found.append(
+            Run(
+                f"run-{number}",
+                workload,
+                Passport("vramcast measure", gpu="NVIDIA H200", torch="2.11.0", driver="580"),
+                Measurement("ok", allocated_bytes=reserved // 2, reserved_bytes=reserved, process_bytes=reserved + 700 * MIB),
+            )
+        )
+    dry = dataclasses.replace(found[0], id="dry", passport=dataclasses.replace(found[0].passport, measured_by=DRY_RUN))
+    capped = dataclasses.replace(found[0], id="cap", workload=dataclasses.replace(found[0].workload, cap_bytes=1))
+    return [*found, dry, capped]
+
+
+def written(runs: list[Run], path: Path) -> str:
+    with Journal(path) as lines:
+        lines.append_all(run.to_dict() for run in runs)
+    return str(path)
+
+
+def test_a_history_gives_an_artifact_and_twice_the_same(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    source = written(runs, tmp_path / "runs.jsonl")
+    for folder in ("a", "b"):
+        assert main(["train", source, "--out", str(tmp_path / folder / "mine"), "--folds", "3", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["runs"], said["groups"]) == (12, 12)
+    assert said["left_out"] == {"a dry run is no measurement": 1, "the allocator was capped": 1}
+    values = json.loads((tmp_path / "a" / "mine" / "artifact.json").read_text())
+    assert values["contexts"]["NVIDIA H200, 580, 2.11.0"]["size_bytes"] == 700 * MIB
+    card = (tmp_path / "a" / "mine" / "CARD.md").read_text()
+    assert "12 runs of 12 models" in card
+    for path in (tmp_path / "a" / "mine").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / "mine" / path.name).read_bytes()
+
+
+def test_runs_without_a_job_cannot_be_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run("sacct-1", Workload("job 1"), Passport("sacct", gpu="a100"), Measurement("ok", process_bytes=9 * MIB))
+    assert main(["train", written([run], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine")]) == 2
+    assert "1 no job to estimate" in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
+
+
+def test_training_without_the_packages_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("vramcast.learner")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine")]) == 2
+    assert "pip install 'vramcast[learn]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--folds", "1"], ["--trials", "-1"], ["--jobs", "0"]])
+def test_wrong_numbers_are_wrong_usage(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine"), *options]) == 2
+    assert "--folds is at least 2" in capsys.readouterr().err

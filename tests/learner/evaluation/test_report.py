@@ -1,0 +1,211 @@
+"""Charts, pictures and the page, from runs whose drawing is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramcast.errors import TraceFileError, UsageError
+from vramcast.learner.evaluation import charts, plots, svg
+from vramcast.learner.evaluation.charts import CHARTS, Axis, Chart, binomial_band
+from vramcast.learner.evaluation.report import report, write_report
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.units import GIB
+
+from .samples import drawn_runs, run, scored_runs
+
+VOID = {"meta", "br"}
+
+
+class Page(HTMLParser):
+    """What a page holds; every tag must be closed by its own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "action", "data", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def series(chart: Chart) -> dict[str, charts.Series]:
+    return {one.name: one for one in chart.series}
+
+
+def test_the_parity_chart_has_a_point_a_run_and_rings_for_lower_bounds() -> None:
+    runs = [run(1 * GIB, 2 * GIB), run(3 * GIB, 3 * GIB, family="mlp"), run(5 * GIB, 9 * GIB, censored=True)]
+    found = series(charts.parity(runs))
+    assert (found["cnn"].x, found["cnn"].y) == ((GIB,), (2 * GIB,))
+    assert found["mlp"].x == (3 * GIB,)
+    (censored,) = [one for one in found.values() if one.hollow]
+    assert (censored.x, censored.y) == ((5 * GIB,), (9 * GIB,))
+
+
+def test_the_coverage_chart_has_shares_levels_and_band_side_by_side() -> None:
+    runs = [run(100, 100, bounds={0.5: 100 - (i % 4 == 0), 0.9: 110}) for i in range(8)]
+    found = series(charts.coverage(runs))
+    assert found["measured"].y == (0.75, 1.0)
+    assert found["as often as the level says"].y == (0.5, 0.9)
+    band = found["95 % of samples with true levels"]
+    assert (band.low, band.y) == ((0.125, 0.625), (0.875, 1.0))  # of 8: 1 to 7 at a half, 5 to 8 at 0.9
+
+
+@pytest.mark.parametrize(("n", "share"), [(1, 0.5), (8, 0.5), (57, 0.9), (500, 0.99), (20_000, 0.95)])
+def test_the_band_is_that_of_the_binomial_distribution(n: int, share: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    low, high = binomial_band(n, share)
+    assert (round(low * n), round(high * n)) == tuple(stats.binom.ppf([0.025, 0.975], n, share))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200), st.floats(0.01, 0.99))
+def test_a_band_lies_around_its_share(n: int, share: float) -> None:
+    low, high = binomial_band(n, share)
+    assert 0 <= low <= high <= 1
+    assert low - 1 / n < share < high + 1 / n
+
+
+def test_the_errors_rise_to_all_runs() -> None:
+    runs = [run(100, 101), run(100, 90), run(100, 100), run(100, 150, said_out_of_memory=True)]
+    found = series(charts.error_distribution(runs))["all (3)"]
+    assert found.x == (1e-4, pytest.approx(0.01), pytest.approx(0.1))  # no error stands at the left end of the logarithm
+    assert found.y == (pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0)
+
+
+def test_the_cost_of_a_bound_is_its_median_excess() -> None:
+    runs = [run(100, 100, bounds={0.9: bound}) for bound in (100, 110, 160)]
+    found = series(charts.overprovision(runs))
+    assert found["median"].y == (pytest.approx(0.1),)
+    assert found["middle 80 % of the runs"].low == (pytest.approx(0.02),)
+    assert found["middle 80 % of the runs"].y == (pytest.approx(0.5),)
+
+
+def test_families_beyond_the_colours_stand_together() -> None:
+    runs = [run(100, 100, family=f"family {i:02}") for i in range(20)]
+    names = list(series(charts.parity(runs)))
+    assert names[1:] == [*(f"family {i:02}" for i in range(len(charts.COLOURS) - 1)), "other"]
+    assert len(series(charts.parity(runs))["other"].x) == 20 - len(charts.COLOURS) + 1
+
+
+def test_an_axis_places_its_ends_at_0_and_1_and_keeps_what_is_beyond_inside() -> None:
+    log = Axis("", 1.0, 100.0, (), is_log=True)
+    assert [log.place(value) for value in (0.0, 1.0, 10.0, 100.0, 1e9)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert Axis("", -1.0, 3.0, ()).place(0.0) == 0.25
+
+
+@settings(max_examples=60, deadline=None)
+@given(scored_runs(), st.sampled_from(sorted(CHARTS)))
+def test_every_chart_of_every_list_of_runs_is_drawn_inside_of_its_frame(runs: list[Scored], name: str) -> None:
+    text = svg.draw(CHARTS[name](runs))
+    root = ElementTree.fromstring(text)
+    chart = root.find("svg")
+    assert chart is not None
+    _, _, width, height = map(float, chart.attrib["viewBox"].split())
+    assert "nan" not in text
+    for circle in chart.iter("circle"):
+        assert 0 <= float(circle.attrib["cx"]) <= width
+        assert 0 <= float(circle.attrib["cy"]) <= height
+    for polygon in chart.iter("polygon"):
+        corners = [tuple(map(float, corner.split(","))) for corner in polygon.attrib["points"].split()]
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in corners)
+
+
+def test_the_page_is_well_formed_and_loads_nothing(tmp_path: Path) -> None:
+    write_report(drawn_runs(80), tmp_path / "report.html", title="Ours & theirs")
+    text = (tmp_path / "report.html").read_text()
+    page = Page(text)
+    assert text.startswith("<!DOCTYPE html>")
+    assert page.links == []
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert page.tags.count("figure") == 4
+    assert "script" not in page.tags
+    assert "Ours & theirs" in page.text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_page_says_the_figures_and_how_failures_were_judged() -> None:
+    runs = [
+        run(100, 90, id="low", bounds={0.9: 95, 0.99: 120}, survives=True, card_bytes=GIB),
+        run(100, 103, id="high", group="vgg", bounds={0.9: 105, 0.99: 120}),
+        run(100, 80, id="dead", ran_out_of_memory=True, card_bytes=GIB),
+    ]
+    text = Page(report(runs)).text
+    assert "3 runs of 2 models" in text
+    assert "median error 6.50 %" in text
+    assert "(PEF) 33.33 %" in text
+    assert "first round for 1 runs, by a second run for 1, by comparing bytes for 1; 0 cannot be judged" in text
+    assert "0 of 1 deaths for want of memory were foreseen" in text
+    assert "The largest of 2 under-estimates" in text
+    assert "at least 0.0 MiB" in text
+
+
+def test_names_from_anywhere_do_no_harm() -> None:
+    evil = "<script>alert(1)</script>&\"'\udcff\x00"
+    runs = [run(100, 90, id=evil, group=evil, family=evil, gpu=evil, optimizer=evil, bounds={0.9: 120})] * 3
+    page = Page(report(runs, title=evil))
+    assert "script" not in page.tags
+    assert "<script>alert(1)" in page.text
+    report(runs).encode()
+
+
+def test_no_runs_give_a_page_which_says_so(tmp_path: Path) -> None:
+    write_report([], tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text()).text
+    assert "0 runs of 0 models" in text
+    assert "Nothing to show." in text
+
+
+@settings(max_examples=15, deadline=None)
+@given(scored_runs())
+def test_every_list_of_runs_makes_a_page(runs: list[Scored]) -> None:
+    text = report(runs)
+    Page(text)
+    assert not re.search(r"\bnan\b|\binf\b", text)
+
+
+def test_a_page_which_cannot_be_written_says_where(tmp_path: Path) -> None:
+    with pytest.raises(TraceFileError, match=r"missing.*cannot be written"):
+        write_report([], tmp_path / "missing" / "report.html")
+
+
+def test_plots_are_written_as_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    paths = plots.save_plots([*drawn_runs(30), run(100, 100, family="a $ and \udcff", censored=True)], tmp_path)
+    assert [path.name for path in paths] == ["parity.png", "coverage.png", "errors.png", "overprovision.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_plots_of_no_runs_are_written_too(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert len(plots.save_plots([], tmp_path)) == 4
+
+
+def test_without_matplotlib_plots_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install"):
+        plots.save_plots([], tmp_path)

@@ -1,0 +1,87 @@
+"""Train the learned correction on measured runs: your own history, ours, or both.
+
+vramcast train runs.jsonl history.parquet --out models/mine
+vramcast train runs/ --out models/mine --trials 40 --storage sqlite:///search.db
+
+Each run with a job (target and batch) is estimated once, which is remembered; then the learner takes seconds. Runs of one
+model are never split between learning and calibrating. The same runs and seed give the same artifact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from vramcast.datasets.run import Run
+from vramcast.datasets.tables import read_set
+from vramcast.errors import DatasetError, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
+    parser.add_argument("--trials", type=int, default=0, metavar="N", help="search the learner's parameters (default: 0)")
+    parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folds", type=int, default=10, help="by model (default: 10)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def read_all(paths: list[str]) -> list[Run]:
+    """Return the runs of all sets; of equal ids the last holds.
+
+    Raises:
+        DatasetError: a set cannot be read.
+    """
+    found: dict[str, Run] = {}
+    for path in paths:
+        reading = read_set(path)
+        found.update({run.id: run for run in reading.runs})
+        if reading.rejected:
+            first = reading.rejected[0]
+            print(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})", file=sys.stderr)
+    return list(found.values())
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    try:
+        from vramcast.learner import artifact, cards, stacks, training
+        from vramcast.lessons import lessons_of
+    except ImportError as error:
+        raise UsageError(f"Training needs {error.name}: pip install 'vramcast[learn]'.") from None
+    if options.folds < 2 or options.trials < 0 or options.jobs < 1:
+        raise UsageError("--folds is at least 2, --trials 0 or more, --jobs at least 1.")
+    runs = read_all(options.runs)
+    lessons = lessons_of(runs, n_jobs=options.jobs)
+    if not lessons.examples:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in lessons.left_out.items()) or "the sets are empty"
+        raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
+    parameters: dict[str, Any] = {"n_jobs": options.jobs}
+    if options.trials:
+        from vramcast.learner.search import search
+
+        table = training.table_of(lessons.examples, stacks.learn(lessons.examples))
+        parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
+    learned = training.train(lessons.examples, parameters, folds=options.folds, seed=options.seed)
+    licences = Counter(run.passport.licence or "the site's own" for run in runs)
+    facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
+    artifact.save(learned, options.out, cards.card_text(learned, Path(options.out).name, facts))
+    said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": sorted(learned.helps), **learned.card}
+    if options.json:
+        print(json.dumps(said))
+        return 0
+    print(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
+    for reason, count in lessons.left_out.items():
+        print(f"left out {count}: {reason}")
+    for segment, errors in learned.card["by"]["segment"].items():
+        plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
+        print(f"{segment}: median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)")
+    print(f"artifact in {options.out}")
+    return 0

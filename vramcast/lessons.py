@@ -1,0 +1,146 @@
+"""Measured runs become examples: each job is estimated once, as `vramcast estimate` would, and its features are kept.
+
+What was estimated is remembered in the cache folder under everything that decides it, so that training again on a longer
+history traces only what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import joblib
+
+from vramcast import __version__
+from vramcast.compiler import cache_folder
+from vramcast.datasets.plain import to_plain
+from vramcast.datasets.run import DRY_RUN, Run
+from vramcast.devices import device as find_device
+from vramcast.errors import CannotEstimate, UsageError
+from vramcast.estimator import run_job
+from vramcast.learner import examples as store
+from vramcast.learner.examples import Example
+from vramcast.learner.features import Circumstances, features
+
+_PORTION = 20  # arbitrary: runs which a process estimates before they are written
+
+
+@dataclass(slots=True)
+class Lessons:
+    """What runs teach.
+
+    Attributes:
+        examples: One a usable run.
+        left_out: Why the others are not used -> how many.
+    """
+
+    examples: list[Example] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def leave_out(self, reason: str) -> None:
+        """Count a run which is not used."""
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+
+def stack_of(run: Run) -> str:
+    """Return the name of a run's stack: what decides its context."""
+    passport = run.passport
+    parts = (passport.gpu, passport.driver, passport.cuda, passport.torch)
+    known = [part for part in parts if part]
+    return (
+        ", ".join(known) if len(known) > 1 else f"{', '.join(known)} of {passport.measured_by} {passport.source or ''}".strip()
+    )
+
+
+def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
+    """Return the example of one run, or why there is none."""
+    measured = run.measurement
+    if run.passport.measured_by == DRY_RUN:
+        return "a dry run is no measurement"
+    if measured.status not in ("ok", "oom"):
+        return f"status {measured.status}"
+    if run.workload.cap_bytes is not None:
+        return "the allocator was capped"
+    if run.workload.gpus not in (None, 1):
+        return "several cards"
+    if measured.reserved_bytes is None and measured.process_bytes is None:
+        return "no peak was measured"
+    try:
+        card = find_device(run.passport.gpu or "")
+        if run.passport.gpu_total_bytes is not None:
+            card = card.with_memory(run.passport.gpu_total_bytes)
+        job = run.workload.job(card)
+        # On a card without an end: what the job needs is what is corrected.
+        estimate = run_job(replace(job, limited=False), timeout_s=timeout_s)
+    except UsageError as error:
+        return "no job to estimate" if run.workload.target is None else f"wrong job: {error}"[:200]
+    except CannotEstimate as error:
+        return f"cannot be estimated: {type(error).__name__}"
+    return Example(
+        run.id,
+        group=run.workload.model_sha256 or run.workload.target or run.workload.name,
+        family=run.workload.family or "",
+        gpu=card.key,
+        stack=stack_of(run),
+        features=features(estimate.trace, Circumstances.of(job, len(estimate.unknown))),
+        allocated=estimate.allocated,
+        reserved=estimate.reserved,
+        measured_reserved=measured.reserved_bytes,
+        measured_process=measured.process_bytes,
+        censored=measured.censored,
+        optimizer=run.workload.optimizer or "",
+        libraries=tuple(sorted(estimate.libraries)),
+    )
+
+
+def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
+    """Return the examples of these runs; those estimated before, by the same vramcast, are not estimated again.
+
+    Args:
+        runs: Of any machines.
+        n_jobs: Processes.
+    """
+    path = cache_folder() / "examples.jsonl"
+    known = {example.id: example for example in store.read(path)[0]} if path.exists() else {}
+    lessons = Lessons()
+    missing = []
+    keys = {run.id: _key(run) for run in runs}
+    for run in runs:
+        if (before := known.get(keys[run.id])) is not None:
+            lessons.examples.append(replace(before, id=run.id))
+        else:
+            missing.append(run)
+    for run, found in _estimated(missing, n_jobs):
+        if isinstance(found, str):
+            lessons.leave_out(found)
+        else:
+            lessons.examples.append(found)
+            store.append([replace(found, id=keys[run.id])], path)
+    order = {run.id: place for place, run in enumerate(runs)}
+    lessons.examples.sort(key=lambda example: order[example.id])
+    return lessons
+
+
+def _estimated(runs: Sequence[Run], n_jobs: int) -> Iterator[tuple[Run, Example | str]]:
+    portions = [runs[start : start + _PORTION] for start in range(0, len(runs), _PORTION)]
+    if n_jobs == 1:
+        for portion in portions:
+            yield from _portion(portion)
+        return
+    with joblib.Parallel(n_jobs=n_jobs, return_as="generator") as parallel:
+        for answers in parallel(joblib.delayed(_portion)(portion) for portion in portions):
+            yield from answers
+
+
+def _portion(runs: Iterable[Run]) -> list[tuple[Run, Example | str]]:
+    return [(run, example_of(run)) for run in runs]
+
+
+def _key(run: Run) -> str:
+    """Return what names an example: the run, and who estimates it."""
+    from importlib.metadata import version
+
+    facts = json.dumps([to_plain(run), __version__, version("torch")], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()
