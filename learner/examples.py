@@ -33,6 +33,7 @@ class Example:
         measured_process: With the context.
         censored: The measured peaks are lower bounds.
         optimizer: For tables.
+        context: What the process is assumed to take beside the reserved peak, where no stack's is known.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Example:
     measured_process: int | None = None
     censored: bool = False
     optimizer: str = ""
+    context: int = 0
     libraries: tuple[str, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     schema: int = SCHEMA

@@ -91,6 +91,7 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         measured_process=measured.process_bytes,
         censored=measured.censored,
         optimizer=run.workload.optimizer or "",
+        context=estimate.context.bytes,
         libraries=tuple(sorted(estimate.libraries)),
     )
 

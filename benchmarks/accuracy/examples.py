@@ -116,6 +116,7 @@ def example_of(case: Case) -> Example | str:
         measured_process=case.measured_bytes if "process" in case.facts else None,
         censored=case.facts.get("censored") == "True",
         optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
+        context=case.job.context_bytes,
         libraries=tuple(name for name in ("cublas", "cudnn") if name in touched),
         facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
     )

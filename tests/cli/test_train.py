@@ -87,3 +87,36 @@ def test_training_without_the_packages_says_what_to_install(
 def test_wrong_numbers_are_wrong_usage(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine"), *options]) == 2
     assert "--folds is at least 2" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ evaluate
+def test_estimates_are_judged_by_cross_validation_or_with_an_artifact(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    source = written(runs, tmp_path / "runs.jsonl")
+    assert main(["evaluate", source, "--report", str(tmp_path / "report.html"), "--level", "0.9", "--json"]) == 0
+    said = capsys.readouterr()
+    figures = json.loads(said.out)
+    assert set(figures) == {
+        *("runs", "mre", "p90", "max", "signed_median", "under_rate", "pef", "mcp_bytes", "coverage", "overprovision"),
+        *("pinball", "by"),
+    }
+    assert figures["runs"] == 12
+    assert set(figures["coverage"]) == {"0.5", "0.9", "0.95", "0.99"}
+    assert "left out 1: a dry run is no measurement" in said.err
+    assert "failures judged by" in said.err
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    assert main(["train", source, "--out", str(tmp_path / "mine"), "--folds", "3"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", source, "--artifact", str(tmp_path / "mine")]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("runs             12\nmedian error")
+    assert "bound at 0.99" in text
+    assert main(["evaluate", source, "--level", "2"]) == 2
+
+
+def test_one_model_cannot_be_judged_by_cross_validation(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    assert main(["evaluate", written(runs[:1], tmp_path / "runs.jsonl")]) == 2
+    assert "1 models are too few" in capsys.readouterr().err

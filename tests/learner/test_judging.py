@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import pytest
+
+from vramcast.learner import judging, training
+from vramcast.learner.evaluation import metrics
+from vramcast.learner.examples import Example
+
+MIB = 1 << 20
+MakeExamples = Callable[..., list[Example]]
+QUICK = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.15}
+
+
+def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(make_examples: MakeExamples) -> None:
+    examples = make_examples(600, process=True)
+    scored = judging.cross_validated(examples, QUICK, levels=(0.9, 0.95))
+    assert [one.id for one in scored] == [example.id for example in examples]
+    figures = metrics.evaluate(scored)
+    assert figures["mre"] < 0.01
+    for level, share in figures["coverage"].items():
+        spread = math.sqrt(len(scored) * 0.1) / len(scored)
+        # Half of the runs are simulated exactly and always covered.
+        assert float(level) - 4 * spread <= share <= 1
+
+
+def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples) -> None:
+    """Each model has its own residual, and a feature which names the model but not the residual of another one."""
+    examples = [e for e in make_examples(400, noise=0.0, per_group=4) if e.family == "cnn"]
+    own = {group: 1 + 0.2 * (number * 37 % 101) / 101 for number, group in enumerate(sorted({e.group for e in examples}))}
+    changed = [
+        dataclasses.replace(
+            e,
+            features={**e.features, "log_reserved": float(list(own).index(e.group))},
+            measured_reserved=round(e.reserved * own[e.group]),
+        )
+        for e in examples
+    ]
+    leaked = training.train(changed, QUICK, folds=5)
+    seen = [abs(leaked.reserved(judging.subject_of(e)) / (e.measured_reserved or 1) - 1) for e in changed]
+    unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK)]
+    assert sum(unseen) / len(unseen) > 0.03
+    assert not leaked.helps or sum(seen) <= sum(unseen)
+
+
+def test_the_process_peak_is_judged_where_it_was_measured(make_examples: MakeExamples) -> None:
+    (example,) = make_examples(1, process=True)
+    scored = judging.scored_of(example, None, context_bytes=500 * MIB)
+    assert scored is not None
+    assert (scored.measured_bytes, scored.estimated_bytes) == (example.measured_process, example.reserved + 500 * MIB)
+    assert judging.scored_of(example, None) is None  # no context is known
+    (reserved_only,) = make_examples(1)
+    plain = judging.scored_of(reserved_only, None)
+    assert plain is not None
+    assert plain.measured_bytes == reserved_only.measured_reserved
+
+
+def test_what_does_not_fit_with_its_context_was_said_to_run_out_of_memory(make_examples: MakeExamples) -> None:
+    (example,) = make_examples(1)
+    card_gib = (example.reserved + 300 * MIB) / (1 << 30)
+    on_card = dataclasses.replace(example, features={**example.features, "card_gib": card_gib})
+    for context, said in ((200 * MIB, False), (400 * MIB, True)):
+        scored = judging.scored_of(dataclasses.replace(on_card, context=context), None)
+        assert scored is not None
+        assert scored.said_out_of_memory is said
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_one_model_is_too_few(make_examples: MakeExamples, n: int) -> None:
+    with pytest.raises(ValueError, match="models are too few"):
+        judging.cross_validated(make_examples(n))
