@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from vramcast.learner import stacks
 from vramcast.learner.conformal import calibrate, keys_of
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, Learned, segment_of
+from vramcast.learner.model import CONVOLUTION, MATMUL, Learned, Subject, segment_of
 from vramcast.learner.residual import LEVELS, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
@@ -120,8 +120,7 @@ def train(
     out_of_fold = cross_fitted(table, chosen, folds=folds, seed=seed)
     helps = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
     out_of_fold[~np.isin(table.segments, list(helps))] = 0.0
-    keys = [(*keys_of(e.gpu, e.family), segment) for e, segment in zip(table.examples, table.segments, strict=True)]
-    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), keys)
+    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), _keys(table))
     measured = np.flatnonzero(~table.censored)
     ranges = {name: (float(table.X[measured, i].min()), float(table.X[measured, i].max())) for i, name in enumerate(NAMES)}
     learner = fitted(table, np.arange(len(table.y)), chosen, seed) if helps else None
@@ -135,6 +134,32 @@ def train(
         "by": {what: _errors(table, out_of_fold, names) for what, names in _groupings(table).items()},
     }
     return Learned(learner, calibration, helps, contexts, ranges, card)
+
+
+def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
+    """Return the same trees, calibrated on other runs: a shipped correction on a site's own history.
+
+    Args:
+        learned: What stays.
+        examples: Runs which its trees were not learned from; their contexts take the place of those of the same stack.
+    Raises:
+        DatasetError: no example can be used.
+    """
+    contexts = {**learned.contexts, **stacks.learn(examples)}
+    table = table_of(examples, contexts)
+    subjects = [Subject(e.features, e.reserved, e.gpu, e.family) for e in table.examples]
+    quantiles = learned.residuals(subjects)
+    calibration = calibrate(learned.calibration.levels, quantiles, table.y, table.groups.tolist(), _keys(table))
+    card = {
+        **learned.card,
+        "calibrated_on": {"runs": len(table.y), "groups": len(set(table.groups.tolist()))},
+        "by": {what: _errors(table, quantiles, names) for what, names in _groupings(table).items()},
+    }
+    return replace(learned, calibration=calibration, contexts=contexts, card=card)
+
+
+def _keys(table: Table) -> list[tuple[str, ...]]:
+    return [(*keys_of(e.gpu, e.family), str(segment)) for e, segment in zip(table.examples, table.segments, strict=True)]
 
 
 def _groupings(table: Table) -> dict[str, list[str]]:

@@ -120,3 +120,28 @@ def test_one_model_cannot_be_judged_by_cross_validation(
 ) -> None:
     assert main(["evaluate", written(runs[:1], tmp_path / "runs.jsonl")]) == 2
     assert "1 models are too few" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ calibrate
+def test_an_artifact_is_calibrated_on_new_runs_and_says_what_changed(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    old = written(runs[:6], tmp_path / "old.jsonl")
+    more = [
+        dataclasses.replace(
+            run,
+            measurement=dataclasses.replace(run.measurement, process_bytes=(run.measurement.reserved_bytes or 0) + 900 * MIB),
+        )
+        for run in runs[6:12]
+    ]
+    new = written(more, tmp_path / "new.jsonl")
+    assert main(["train", old, "--out", str(tmp_path / "old"), "--folds", "2"]) == 0
+    capsys.readouterr()
+    arguments = ["calibrate", new, "--artifact", str(tmp_path / "old"), "--out", str(tmp_path / "new")]
+    assert main([*arguments, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["drift"]["all"]["runs"] == 6
+    assert said["contexts"] == {"NVIDIA H200, 580, 2.11.0": [700 * MIB, 900 * MIB]}
+    assert json.loads((tmp_path / "new" / "artifact.json").read_text())["card"]["calibrated_on"]["runs"] == 6
+    assert main(arguments) == 0
+    assert "700 MiB, now 900 MiB" in capsys.readouterr().out

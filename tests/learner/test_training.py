@@ -159,3 +159,24 @@ def test_a_search_finds_parameters_and_several_may_share_it(tmp_path: Path, make
     search(table, 1, storage=storage)
     search(table, 1, storage=storage)
     assert len(optuna.load_study(study_name="vramcast", storage=storage).trials) == 2
+
+
+def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(learned: Learned, make_examples: MakeExamples) -> None:
+    """Another cluster: convolutions take a fifth more than where the trees were learned."""
+    from vramcast.learner.drift import drift
+
+    def elsewhere(seed: int) -> list[Example]:
+        return [
+            dataclasses.replace(e, id=f"new {e.id}", measured_reserved=round((e.measured_reserved or 0) * 1.2))
+            for e in make_examples(800, seed=seed, per_group=1)
+            if e.family == "cnn"
+        ]
+
+    here, later = elsewhere(50), elsewhere(51)
+    again = training.recalibrated(learned, here)
+    before, after = drift(learned, later)["cnn"], drift(again, later)["cnn"]
+    assert before["coverage"]["0.95"] < 0.1
+    assert before["median_residual"] == pytest.approx(0.2, abs=0.02)
+    spread = math.sqrt(len(later) * 0.95 * 0.05 * 2) / len(later)
+    assert abs(after["coverage"]["0.95"] - 0.95) <= 4 * spread
+    assert again.quantiles is learned.quantiles

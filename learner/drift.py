@@ -1,0 +1,59 @@
+"""Does an artifact still hold? What it promised, beside what new runs took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.learner import stacks
+from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned, Subject
+
+LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
+
+
+def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, Any]]:
+    """Return of each family, and of "all", how the artifact did on these runs.
+
+    Args:
+        learned: The artifact.
+        examples: Runs which it was not trained on.
+    Returns:
+        family -> `runs`, `median_residual` (of measured / corrected - 1), `unlike` (share of runs outside of what was learned),
+        `coverage` {level: share of runs below the bound}. Censored runs count only where they exceed the bound.
+    """
+    contexts = {**stacks.learn(examples), **learned.contexts}
+    rows: dict[str, list[tuple[float, bool, dict[float, bool]]]] = {}
+    for example in examples:
+        measured = stacks.measured_reserved(example, contexts)
+        if measured is None:
+            continue
+        subject = Subject(example.features, example.reserved, example.gpu, example.family)
+        held = {level: measured <= learned.bound(subject, level).size_bytes for level in LEVELS}
+        if example.censored and all(held.values()):
+            continue
+        row = (measured / learned.reserved(subject) - 1, learned.is_unlike(subject), held)
+        for name in (example.family, "all"):
+            rows.setdefault(name, []).append(row)
+    return {name: _summary(of) for name, of in sorted(rows.items())}
+
+
+def _summary(rows: Sequence[tuple[float, bool, Mapping[float, bool]]]) -> dict[str, Any]:
+    return {
+        "runs": len(rows),
+        "median_residual": float(np.median([residual for residual, _, _ in rows])),
+        "unlike": sum(unlike for _, unlike, _ in rows) / len(rows),
+        "coverage": {str(level): sum(held[level] for _, _, held in rows) / len(rows) for level in LEVELS},
+    }
+
+
+def context_changes(old: Learned, new: Learned) -> dict[str, tuple[int | None, int]]:
+    """Return of each stack of `new` the old and the new context in bytes, where they differ."""
+    found: dict[str, tuple[int | None, int]] = {}
+    for stack, context in new.contexts.items():
+        before = old.contexts[stack].size_bytes if stack in old.contexts else None
+        if before != context.size_bytes:
+            found[stack] = (before, context.size_bytes)
+    return found
