@@ -91,8 +91,9 @@ def load(folder: str | os.PathLike[str]) -> Learned:
         ArtifactError: the folder is absent, damaged, newer, or made for other features.
     """
     path = Path(folder) / "artifact.json"
+    content = _read(path)
     try:
-        values = json.loads(_read(path))
+        values = json.loads(content)
     except ValueError as error:
         raise ArtifactError(f"'{path}' is not JSON ({str(error)[:100]}): train the artifact again.") from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:
@@ -104,6 +105,8 @@ def load(folder: str | os.PathLike[str]) -> Learned:
         raise ArtifactError(f"'{path}' was made for other features than this vramcast's: train the artifact again.")
     try:
         return _learned(values, Path(folder))
+    except ArtifactError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"'{path}' is damaged ({type(error).__name__}: {error}): train the artifact again.") from None
 

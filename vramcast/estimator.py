@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vramcast import correction
 from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device
 from vramcast.devices import device as find_device
@@ -28,6 +29,9 @@ from vramcast.tracer.result import DRAWN, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes, torch_size
 from vramcast.views.series import process_bytes
+
+if TYPE_CHECKING:
+    from vramcast.learner.model import Learned
 
 # Operators at which a library is loaded: its memory is taken then, and not before.
 _FIRST_USE = {
@@ -63,6 +67,7 @@ def estimate(
     tracer: str = "auto",
     level: float = 0.99,
     timeout_s: float = 1800.0,
+    artifact: str | os.PathLike[str] | None = None,
 ) -> Estimate:
     """Return how much GPU memory training (or running) `model` on `batch` takes.
 
@@ -93,8 +98,10 @@ def estimate(
             (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
         level: Of `upper_bound`.
         timeout_s: The job is stopped after so many seconds.
+        artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
     Raises:
         UsageError: An argument is wrong.
+        ArtifactError: The artifact is absent or damaged.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
     """
     import torch  # which the caller of this function has
@@ -129,14 +136,47 @@ def estimate(
         search_path=tuple(sys.path),
         working_folder=os.getcwd(),
     )
-    return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s)
+    return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s, artifact=artifact)
 
 
-def run_job(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0) -> Estimate:
+def run_job(
+    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0,
+    artifact: str | os.PathLike[str] | None = None,
+) -> Estimate:  # fmt: skip
     """Return the estimate of `job`; the function behind `estimate` and the command line.
 
     A job which does not fit on its card is traced again on one without an end, so that its peaks say what it needs.
     """
+    folder = correction.chosen(artifact)
+    learned = correction.load(folder) if folder is not None else None  # a wrong artifact is said before the job is traced
+    estimate = _traced(job, tracer, level, timeout_s)
+    return _corrected(estimate, folder.name, learned) if folder is not None and learned is not None else estimate
+
+
+def _corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
+    """Return the estimate with what the artifact says of it."""
+    from vramcast.learner.features import Circumstances, features
+    from vramcast.learner.model import Subject
+
+    started = time.perf_counter()
+    known = features(estimate.trace, Circumstances.of(estimate.job, len(estimate.unknown)))
+    kind = (estimate.job.target or "").partition(":")[0]
+    family = kind if kind in ("torchvision", "timm", "hf") else ""  # as the workloads which are measured call theirs
+    subject = Subject(known, estimate.reserved, estimate.job.device.key, family)
+    found = correction.Correction(name, learned, subject, estimate.torch, len(estimate.unknown))
+    warnings = estimate.warnings
+    if found.is_unlike:
+        outside = ", ".join(learned.outside(subject)[:3])
+        warnings += (f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",)
+    if not learned.promises(learned.bound(subject, estimate.level)):
+        warnings += (f"'{name}' has too few models behind it to promise level {estimate.level:g}: its largest miss is used",)
+    learn_s = time.perf_counter() - started
+    seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
+    return replace(estimate, correction=found, warnings=warnings, seconds=seconds)
+
+
+def _traced(job: Job, tracer: str, level: float, timeout_s: float) -> Estimate:
+    """Return the estimate by first principles."""
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
     if not 0 < level < 1:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramcast import bound
+from vramcast import bound, correction
 from vramcast.context import Context, context_bytes
+from vramcast.correction import Correction
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
@@ -47,6 +48,8 @@ class Estimate:
         libraries: Which libraries the job used that take memory of their own.
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
         warnings: What the reader should know.
+        correction: What a learned artifact says of the job; None: none is in use. The peaks stay those of first principles, and
+            `quantile(0.5)` is the corrected process peak.
     """
 
     job: Job
@@ -69,11 +72,20 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+    correction: Correction | None = None
 
     # -------------------------------------------------------------------------------------------- bound
     def quantile(self, level: float) -> int:
-        """Return the bytes of the card which the job stays below with probability `level`; see `vramcast.bound`."""
-        return bound.process_quantile(level, self.reserved, self.context, self._family, len(self.unknown))
+        """Return the bytes of the card which the job stays below with probability `level`.
+
+        By the artifact in use (`vramcast.correction`), else by the residuals of public runs (`vramcast.bound`).
+        """
+        return self._quantile(level, self.job.device, self.context)
+
+    def _quantile(self, level: float, card: Device, context: Context) -> int:
+        if self.correction is not None:
+            return self.correction.quantile(level, card, context)
+        return bound.process_quantile(level, self.reserved, context, self._family, len(self.unknown))
 
     @property
     def upper_bound(self) -> int:
@@ -98,7 +110,7 @@ class Estimate:
             return False
         context = context_bytes(card.key, self.cuda_major, self.libraries)
         chosen = self.level if level is None else level
-        needed = bound.process_quantile(chosen, self.reserved, context, self._family, len(self.unknown))
+        needed = self._quantile(chosen, card, context)
         return max(needed, self.reserved + context.bytes) <= card.total_bytes
 
     def point_fits(self) -> bool:
@@ -196,8 +208,7 @@ class Estimate:
             "upper_bound": {
                 "level": self.level,
                 "bytes": self.upper_bound,
-                "method": bound.METHOD,
-                "n_calibration": bound.RESIDUALS[self._family].n,
+                **self._method(),
             },
             "context_bytes": self.context.bytes,
             "workspace_bytes": self.workspace_bytes,
@@ -206,14 +217,21 @@ class Estimate:
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
             "seconds": {"simulate": None, "learn": None, **self.seconds},
-            "artifact": None,
-            "out_of_distribution": None,
+            "artifact": self.correction.name if self.correction is not None else None,
+            "out_of_distribution": self.correction.is_unlike if self.correction is not None else None,
             "unknown_calls": list(self.unknown),
             "noop_calls": list(self.noops),
             "host_reads": self.host_reads,
             "host_peak_bytes": self.max_resident_bytes,
             "warnings": list(self.warnings),
         }
+
+    def _method(self) -> dict[str, Any]:
+        """Return how the bound was made, and how many runs or models stand behind it."""
+        if self.correction is None:
+            return {"method": bound.METHOD, "n_calibration": bound.RESIDUALS[self._family].n}
+        key, n = self.correction.calibrated_on(self.level)
+        return {"method": f"{correction.METHOD}, calibrated on {key}", "n_calibration": n}
 
     def to_json(self) -> str:
         """Return `to_dict` as one line of JSON."""

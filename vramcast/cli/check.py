@@ -30,7 +30,9 @@ def main(options: argparse.Namespace) -> int:
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"checking {options.target} on {job.device.name}"):
-        estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+        estimate = run_job(
+            job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
+        )
     if not estimate.point_fits():
         code, verdict = 1, "does not fit"
     elif estimate.fits():

@@ -15,6 +15,7 @@ import shutil
 from typing import Any
 
 from vramcast.compiler import cache_folder
+from vramcast.correction import VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.convolution_workspaces import find_cudnn
@@ -59,7 +60,7 @@ def report() -> dict[str, Any]:
             "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
         },
         "simulator": _simulator(),
-        "artifact": None,
+        "artifact": _artifact(),
     }
 
 
@@ -108,6 +109,18 @@ def _simulator() -> dict[str, str]:
         return {"engine": "python", "why": f"a hundred times slower: {error}"}
 
 
+def _artifact() -> str | None:
+    """Return which learned correction is in use, or what is wrong with it."""
+    folder = chosen(None)
+    if folder is None:
+        return None
+    try:
+        card = load(folder).card
+    except VramcastError as error:
+        return f"problem: {error}"
+    return f"{folder}, of {card.get('runs')} runs of {card.get('groups')} models"
+
+
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when at least one tracer works, else 3."""
     facts = report()
@@ -121,5 +134,7 @@ def main(options: argparse.Namespace) -> int:
             if tracer.get("cudnn_workspaces"):
                 print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         print(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
-        print("learned correction: none in this release")
+        print(
+            f"learned correction: {facts['artifact'] or 'none in use: train one, and name it with --artifact or ' + VARIABLE}"
+        )
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3

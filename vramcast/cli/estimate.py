@@ -25,6 +25,8 @@ def main(options: argparse.Namespace) -> int:
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"tracing {options.target}"):
-        estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+        estimate = run_job(
+            job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
+        )
     shared.finish(options, estimate, questions)
     return 0

@@ -27,6 +27,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="the card's size instead of the device's own: 12622168064 or 12GiB")
     parser.add_argument("--alloc-conf", default="", help="PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True")
     parser.add_argument("--tracer", choices=TRACERS, default="auto")
+    parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
     parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
     parser.add_argument("--steps", type=int, default=3, help="training steps to trace (default: 3)")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long")

@@ -47,7 +47,9 @@ def main(options: argparse.Namespace) -> int:
         working_folder=os.getcwd(),
     )
     with shared.progress(f"running {script.name}"):
-        estimate = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+        estimate = run_job(
+            job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
+        )
     if estimate.steps == 0:
         raise CannotEstimate(
             f"{script} ended without one optimizer step on the GPU: vramcast counts steps of torch.optim optimizers. "

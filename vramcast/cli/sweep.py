@@ -62,7 +62,13 @@ def main(options: argparse.Namespace) -> int:
 
     def estimate(size: int) -> Estimate:
         with shared.progress(f"batch {size}"):
-            found = run_job(job.with_batch(size), tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+            found = run_job(
+                job.with_batch(size),
+                tracer=options.tracer,
+                level=options.level,
+                timeout_s=options.timeout,
+                artifact=options.artifact,
+            )
         rows.append((size, found))
         if not options.json:
             print(_row(size, found), flush=True)

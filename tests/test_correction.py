@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.correction import METHOD
+from vramcast.errors import ArtifactError
+from vramcast.estimator import run_job
+from vramcast.job import Job
+from vramcast.result import Estimate
+
+MIB = 1 << 20
+CONTEXT = 777 * MIB
+
+
+@pytest.fixture(scope="module")
+def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> Estimate:
+    return run_job(make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path)))
+
+
+@pytest.fixture(scope="module")
+def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hundred models like the job, each measured with 2 % more than simulated or, every tenth, 10 %."""
+    pytest.importorskip("xgboost")
+    from vramcast.learner import artifact as artifacts
+    from vramcast.learner import training
+    from vramcast.learner.examples import Example
+    from vramcast.learner.features import Circumstances, features
+
+    known = features(plain.trace, Circumstances.of(plain.job, 0))
+    examples = [
+        Example(
+            str(number), f"model {number}", "", "h200", f"NVIDIA H200, 580, 13.0, {plain.torch}", known, plain.allocated,
+            plain.reserved,
+            measured_reserved=(measured := round(plain.reserved * (1.10 if number % 10 == 0 else 1.02))),
+            measured_process=measured + CONTEXT,
+        )
+        for number in range(200)
+    ]  # fmt: skip
+    path = tmp_path_factory.mktemp("models") / "mine"
+    artifacts.save(training.train(examples, {"n_estimators": 30, "learning_rate": 0.3}, folds=3), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def corrected(plain: Estimate, artifact: Path) -> Estimate:
+    return run_job(plain.job, artifact=artifact)
+
+
+def test_quantiles_are_the_artifacts_and_peaks_stay_first_principles(plain: Estimate, corrected: Estimate) -> None:
+    assert (corrected.allocated, corrected.reserved, corrected.process) == (plain.allocated, plain.reserved, plain.process)
+    assert corrected.quantile(0.5) == pytest.approx(plain.reserved * 1.02 + CONTEXT, rel=1e-3)
+    assert corrected.quantile(0.95) == pytest.approx(plain.reserved * 1.10 + CONTEXT, rel=1e-3)
+    assert corrected.upper_bound >= corrected.quantile(0.95) >= corrected.quantile(0.9) >= corrected.quantile(0.5)
+
+
+def test_the_json_says_which_artifact_and_what_stands_behind_the_bound(corrected: Estimate, plain: Estimate) -> None:
+    said = corrected.to_dict()
+    assert (said["artifact"], said["out_of_distribution"]) == ("mine", False)
+    assert said["upper_bound"]["method"].startswith(METHOD)
+    assert said["upper_bound"]["n_calibration"] == 200
+    assert said["seconds"]["learn"] > 0
+    assert set(said) == set(plain.to_dict())
+    assert (plain.to_dict()["artifact"], plain.to_dict()["out_of_distribution"]) == (None, None)
+
+
+def test_another_card_has_its_own_context(corrected: Estimate) -> None:
+    assert corrected.fits("h200")
+    small = dataclasses.replace(corrected.job.device, total_bytes=corrected.quantile(0.99) - 1)
+    assert not corrected.fits(small)
+    assert corrected.correction is not None
+    elsewhere = dataclasses.replace(corrected.job.device, name="NVIDIA L4")
+    assert corrected.correction.context(elsewhere, corrected.context)[0] == corrected.context.bytes
+
+
+def test_a_job_unlike_all_that_was_learned_is_flagged(
+    corrected: Estimate, make_job: Callable[..., Job], artifact: Path
+) -> None:
+    job = dataclasses.replace(
+        make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
+    )
+    strange = run_job(job, artifact=artifact)
+    assert strange.to_dict()["out_of_distribution"] is True
+    assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
+
+
+def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
+    estimate = run_job(plain.job, artifact=artifact, level=0.999)
+    assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
+
+
+def test_the_command_line_takes_it_by_option_or_variable(
+    plain: Estimate, artifact: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["estimate", str(plain.job.target), "--batch", "512x1024", "--json"]
+    assert main([*arguments, "--artifact", str(artifact)]) == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "mine"
+    monkeypatch.setenv("VRAMCAST_ARTIFACT", str(artifact))
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "mine"
+    assert main(["doctor", "--json"]) == 0
+    assert "200 runs of 200 models" in json.loads(capsys.readouterr().out)["artifact"]
+    assert main([*arguments, "--artifact", str(tmp_path / "absent")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_wrong_artifact_is_said_before_the_job_is_traced(
+    plain: Estimate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xgboost")
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("traced")
+
+    monkeypatch.setattr("vramcast.estimator._traced", never)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        run_job(plain.job, artifact=tmp_path)

@@ -1,0 +1,109 @@
+"""A learned correction in use: which artifact, and what it says of one estimate.
+
+quantile(q) = corrected reserved peak at q + context of the stack (measured where known, else the table's) + what is unknown
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramcast.bound import UNKNOWN_SHARE
+from vramcast.context import Context
+from vramcast.devices import Device
+from vramcast.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from vramcast.learner.model import Learned, Subject
+    from vramcast.learner.stacks import StackContext
+
+VARIABLE = "VRAMCAST_ARTIFACT"
+METHOD = "learned quantile, conformal correction"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What an artifact says of one job.
+
+    Attributes:
+        name: Of the artifact's folder.
+        learned: The artifact.
+        subject: The job, as the artifact sees it.
+        torch: Version of the torch that runs it, for its stack.
+        unknown: Kinds of calls which were assumed or refused; each widens the bound.
+    """
+
+    name: str
+    learned: Learned
+    subject: Subject
+    torch: str
+    unknown: int
+
+    @property
+    def reserved(self) -> int:
+        """The corrected reserved peak, bytes."""
+        return self.learned.reserved(self.subject)
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether the job is unlike all that was learned from."""
+        return self.learned.is_unlike(self.subject)
+
+    def context(self, card: Device, assumed: Context) -> tuple[int, int, int]:
+        """Return the point, the low and the high end of what the process takes beside, bytes: measured, or as assumed."""
+        known = self._stacks(card)
+        if not known:
+            return assumed.bytes, assumed.low_bytes, assumed.high_bytes
+        return known[0].size_bytes, known[0].low_bytes, known[0].high_bytes
+
+    def _stacks(self, card: Device) -> list[StackContext]:
+        """Return the contexts of this card's stacks: those with this torch first, then those with most runs."""
+        of_card = {name: one for name, one in self.learned.contexts.items() if name.split(", ")[0] == card.name}
+        return [
+            of_card[name] for name in sorted(of_card, key=lambda name: (self.torch not in name.split(", "), -of_card[name].n))
+        ]
+
+    def quantile(self, level: float, card: Device, assumed: Context) -> int:
+        """Return the bytes of `card` which the job stays below with probability `level`."""
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+        above = max(level - 0.5, 0.0) / 0.5
+        point, _, high = self.context(card, assumed)
+        widened = 1 + self.unknown * UNKNOWN_SHARE * above
+        return round(self.learned.bound(self.subject, level).size_bytes * widened) + point + round((high - point) * above)
+
+    def calibrated_on(self, level: float) -> tuple[str, int]:
+        """Return whose runs the bound at `level` is calibrated on, and how many models they are of."""
+        found = self.learned.bound(self.subject, level)
+        return found.key, round(found.n)
+
+
+def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder of the artifact to use: the given one, else $VRAMCAST_ARTIFACT, else None."""
+    named = artifact if artifact is not None else os.environ.get(VARIABLE)
+    return Path(named) if named else None
+
+
+def load(folder: Path) -> Learned:
+    """Return the artifact in `folder`; kept in memory until its file changes.
+
+    Raises:
+        ArtifactError: it is absent or damaged, or the learner's packages are not installed.
+    """
+    try:
+        stamp = (folder / "artifact.json").stat().st_mtime_ns
+    except OSError:
+        stamp = 0
+    return _load(folder, stamp)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(folder: Path, stamp: int) -> Learned:
+    try:
+        from vramcast.learner import artifact
+    except ImportError as error:
+        raise ArtifactError(f"The artifact '{folder}' needs {error.name}: pip install 'vramcast[learn]'.") from None
+    return artifact.load(folder)
