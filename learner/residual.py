@@ -29,6 +29,7 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         n_estimators, max_depth, learning_rate, subsample, colsample_bytree, min_child_weight, reg_lambda: xgboost's.
         random_state: Seed; the same data and seed give the same trees.
         n_jobs: Threads.
+        engine: `local`, or `dask`: the cluster of `dask_engine.cluster`.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         reg_lambda: float = 1.0,
         random_state: int = 0,
         n_jobs: int = 1,
+        engine: str = "local",
     ) -> None:
         self.levels = levels
         self.n_estimators = n_estimators
@@ -54,6 +56,7 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         self.reg_lambda = reg_lambda
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.engine = engine
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, censored: Any = None) -> ResidualQuantiles:
         """Learn from rows X (n x features) and residuals y (n).
@@ -94,6 +97,10 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
             "seed": self.random_state,
             "nthread": self.n_jobs,
         }
+        if self.engine == "dask":
+            from vramcast.learner import dask_engine
+
+            return dask_engine.train(parameters, X, y, weight, self.n_estimators)
         data = xgboost.QuantileDMatrix(X, y, weight=weight)
         return xgboost.train(parameters, data, num_boost_round=self.n_estimators)
 

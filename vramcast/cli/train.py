@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=10, help="by model (default: 10)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
+    parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -52,7 +54,7 @@ def read_all(paths: list[str]) -> list[Run]:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     try:
-        from vramcast.learner import artifact, cards, stacks, training
+        from vramcast.learner import artifact, cards, dask_engine, stacks, training
         from vramcast.lessons import lessons_of
     except ImportError as error:
         raise UsageError(f"Training needs {error.name}: pip install 'vramcast[learn]'.") from None
@@ -69,7 +71,10 @@ def main(options: argparse.Namespace) -> int:
 
         table = training.table_of(lessons.examples, stacks.learn(lessons.examples))
         parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
-    learned = training.train(lessons.examples, parameters, folds=options.folds, seed=options.seed)
+    with dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
+        learned = training.train(
+            lessons.examples, {**parameters, "engine": options.engine}, folds=options.folds, seed=options.seed
+        )
     licences = Counter(run.passport.licence or "the site's own" for run in runs)
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
     artifact.save(learned, options.out, cards.card_text(learned, Path(options.out).name, facts))

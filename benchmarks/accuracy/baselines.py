@@ -1,0 +1,230 @@
+"""Every baseline beside the simulated estimate, on the examples of one set, by groups which are never split.
+
+    python -m benchmarks.accuracy.baselines SET [--limit N] [--no-networks] [--without METHOD]      SET: xmem, timm, cnn, mlp
+
+Reads build/accuracy/examples-SET.jsonl, which `benchmarks.accuracy.examples` makes, and the public tables. Each model is looked
+at once on fake tensors; what that gives is kept in build/accuracy/networks-SET.jsonl. What learns is fitted on four fifths
+of the groups and asked about the fifth, five times. Errors are relative to the measured peak: reserved for xmem, process
+for the others. `simulated` is vramcast without its learned part; for processes the median of measured - reserved of the
+training rows is its context. Runs whose peak is a lower bound only are left out. The last column is the share of estimates
+in the memory class of the measured peak, GPUMemNet's own measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from sklearn.model_selection import GroupKFold
+
+from benchmarks.accuracy import examples as sets
+from benchmarks.accuracy import xmem
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
+from vramcast.datasets.histories import formats
+from vramcast.datasets.journal import Journal, Rejected, read_lines
+from vramcast.datasets.plain import from_plain, to_plain
+from vramcast.errors import VramcastError
+from vramcast.job import Job
+from vramcast.learner import examples
+from vramcast.learner.baselines import published
+from vramcast.learner.baselines.baseline import Baseline, Sample, Target
+from vramcast.learner.baselines.dnnmem import DnnMem
+from vramcast.learner.baselines.fake_tensor import FakeTensor
+from vramcast.learner.baselines.gpumemnet import Bins, GpuMemNet
+from vramcast.learner.baselines.horus import Horus
+from vramcast.learner.baselines.llmem import LlMem
+from vramcast.learner.baselines.look import look
+from vramcast.learner.baselines.network import Network
+from vramcast.learner.baselines.published import Published
+from vramcast.learner.baselines.schedtune import SchedTune
+from vramcast.learner.examples import Example
+from vramcast.units import MIB
+
+FOLDS: Final = 5  # arbitrary
+SEED: Final = 0  # arbitrary
+MLP_BIN_MIB: Final = 1000  # spec: GPUMemNet
+OTHER_BIN_MIB: Final = 8000  # spec: GPUMemNet, CNNs and transformers
+
+
+class Simulated:
+    """The null GPU's segments, and for processes the context of the training rows."""
+
+    def __init__(self, target: Target) -> None:
+        self.name = "simulated"
+        self.target: Target = target
+        self.context_bytes = 0
+
+    def fit(self, train: Sequence[Sample]) -> None:
+        """Take the context."""
+        sizes = [size - s.example.reserved for s in train if (size := s.measured("process")) is not None]
+        self.context_bytes = round(statistics.median(sizes)) if sizes and self.target == "process" else 0
+
+    def estimate(self, test: Sequence[Sample]) -> list[int | None]:
+        """Return their sum."""
+        return [sample.example.reserved + self.context_bytes for sample in test]
+
+
+def bin_mib_of(name: str) -> int:
+    """Return the width of a set's memory classes."""
+    return MLP_BIN_MIB if name == "mlp" else OTHER_BIN_MIB
+
+
+def baselines_of(name: str) -> list[Baseline]:
+    """Return what is compared on a set."""
+    target: Target = "reserved" if name == "xmem" else "process"
+    bin_mib = bin_mib_of(name)
+    found: list[Baseline] = [
+        Simulated(target),
+        Horus(),
+        FakeTensor(),
+        FakeTensor(with_optimizer=True),
+        DnnMem(target=target),
+        SchedTune(target=target),
+        LlMem(),
+        GpuMemNet("mlp", bin_mib, target=target),
+        GpuMemNet("transformer", bin_mib, target=target),
+    ]
+    if name == "xmem":
+        found += [Published(tool, f"{title}, published", "reserved") for tool, title in published.TOOLS.items()]
+    if name == "timm":
+        found.append(Published("faketensor", "FakeTensor, published", "process"))
+    return found
+
+
+# What a baseline needs besides --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    id: str
+    network: Network | None
+
+
+def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, Network]:
+    """Return the networks of these runs; what is kept is not looked at again."""
+    path = BUILD / f"networks-{name}.jsonl"
+    known: dict[str, Network | None] = {}
+    if path.exists():
+        for _, values in read_lines(path):
+            if not isinstance(values, Rejected):
+                kept = from_plain(_Kept, values, "network")
+                known[kept.id] = kept.network
+    missing = [run for run in jobs if run not in known] if look_at else []
+    if missing:
+        with Journal(path) as lines:
+            for done, run in enumerate(missing):
+                try:
+                    known[run] = look(jobs[run])
+                except VramcastError as error:
+                    known[run] = None
+                    print(f"{run}: {error}"[:300], file=sys.stderr)
+                lines.append_all([to_plain(_Kept(run, known[run]))])
+                if done % 50 == 49:
+                    print(f"{done + 1} of {len(missing)} looked at", file=sys.stderr, flush=True)
+    return {run: network for run, network in known.items() if network is not None}
+
+
+def jobs_of(name: str) -> dict[str, Job]:
+    """Return the job of each example's id, as a model which trains (GPUMemNet's MLPs too, which run as a script)."""
+    if name != "mlp":
+        return {case.name: case.job for case in sets.SETS[name]()}
+    reader = formats.find("gpumemnet")
+    runs = [run for file in sets.gpumemnet_mlp.FILES for run in reader.read(data_folder() / file).runs]
+    card = sets.timm_a100.device("a100-40gb")
+    return {f"{r.workload.name}.out": r.workload.job(card, limited=False) for r in runs if r.workload.target}
+
+
+def published_of(name: str) -> dict[str, dict[str, int]]:
+    """Return what others printed for the examples of a set, by id."""
+    if name == "xmem":
+        rows = published.read(data_folder() / "xmem_runs.csv")
+        return {case.name: row for case, row in zip(sets.xmem_cases(), rows, strict=True)}
+    if name == "timm":
+        printed = {
+            f"{row['model']} {row['batch']}": match
+            for row in read_rows("timm_a100.csv")
+            if (match := re.search(r"faketensor_est_MiB=([0-9.]+)", row["extra"]))
+        }
+        return {run: {"faketensor": round(float(match[1]) * MIB)} for run, match in printed.items()}
+    return {}
+
+
+def samples_of(name: str, *, limit: int | None, look_at: bool) -> list[Sample]:
+    """Return the examples of a set with what the baselines need; a limit takes a seeded part."""
+    target: Target = "reserved" if name == "xmem" else "process"
+    path = sets.path_of(name)
+    if not path.exists():
+        sys.exit(f"'{path}' does not exist: run python -m benchmarks.accuracy.examples {name} first.")
+    found: list[Example] = [e for e in examples.read(path)[0] if Sample(e).measured(target) is not None]
+    if limit is not None and limit < len(found):
+        found = random.Random(SEED).sample(found, limit)
+    jobs = jobs_of(name)
+    networks = networks_of(name, {e.id: jobs[e.id] for e in found if e.id in jobs}, look_at=look_at)
+    printed = published_of(name)
+    return [Sample(e, networks.get(e.id), printed.get(e.id, {})) for e in found]
+
+
+# Comparison ---------------------------------------------------------------------------------------------------------
+
+
+def held_out(baseline: Baseline, samples: Sequence[Sample]) -> list[int | None]:
+    """Return an estimate for each sample by a baseline which was fitted on other groups only."""
+    groups = [sample.example.group for sample in samples]
+    found: list[int | None] = [None] * len(samples)
+    for learnt, asked in GroupKFold(FOLDS).split(np.zeros(len(samples)), groups=groups):
+        baseline.fit([samples[i] for i in learnt])
+        for i, size_bytes in zip(asked, baseline.estimate([samples[i] for i in asked]), strict=True):
+            found[i] = size_bytes
+    return found
+
+
+def compare(name: str, samples: Sequence[Sample], of: Sequence[Baseline]) -> str:
+    """Return the table as markdown: every baseline on all families, then on each."""
+    target: Target = "reserved" if name == "xmem" else "process"
+    families = sorted({sample.example.family for sample in samples})
+    estimates = {baseline.name: held_out(baseline, samples) for baseline in of}
+    bins = Bins.of([measured for sample in samples if (measured := sample.measured(target))], bin_mib_of(name))
+    lines = []
+    for family in [None, *families] if len(families) > 1 else [None]:
+        for method, sizes in estimates.items():
+            pairs = [
+                (float(size), float(measured))
+                for sample, size in zip(samples, sizes, strict=True)
+                if size is not None and family in (None, sample.example.family) and (measured := sample.measured(target))
+            ]
+            if pairs:
+                same = np.mean([bins.index(round(size)) == bins.index(round(measured)) for size, measured in pairs])
+                lines.append([method, family or "all", *summarize(pairs).cells(), f"{same:.3f}"])
+    return table(["method", "rows", *SUMMARY_COLUMNS, f"class of {bins.width_mib} MiB"], lines)
+
+
+def main() -> None:
+    """Print the table of one set."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("set", choices=sets.SETS)
+    parser.add_argument("--limit", type=int, help="a seeded part of the runs")
+    parser.add_argument("--no-networks", action="store_true", help="use the networks which are kept, look at no other")
+    parser.add_argument("--without", action="append", default=[], help="leave out methods whose name begins so")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    samples = samples_of(options.set, limit=options.limit, look_at=not options.no_networks)
+    known = sum(sample.network is not None for sample in samples)
+    print(f"{options.set}: {len(samples)} runs, {known} of them looked at\n")
+    of = [baseline for baseline in baselines_of(options.set) if not baseline.name.startswith(tuple(options.without))]
+    print(compare(options.set, samples, of))
+
+
+if __name__ == "__main__":
+    # transformers 4.51 first for xMem's rows, as in benchmarks.accuracy.examples.
+    if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir():
+        sys.path.insert(0, str(xmem.TRANSFORMERS))
+    main()

@@ -1,0 +1,64 @@
+"""The learner's trees grown by a dask cluster, for histories which one machine's memory does not hold twice.
+
+The quantiles are as good as those of one machine, not the same to the last bit: each worker sketches its own part of the rows.
+Needs `pip install vramcast[dask]`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from vramcast.errors import UsageError
+
+ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # spec: dask's own variable
+_Array = npt.NDArray[np.float64]
+
+
+@contextmanager
+def cluster(n_workers: int) -> Iterator[None]:
+    """Use the cluster at $DASK_SCHEDULER_ADDRESS, else a local one of processes, while the block runs.
+
+    Raises:
+        UsageError: dask is not installed.
+    """
+    try:
+        from dask.distributed import Client, LocalCluster
+    except ImportError as error:
+        raise UsageError(f"--engine dask needs {error.name}: pip install 'vramcast[dask]'.") from None
+    address = os.environ.get(ADDRESS)
+    if address:
+        with Client(address):
+            yield
+        return
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None) as local,
+        Client(local),
+    ):
+        yield
+
+
+def train(parameters: Mapping[str, Any], X: _Array, y: _Array, weight: _Array, rounds: int) -> xgboost.Booster:
+    """Return the booster which the current dask client's workers grow together."""
+    from dask import array as da
+    from dask.distributed import get_client
+    from xgboost import dask as on_dask
+
+    client = get_client()
+    workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+    rows = -(-len(y) // workers)
+    data = on_dask.DaskQuantileDMatrix(
+        client,
+        da.from_array(X, chunks=(rows, X.shape[1])),
+        da.from_array(y, chunks=rows),
+        weight=da.from_array(weight, chunks=rows),
+    )
+    grown = on_dask.train(client, {**parameters, "verbosity": 0}, data, num_boost_round=rounds)
+    booster: xgboost.Booster = grown["booster"]
+    return booster
