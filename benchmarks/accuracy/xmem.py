@@ -28,6 +28,7 @@ from benchmarks.accuracy.runner import (
     write_csv,
 )
 from vramcast.context import context_bytes
+from vramcast.datasets.histories.xmem import CNNS
 from vramcast.devices import device
 from vramcast.job import Batch, Job, TensorSpec, ZeroGrad
 from vramcast.units import MIB
@@ -41,21 +42,6 @@ CONFIGS: Final = Path(__file__).parent / "configs"
 
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
 _ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
-# xMem's name -> torchvision's, number of classes (None: the constructor's 1000).
-_CNNS: dict[str, tuple[str, int | None]] = {
-    "VGG16": ("vgg16", None),
-    "VGG19": ("vgg19", None),
-    "ResNet101": ("resnet101", None),
-    "ResNet152": ("resnet152", None),
-    "MobileNetV2": ("mobilenet_v2", None),
-    "ConvNeXtTiny": ("convnext_tiny", None),
-    "ConvNeXtBase": ("convnext_base", None),
-    "RegNetX400MF": ("regnet_x_400mf", None),
-    "RegNetY400MF": ("regnet_y_400mf", None),
-    "MnasNet": ("mnasnet1_0", 10),
-    "MobeNetV3Small": ("mobilenet_v3_small", 10),
-    "MobeNetV3Large": ("mobilenet_v3_large", 10),
-}
 _NEAR_MIB: Final = 60  # arbitrary: where nothing but a constant is missing
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 
@@ -64,7 +50,7 @@ def case_of(row: dict[str, str]) -> Case:
     """Return the job which one row measured, on a card without an end."""
     batch = int(row["batch"])
     if row["family"] == "cnn":
-        name, classes = _CNNS[row["model"]]
+        name, classes = CNNS[row["model"]]
         target = f"torchvision:{name}"
         inputs: Batch = TensorSpec((batch, *IMAGE))
         labels: TensorSpec | None = TensorSpec((batch,), "int64", high=10)

@@ -16,8 +16,8 @@ import re
 import zlib
 from typing import Any, Final
 
-from vramcast.datasets.histories.slurm import STATES, split_id, state_of
-from vramcast.datasets.histories.tally import Tally, is_missing, json_value, lines, near_capacity
+from vramcast.datasets.histories.slurm import STATES, parsable_rows, split_id, state_of
+from vramcast.datasets.histories.tally import Tally, is_missing, json_value, near_capacity
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.errors import DatasetError
@@ -34,16 +34,8 @@ def read(path: str | os.PathLike[str]) -> Reading:
         DatasetError: the file cannot be read.
     """
     tally = Tally(path)
-    header: list[str] | None = None
     cards = 0
-    for number, text in lines(path):
-        if not text.strip() or text.lstrip().startswith("#"):
-            continue
-        cells = [cell.strip() for cell in text.split("|")]
-        names = [cell.lower() for cell in cells]
-        if "jobid" in names or "jobidraw" in names:
-            header = names
-            continue
+    for number, text, header, cells in parsable_rows(path):
         tally.rows += 1
         match = _SUMMARY.search(text)
         if match is None:

@@ -13,8 +13,18 @@ import os
 import re
 from typing import Final
 
-from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, WAITING, SlurmJob, gpus_of, split_id, state_of
-from vramcast.datasets.histories.tally import Tally, is_missing, lines, size_bytes
+from vramcast.datasets.histories.slurm import (
+    HOST_OOM,
+    HOST_OOM_NOTE,
+    NOTE,
+    WAITING,
+    SlurmJob,
+    gpus_of,
+    parsable_rows,
+    split_id,
+    state_of,
+)
+from vramcast.datasets.histories.tally import Tally, is_missing, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.errors import DatasetError
 
@@ -31,17 +41,9 @@ def read(path: str | os.PathLike[str]) -> Reading:
         DatasetError: the file cannot be read.
     """
     tally = Tally(path)
-    header: list[str] | None = None
     jobs: dict[str, SlurmJob] = {}
     rows: dict[str, list[tuple[object, object]]] = {}
-    for number, text in lines(path):
-        if not text.strip() or text.lstrip().startswith("#"):
-            continue
-        cells = [cell.strip() for cell in text.split("|")]
-        names = [cell.lower() for cell in cells]
-        if "jobid" in names or "jobidraw" in names:
-            header = names
-            continue
+    for number, text, header, cells in parsable_rows(path):
         tally.rows += 1
         try:
             row = _by_header(header, cells) if header else _by_content(cells)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from vramcast.datasets.histories.tally import lines
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 # spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's
@@ -48,6 +51,26 @@ def gpus_of(resources: str) -> tuple[int | None, str | None]:
     untyped = sum(int(count) for kind, count in found if not kind)
     typed = sum(int(count) for kind, count in found if kind)
     return (untyped or typed) or None, next((kind for kind, _ in found if kind), None)
+
+
+def parsable_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, list[str] | None, list[str]]]:
+    """Yield (line, text, header in small letters, cells) of `sacct -P` output; the header is None where there is none yet.
+
+    Blank lines, comments and headers themselves are left out; a file may have several headers.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    header: list[str] | None = None
+    for number, text in lines(path):
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        cells = [cell.strip() for cell in text.split("|")]
+        names = [cell.lower() for cell in cells]
+        if "jobid" in names or "jobidraw" in names:
+            header = names
+            continue
+        yield number, text, header, cells
 
 
 @dataclass(slots=True)

@@ -19,13 +19,18 @@ from pathlib import Path
 from vramcast.datasets.collector.campaign import Campaign, Limits, say_on_stderr
 from vramcast.datasets.collector.machine import DryRun, RealGpu
 from vramcast.datasets.collector.script import measure_script
+from vramcast.datasets.plain import to_plain
+from vramcast.datasets.workloads import plan
 from vramcast.devices import device
 from vramcast.errors import UsageError
+
+_LISTED = 1500  # arbitrary: a campaign's worth
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="gets runs.jsonl, histories.jsonl, passport.json")
+    parser.add_argument("--out", metavar="FOLDER", help="gets runs.jsonl, histories.jsonl, passport.json")
+    parser.add_argument("--list", action="store_true", help="print this part of the list, a job a line, and run nothing")
     parser.add_argument("--seed", type=int, default=1, help="of the list of jobs (default: 1)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin at this job of the list (default: 0)")
     parser.add_argument("--count", type=int, metavar="N", help="so many jobs of the list (default: until the time is used)")
@@ -47,6 +52,10 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} is {getattr(options, name)}: give more than 0.")
     if options.first < 0 or (options.count is not None and options.count < 1):
         raise UsageError("--first counts from 0 and --count from 1.")
+    if options.list:
+        return _list(options)
+    if options.out is None:
+        raise UsageError("--out is missing: name the folder of the data set, for example --out runs/.")
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if command:
         if options.dry_run:
@@ -71,4 +80,15 @@ def main(options: argparse.Namespace) -> int:
     for reason, count in facts["skipped"].items():
         print(f"skipped {count}: {reason}", file=sys.stderr)
     print(f"next shard: --seed {options.seed} --first {facts['next_index']}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    """Print the shard as JSON lines."""
+    for id_, workload in plan.workloads(options.seed, options.first, options.count or _LISTED):
+        print(
+            json.dumps(
+                {"id": id_, **{name: value for name, value in to_plain(workload).items() if value not in (None, [], {})}}
+            )
+        )
     return 0

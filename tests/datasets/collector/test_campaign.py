@@ -274,6 +274,15 @@ def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "passport.json").exists()
 
 
+def test_the_list_is_printed_without_running_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "--list", "--seed", "2", "--first", "40", "--count", "3"]) == 0
+    listed_jobs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [job["id"] for job in listed_jobs] == ["2-40", "2-41", "2-42"]
+    assert all(job["target"] and job["batch"] and job["steps"] >= 3 for job in listed_jobs)
+    assert main(["measure"]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
