@@ -47,7 +47,9 @@ class RealGpu:
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
         """See `Machine`."""
-        environment = {**os.environ, "PYTHONPATH": python_path()}
+        # Packages which ask for a GPU while they are imported must not start the driver: the worker forks afterwards, and a
+        # driver does not outlive that. With this torch answers by NVML.
+        environment = {**os.environ, "PYTHONPATH": python_path(), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         worker = self._workers.get(module)
         if worker is None or not worker.is_alive:
             worker = self._workers[module] = WarmWorker([sys.executable, "-m", "vramcast.tracer.warm", module], environment)

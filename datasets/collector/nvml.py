@@ -53,7 +53,7 @@ class Nvml:
             if uuid is None:
                 self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(0), ctypes.byref(self._device))
             else:
-                self._call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}".encode(), ctypes.byref(self._device))
+                self._call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}".encode(), ctypes.byref(self._device))
         except (OSError, AttributeError) as error:
             raise NvmlAbsent(f"NVML is not usable here ({error})") from None
 
