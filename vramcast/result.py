@@ -96,6 +96,11 @@ class Estimate:
     def _family(self) -> str:
         return bound.family(self.libraries)
 
+    @property
+    def card_bytes(self) -> int:
+        """The size of the card which the job was estimated for."""
+        return self.job.total_bytes
+
     def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
         """Return whether the job fits on a card at `level` (default: the estimate's own).
 
