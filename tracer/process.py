@@ -125,6 +125,12 @@ def python_path() -> str:
     )
 
 
+def checkout_root(package: ModuleType) -> Path | None:
+    """Return the root of the checkout which `package` is imported from; None: it is installed."""
+    root = Path(next(iter(package.__path__))).parent
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def _importable(package: ModuleType) -> Path:
     """Return a folder on whose path `package` is found.
 
@@ -132,7 +138,7 @@ def _importable(package: ModuleType) -> Path:
     `datasets` is installed, ours would seem to be it. So the folder has a link to the one package in it.
     """
     folder = Path(next(iter(package.__path__)))
-    if not (folder.parent / "pyproject.toml").is_file():
+    if checkout_root(package) is None:
         return folder.parent
     try:
         links = cache_folder() / "import" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]

@@ -10,12 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+import vramcast
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import run_job
 from vramcast.job import Job
+from vramcast.tracer.process import checkout_root
 from vramcast.units import parse_bytes
 
 
@@ -43,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
         steps=options.steps,
         alloc_conf=options.alloc_conf,
         memory_bytes=parse_bytes(options.memory) if options.memory else None,
-        search_path=tuple(sys.path),
+        search_path=_search_path(),
         working_folder=os.getcwd(),
     )
     with shared.progress(f"running {script.name}"):
@@ -57,3 +59,13 @@ def main(options: argparse.Namespace) -> int:
         )
     shared.finish(options, estimate, questions)
     return 0
+
+
+def _search_path() -> tuple[str, ...]:
+    """Return the import path as `python script.py` has it: without the folder in which `python -m vramcast` was started.
+
+    In a checkout of ours that folder has rooms which would pass for packages: `datasets` for Hugging Face's.
+    """
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    ours = {"", os.getcwd(), str(checkout_root(vramcast))}
+    return tuple(entry for entry in sys.path if entry not in ours or entry in named)
