@@ -41,8 +41,9 @@ typecheck: $(VENV)/.ready
 test-cuda: $(VENV)/.ready
 	$(BIN)/python -m pytest
 
+# What knows nothing of torch is not run a second time.
 test-cpu: $(VENV_CPU)/.ready
-	$(VENV_CPU)/bin/python -m pytest
+	$(VENV_CPU)/bin/python -m pytest --ignore tests/learner --ignore tests/datasets/histories --ignore tests/datasets/test_run.py
 
 survey: $(VENV)/.ready
 	$(BIN)/python benchmarks/survey.py

@@ -98,17 +98,22 @@ class Circumstances:
         )
 
 
-def features(trace: Trace, circumstances: Circumstances) -> dict[str, float]:
+def features(
+    trace: Trace, circumstances: Circumstances, *, allocated: int | None = None, reserved: int | None = None
+) -> dict[str, float]:
     """Return the named features of one job; every name is always there, in the same order.
 
     Args:
         trace: The job's, with categories, phases and operators.
         circumstances: The rest.
+        allocated, reserved: Its peaks in bytes; default: those which the tracer put into the trace's header.
     """
-    peaks = trace.header["peaks"]
-    reserved, allocated = int(peaks["reserved"]) or 1, int(peaks["allocated"]) or 1
+    peaks = trace.header.get("peaks", {})
+    allocated = (peaks["allocated"] if allocated is None else allocated) or 1
+    reserved = (peaks["reserved"] if reserved is None else reserved) or 1
+    requested = int(peaks.get("requested", allocated))
     return {
-        **_sizes(trace, reserved, allocated, circumstances.device),
+        **_sizes(trace, reserved, allocated, requested, circumstances.device),
         **_at_peak(trace),
         **_operators(trace),
         **_workspaces(trace, reserved),
@@ -120,14 +125,14 @@ def _log(value: float) -> float:
     return math.log2(max(value, 1.0))
 
 
-def _sizes(trace: Trace, reserved: int, allocated: int, device: Device) -> dict[str, float]:
+def _sizes(trace: Trace, reserved: int, allocated: int, requested: int, device: Device) -> dict[str, float]:
     allocs = trace.action == Action.ALLOC
     sizes = trace.size_bytes[allocs]
     large = sizes > _LARGE_BYTES
     return {
         "log_reserved": _log(reserved),
         "log_allocated": _log(allocated),
-        "requested_share": float(trace.header["peaks"].get("requested", allocated)) / reserved,
+        "requested_share": requested / reserved,
         "allocated_share": allocated / reserved,
         "near_capacity": reserved / device.total_bytes,
         "log_allocations": _log(int(allocs.sum())),
@@ -237,8 +242,8 @@ def _names() -> tuple[str, ...]:
     """Return the features' names in order, as an empty job has them."""
     from vramcast.devices import DEVICES
 
-    empty = Trace.build({"action": [], "size_bytes": [], "block": []}, header={"peaks": {"reserved": 0, "allocated": 0}})
-    return tuple(features(empty, Circumstances(DEVICES["h200"])))
+    empty = Trace.build({"action": [], "size_bytes": [], "block": []})
+    return tuple(features(empty, Circumstances(DEVICES["h200"]), allocated=0, reserved=0))
 
 
 NAMES: Final = _names()

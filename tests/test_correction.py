@@ -34,7 +34,7 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from vramcast.learner.examples import Example
     from vramcast.learner.features import Circumstances, features
 
-    known = features(plain.trace, Circumstances.of(plain.job, 0))
+    known = features(plain.trace, Circumstances.of(plain.job, 0), allocated=plain.allocated, reserved=plain.reserved)
     examples = [
         Example(
             str(number), f"model {number}", "", "h200", f"NVIDIA H200, 580, 13.0, {plain.torch}", known, plain.allocated,

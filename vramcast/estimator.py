@@ -159,7 +159,12 @@ def _corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
     from vramcast.learner.model import Subject
 
     started = time.perf_counter()
-    known = features(estimate.trace, Circumstances.of(estimate.job, len(estimate.unknown)))
+    known = features(
+        estimate.trace,
+        Circumstances.of(estimate.job, len(estimate.unknown)),
+        allocated=estimate.allocated,
+        reserved=estimate.reserved,
+    )
     kind = (estimate.job.target or "").partition(":")[0]
     family = kind if kind in ("torchvision", "timm", "hf") else ""  # as the workloads which are measured call theirs
     subject = Subject(known, estimate.reserved, estimate.job.device.key, family)

@@ -84,7 +84,12 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         family=run.workload.family or "",
         gpu=card.key,
         stack=stack_of(run),
-        features=features(estimate.trace, Circumstances.of(job, len(estimate.unknown))),
+        features=features(
+            estimate.trace,
+            Circumstances.of(job, len(estimate.unknown)),
+            allocated=estimate.allocated,
+            reserved=estimate.reserved,
+        ),
         allocated=estimate.allocated,
         reserved=estimate.reserved,
         measured_reserved=measured.reserved_bytes,

@@ -52,7 +52,8 @@ trainer = pl.Trainer(max_steps=3, accelerator=ACCELERATOR, devices=1, logger=Fal
 
 def run_python(source: str, tmp_path: Path) -> int:
     path = tmp_path / "job.py"
-    path.write_text(textwrap.dedent(source))
+    # A torchvision of another build may stand beside this torch; transformers and Lightning import it.
+    path.write_text("from vramcast.tracer.imports import define_torchvision_operators as d; d()\n" + textwrap.dedent(source))
     return subprocess.run([sys.executable, str(path)], env={"PYTHONPATH": python_path()}, cwd=tmp_path, timeout=300).returncode
 
 
