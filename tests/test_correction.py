@@ -119,6 +119,6 @@ def test_a_wrong_artifact_is_said_before_the_job_is_traced(
     def never(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("traced")
 
-    monkeypatch.setattr("vramcast.estimator._traced", never)
+    monkeypatch.setattr("vramcast.estimator.first_principles", never)
     with pytest.raises(ArtifactError, match="cannot be read"):
         run_job(plain.job, artifact=tmp_path)

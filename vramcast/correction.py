@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from vramcast.devices import Device
 from vramcast.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from vramcast.learner.model import Learned, Subject
+    from vramcast.learner.model import Bound, Learned, Subject
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
@@ -41,6 +41,13 @@ class Correction:
     subject: Subject
     torch: str
     unknown: int
+    _bounds: dict[float, Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def bound(self, level: float) -> Bound:
+        """Return the reserved peak's bound; an estimate asks for the same few levels again for every card."""
+        if level not in self._bounds:
+            self._bounds[level] = self.learned.bound(self.subject, level)
+        return self._bounds[level]
 
     @property
     def reserved(self) -> int:
@@ -73,11 +80,11 @@ class Correction:
         above = max(level - 0.5, 0.0) / 0.5
         point, _, high = self.context(card, assumed)
         widened = 1 + self.unknown * UNKNOWN_SHARE * above
-        return round(self.learned.bound(self.subject, level).size_bytes * widened) + point + round((high - point) * above)
+        return round(self.bound(level).size_bytes * widened) + point + round((high - point) * above)
 
     def calibrated_on(self, level: float) -> tuple[str, int]:
         """Return whose runs the bound at `level` is calibrated on, and how many models they are of."""
-        found = self.learned.bound(self.subject, level)
+        found = self.bound(level)
         return found.key, round(found.n)
 
 

@@ -149,7 +149,7 @@ def run_job(
     """
     folder = correction.chosen(artifact)
     learned = correction.load(folder) if folder is not None else None  # a wrong artifact is said before the job is traced
-    estimate = _traced(job, tracer, level, timeout_s)
+    estimate = first_principles(job, tracer=tracer, level=level, timeout_s=timeout_s)
     return _corrected(estimate, folder.name, learned) if folder is not None and learned is not None else estimate
 
 
@@ -173,15 +173,15 @@ def _corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
     if found.is_unlike:
         outside = ", ".join(learned.outside(subject)[:3])
         warnings += (f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",)
-    if not learned.promises(learned.bound(subject, estimate.level)):
+    if not learned.promises(found.bound(estimate.level)):
         warnings += (f"'{name}' has too few models behind it to promise level {estimate.level:g}: its largest miss is used",)
     learn_s = time.perf_counter() - started
     seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
     return replace(estimate, correction=found, warnings=warnings, seconds=seconds)
 
 
-def _traced(job: Job, tracer: str, level: float, timeout_s: float) -> Estimate:
-    """Return the estimate by first principles."""
+def first_principles(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0) -> Estimate:
+    """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
     if not 0 < level < 1:

@@ -19,7 +19,7 @@ from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, UsageError
-from vramcast.estimator import run_job
+from vramcast.estimator import first_principles
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
 from vramcast.learner.features import Circumstances, features
@@ -73,7 +73,7 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
             card = card.with_memory(run.passport.gpu_total_bytes)
         job = run.workload.job(card)
         # On a card without an end: what the job needs is what is corrected.
-        estimate = run_job(replace(job, limited=False), timeout_s=timeout_s)
+        estimate = first_principles(replace(job, limited=False), timeout_s=timeout_s)
     except UsageError as error:
         return "no job to estimate" if run.workload.target is None else f"wrong job: {error}"[:200]
     except CannotEstimate as error:
@@ -118,30 +118,29 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
             lessons.examples.append(replace(before, id=run.id))
         else:
             missing.append(run)
-    for run, found in _estimated(missing, n_jobs):
-        if isinstance(found, str):
-            lessons.leave_out(found)
-        else:
-            lessons.examples.append(found)
-            store.append([replace(found, id=keys[run.id])], path)
+    for portion in _estimated(missing, n_jobs):
+        fresh = [found for found in portion if isinstance(found, Example)]
+        store.append([replace(example, id=keys[example.id]) for example in fresh], path)
+        lessons.examples += fresh
+        for found in portion:
+            if isinstance(found, str):
+                lessons.leave_out(found)
     order = {run.id: place for place, run in enumerate(runs)}
     lessons.examples.sort(key=lambda example: order[example.id])
     return lessons
 
 
-def _estimated(runs: Sequence[Run], n_jobs: int) -> Iterator[tuple[Run, Example | str]]:
+def _estimated(runs: Sequence[Run], n_jobs: int) -> Iterator[list[Example | str]]:
     portions = [runs[start : start + _PORTION] for start in range(0, len(runs), _PORTION)]
     if n_jobs == 1:
-        for portion in portions:
-            yield from _portion(portion)
+        yield from map(_portion, portions)
         return
     with joblib.Parallel(n_jobs=n_jobs, return_as="generator") as parallel:
-        for answers in parallel(joblib.delayed(_portion)(portion) for portion in portions):
-            yield from answers
+        yield from parallel(joblib.delayed(_portion)(portion) for portion in portions)
 
 
-def _portion(runs: Iterable[Run]) -> list[tuple[Run, Example | str]]:
-    return [(run, example_of(run)) for run in runs]
+def _portion(runs: Iterable[Run]) -> list[Example | str]:
+    return [example_of(run) for run in runs]
 
 
 def _key(run: Run) -> str:

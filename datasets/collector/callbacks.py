@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.datasets.collector.counters import counters, stack
-from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
+from vramcast.datasets.collector.nvml import COUNTERS_ONLY, Nvml, NvmlAbsent
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 from vramcast.errors import DatasetError
@@ -104,14 +104,14 @@ def _process_bytes() -> tuple[int | None, str]:
     import torch
 
     if not torch.cuda.is_initialized():
-        return None, "torch counters only"
+        return None, COUNTERS_ONLY
     try:
         uuid_ = str(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", "")) or None
         now = Nvml(uuid_).by_process().get(os.getpid())
     except NvmlAbsent:
         now = None
     if now is None:
-        return None, "torch counters only"
+        return None, COUNTERS_ONLY
     given_back = torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved()
     return now + given_back, "nvml process at the end, plus what torch gave back since its peak"
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from vramcast.datasets.collector import passport
 from vramcast.datasets.collector.child import Answer, Request
 from vramcast.datasets.collector.machine import Machine, MakeMachine
-from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler
+from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal, read_runs
 from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
 from vramcast.datasets.workloads import plan
@@ -133,8 +133,8 @@ class Campaign:
         with Journal(self._out / "runs.jsonl") as runs, Journal(self._out / "histories.jsonl") as histories:
             self._runs, self._histories = runs, histories
             self._done = {run.id for run in read_runs(self._out / "runs.jsonl").runs}
-            self._facts = self._passport()
             try:
+                self._facts = self._passport()
                 self._check_same_machine()
                 with self._sampling() as self._sampler:
                     self._tasks = self._list()
@@ -155,16 +155,12 @@ class Campaign:
     # ------------------------------------------------------------------------------------------- the machine
     def _passport(self) -> dict[str, Any]:
         """Return the machine's facts."""
-        machine = self._make_machine()
-        try:
-            facts: dict[str, Any] = machine.run(PASSPORT, None, self._limits.job_timeout_s)
-            if "absent" in facts:
-                raise CannotEstimate(
-                    f"{facts['absent']}: nothing can be measured. --dry-run h200 tries the list on the null GPU."
-                )
-            facts["passport"]["measured_by"] = machine.measured_by
-        finally:
-            machine.close()
+        machine = self._machine()
+        self._idle.append(machine)  # it measures too; whoever opened it, `run` closes it
+        facts: dict[str, Any] = machine.run(PASSPORT, None, self._limits.job_timeout_s)
+        if "absent" in facts:
+            raise CannotEstimate(f"{facts['absent']}: nothing can be measured. --dry-run h200 tries the list on the null GPU.")
+        facts["passport"]["measured_by"] = machine.measured_by
         return facts
 
     def _machine(self) -> Machine:
@@ -313,19 +309,17 @@ class Campaign:
             if sampler and window:
                 sampler.close(window)
         seconds = time.perf_counter() - started
-        process_bytes, how = window.process_bytes({answer.pid}, alone=task.alone) if window else (None, "torch counters only")
+        seen, how = observed(window, answer.pid, alone=task.alone)
         measurement = Measurement(
             answer.status,
-            process_bytes=process_bytes or None,
-            device_bytes=(window.device_bytes or None) if window else None,
             censored=answer.status in ("oom", "killed", "timeout"),
             steps=answer.steps,
             step_ms=tuple(answer.step_ms),
-            samples=window.samples if window else None,
             workers=1 if task.alone else self._limits.workers,
             workspaces=tuple(answer.workspaces),
             seconds=round(seconds, 3),
             message=answer.message,
+            **seen,
             **answer.counters,
         )
         known = replace(workload, model_sha256=answer.model_sha256, features=answer.features)

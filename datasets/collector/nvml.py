@@ -13,8 +13,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
+COUNTERS_ONLY = "torch counters only"  # how a run was measured whose process peak nobody saw
 _NOT_AVAILABLE = 2**64 - 1  # spec: NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 256  # arbitrary: more jobs than share any card
 
@@ -113,7 +115,25 @@ class Window:
             return next(iter(self.by_process.values())), "nvml process"
         if alone and self.samples and self.device_bytes > self.before_bytes:
             return self.device_bytes - self.before_bytes, "nvml device minus before"
-        return None, "torch counters only"
+        return None, COUNTERS_ONLY
+
+
+def observed(window: Window | None, pid: int, *, alone: bool) -> tuple[dict[str, Any], str]:
+    """Return the fields of `Measurement` which a closed window gives for the job `pid`, and how its process peak was found.
+
+    Args:
+        window: None where nobody sampled: nothing is known.
+        pid: 0 where the job's process is not known.
+        alone: Whether the job had the card to itself.
+    """
+    if window is None:
+        return {}, COUNTERS_ONLY
+    process_bytes, how = window.process_bytes({pid}, alone=alone)
+    return {
+        "process_bytes": process_bytes or None,
+        "device_bytes": window.device_bytes or None,
+        "samples": window.samples,
+    }, how
 
 
 class Sampler:

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler
+from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.errors import UsageError
@@ -62,16 +62,14 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
         told: dict[str, Any] = {"status": "killed", "message": "", "passport": {}, "counters": {}}
         if answer.exists():
             told = json.loads(answer.read_text())
-        process_bytes, how = window.process_bytes({process.pid}, alone=True) if window else (None, "torch counters only")
+        seen, how = observed(window, process.pid, alone=True)
         status = told["status"]
         measurement = Measurement(
             status,
-            process_bytes=process_bytes or None,
-            device_bytes=(window.device_bytes or None) if window else None,
             censored=status in ("oom", "killed"),
-            samples=window.samples if window else None,
             seconds=round(seconds, 3),
             message=told["message"] or (f"exit code {code}" if code else ""),
+            **seen,
             **told["counters"],
         )
         workload = Workload(

@@ -145,3 +145,11 @@ def test_an_artifact_is_calibrated_on_new_runs_and_says_what_changed(
     assert json.loads((tmp_path / "new" / "artifact.json").read_text())["card"]["calibrated_on"]["runs"] == 6
     assert main(arguments) == 0
     assert "700 MiB, now 900 MiB" in capsys.readouterr().out
+
+
+def test_what_is_learned_does_not_depend_on_the_artifact_in_use(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto_tracer: str
+) -> None:
+    monkeypatch.setenv("VRAMCAST_ARTIFACT", str(tmp_path / "absent"))
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))  # nothing is remembered from another test
+    assert main(["train", written(runs[:4], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine"), "--folds", "2"]) == 0

@@ -12,28 +12,24 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vramcast.cli.train import read_all
-from vramcast.errors import DatasetError, UsageError
+from vramcast.cli import learning
+from vramcast.errors import DatasetError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    learning.add_runs(parser)
     parser.add_argument("--artifact", required=True, metavar="DIR", help="whose trees stay")
     parser.add_argument("--out", required=True, metavar="DIR", help="the new artifact's folder")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    try:
+    with learning.packages("Calibrating"):
         from vramcast.learner import artifact, cards, drift, training
         from vramcast.lessons import lessons_of
-    except ImportError as error:
-        raise UsageError(f"Calibrating needs {error.name}: pip install 'vramcast[learn]'.") from None
     old = artifact.load(options.artifact)
-    lessons = lessons_of(read_all(options.runs), n_jobs=options.jobs)
+    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
     if not lessons.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
     new = training.recalibrated(old, lessons.examples)

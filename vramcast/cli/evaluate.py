@@ -13,33 +13,29 @@ import argparse
 import json
 import sys
 
-from vramcast.cli.train import read_all
+from vramcast.cli import learning
 from vramcast.errors import DatasetError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    learning.add_runs(parser)
     parser.add_argument("--artifact", metavar="DIR", help="judge this one, on runs which it was not trained on")
     parser.add_argument("--level", type=float, help="PEF and MCP of the bound at this level, not of the estimate")
     parser.add_argument("--report", metavar="FILE.html", help="write one page with tables and charts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    try:
+    with learning.packages("Evaluating"):
         from vramcast.learner import artifact, judging
         from vramcast.learner.evaluation import metrics, report
         from vramcast.lessons import lessons_of
-    except ImportError as error:
-        raise UsageError(f"Evaluating needs {error.name}: pip install 'vramcast[learn]'.") from None
     if options.level is not None and not 0 < options.level < 1:
         raise UsageError(f"--level is {options.level}: it must lie between 0 and 1, for example 0.99.")
     levels = sorted({*judging.LEVELS, *([options.level] if options.level else [])})
-    lessons = lessons_of(read_all(options.runs), n_jobs=options.jobs)
+    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
     for reason, count in lessons.left_out.items():
         print(f"vramcast: left out {count}: {reason}", file=sys.stderr)
     if options.artifact:

@@ -11,56 +11,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from vramcast.datasets.run import Run
-from vramcast.datasets.tables import read_set
+from vramcast.cli import learning
 from vramcast.errors import DatasetError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    learning.add_runs(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
     parser.add_argument("--trials", type=int, default=0, metavar="N", help="search the learner's parameters (default: 0)")
     parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=10, help="by model (default: 10)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
     parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-
-
-def read_all(paths: list[str]) -> list[Run]:
-    """Return the runs of all sets; of equal ids the last holds.
-
-    Raises:
-        DatasetError: a set cannot be read.
-    """
-    found: dict[str, Run] = {}
-    for path in paths:
-        reading = read_set(path)
-        found.update({run.id: run for run in reading.runs})
-        if reading.rejected:
-            first = reading.rejected[0]
-            print(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})", file=sys.stderr)
-    return list(found.values())
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    try:
+    with learning.packages("Training"):
         from vramcast.learner import artifact, cards, dask_engine, stacks, training
         from vramcast.lessons import lessons_of
-    except ImportError as error:
-        raise UsageError(f"Training needs {error.name}: pip install 'vramcast[learn]'.") from None
     if options.folds < 2 or options.trials < 0 or options.jobs < 1:
         raise UsageError("--folds is at least 2, --trials 0 or more, --jobs at least 1.")
-    runs = read_all(options.runs)
+    runs = learning.read_all(options.runs)
     lessons = lessons_of(runs, n_jobs=options.jobs)
     if not lessons.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in lessons.left_out.items()) or "the sets are empty"

@@ -1,0 +1,48 @@
+"""What the verbs which learn from measured runs share: their arguments, the runs, and the packages they need."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vramcast.datasets.run import Run
+from vramcast.datasets.tables import read_set
+from vramcast.errors import UsageError
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add RUNS, --jobs and --json."""
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+@contextmanager
+def packages(what: str) -> Iterator[None]:
+    """Say what to install where an import inside the block fails.
+
+    Args:
+        what: Who needs it, at the beginning of a sentence: "Training".
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"{what} needs {error.name}: pip install 'vramcast[learn]'.") from None
+
+
+def read_all(paths: list[str]) -> list[Run]:
+    """Return the runs of all sets; of equal ids the last holds.
+
+    Raises:
+        DatasetError: a set cannot be read.
+    """
+    found: dict[str, Run] = {}
+    for path in paths:
+        reading = read_set(path)
+        found.update({run.id: run for run in reading.runs})
+        if reading.rejected:
+            first = reading.rejected[0]
+            print(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})", file=sys.stderr)
+    return list(found.values())
