@@ -66,8 +66,9 @@ def measured_runs(path: Path) -> tuple[list[Scored], int]:
     runs = []
     for example in known:
         measured, context_size = example.measured_reserved, 0
-        if measured is None and example.stack in contexts:
-            measured, context_size = example.measured_process, contexts[example.stack].size_bytes
+        context = stacks.context_of(example, contexts)
+        if measured is None and context is not None:
+            measured, context_size = example.measured_process, context
         if measured:
             values = (example.id, example.group, example.family, example.gpu, example.optimizer)
             runs.append(Scored(*values, measured_bytes=measured, estimated_bytes=example.reserved + context_size))
@@ -91,7 +92,8 @@ def tool_run(row: Mapping[str, str], number: int, tool: str) -> Scored | None:
         card_bytes=int(row["total_gpu_memory"]),
         ran_out_of_memory=row["real_oom"] == "True",
         said_out_of_memory=row[f"{tool}_pred_oom"] == "True",
-        survives=survived == "False" if survived else None,
+        ran_at=round(estimated) if survived == "False" else None,
+        died_at=round(estimated) if survived == "True" else None,
         batch_size=int(row["batch"]),
     )
 

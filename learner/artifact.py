@@ -1,8 +1,11 @@
 """A trained correction as a folder of plain files: nothing in it is code, and reading it runs none.
 
 artifact.json    what calibrates: levels, scores, contexts, ranges, versions
-model.json       the trees, in xgboost's own JSON; absent where nothing was learned
+reserved.json    the trees of the reserved peak, in xgboost's own JSON; absent where nothing was learned
+process.json     those of the process peak
 CARD.md          for people: data, figures by group, limits
+
+An artifact names the features which it reads, so that one made before a feature came is still of use.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ import xgboost
 from vramcast.errors import ArtifactError
 from vramcast.learner.conformal import Calibration, Scores
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, Learned
+from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # 1: one head, of the reserved peak, with its trees in model.json
 _DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
 
@@ -49,8 +52,9 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
     try:
         fresh.mkdir(parents=True)
         (fresh / "artifact.json").write_text(json.dumps(_plain(learned), indent=None, separators=(",", ":"), sort_keys=True))
-        if learned.quantiles is not None:
-            (fresh / "model.json").write_bytes(bytes(learned.quantiles.booster_.save_raw("json")))
+        for name, head in _heads(learned).items():
+            if head.quantiles is not None:
+                (fresh / f"{name}.json").write_bytes(bytes(head.quantiles.booster_.save_raw("json")))
         (fresh / "CARD.md").write_text(card_text)
         if target.exists():
             os.replace(target, old)
@@ -62,25 +66,35 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
         shutil.rmtree(old, ignore_errors=True)
 
 
+def _heads(learned: Learned) -> dict[str, Head]:
+    heads = {"reserved": learned.reserved_head, "process": learned.process_head}
+    return {name: head for name, head in heads.items() if head is not None}
+
+
 def _plain(learned: Learned) -> dict[str, Any]:
-    learner = learned.quantiles
     return {
         "format": FORMAT,
         "schema": SCHEMA,
-        "features": list(NAMES),
-        "learner": learner.get_params() if learner is not None else None,
-        "levels": list(learned.calibration.levels),
+        "heads": {name: _plain_head(head) for name, head in _heads(learned).items()},
+        "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
+        "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
+        "card": learned.card,
+    }
+
+
+def _plain_head(head: Head) -> dict[str, Any]:
+    return {
+        "features": list(head.names),
+        "learner": head.quantiles.get_params() if head.quantiles is not None else None,
+        "levels": list(head.calibration.levels),
         "scores": [
             {
                 key: {"values": [round(v, _DIGITS) for v in s.values], "weights": [round(w, _DIGITS) for w in s.weights]}
                 for key, s in by_key.items()
             }
-            for by_key in learned.calibration.scores
+            for by_key in head.calibration.scores
         ],
-        "helps": sorted(learned.helps),
-        "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
-        "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
-        "card": learned.card,
+        "helps": sorted(head.helps),
     }
 
 
@@ -101,8 +115,6 @@ def load(folder: str | os.PathLike[str]) -> Learned:
     version = values.get("schema")
     if not isinstance(version, int) or version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
-    if values.get("features") != list(NAMES):
-        raise ArtifactError(f"'{path}' was made for other features than this vramcast's: train the artifact again.")
     try:
         return _learned(values, Path(folder))
     except ArtifactError:
@@ -121,6 +133,29 @@ def _read(path: Path) -> bytes:
 
 
 def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
+    heads = {"reserved": values} if values["schema"] == 1 else values["heads"]
+    found = {
+        str(name): _head(one, folder / (f"{name}.json" if values["schema"] > 1 else "model.json"))
+        for name, one in heads.items()
+    }
+    ranges = {str(name): (float(low), float(high)) for name, (low, high) in values["ranges"].items()}
+    if not set(found) <= {"reserved", "process"} or not set(ranges) <= set(NAMES):
+        raise ValueError(f"heads are {sorted(found)}, ranges of {len(ranges)} features")
+    return Learned(
+        found["reserved"],
+        found.get("process"),
+        {str(stack): _context(one) for stack, one in values["contexts"].items()},
+        ranges,
+        dict(values["card"]),
+    )
+
+
+def _head(values: Mapping[str, Any], model: Path) -> Head:
+    names = tuple(str(name) for name in values["features"])
+    if unknown := [name for name in names if name not in PROCESS_NAMES]:
+        raise ArtifactError(
+            f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
+        )
     helps = frozenset(values["helps"])
     if not helps <= {MATMUL, CONVOLUTION}:
         raise ValueError(f"helps is {sorted(helps)}")
@@ -128,25 +163,27 @@ def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
     scores = tuple({str(key): _scores(one) for key, one in by_key.items()} for by_key in values["scores"])
     if len(scores) != len(levels) or 0.5 not in levels:
         raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
-    learner = None
-    if values["learner"] is not None:
-        learner = ResidualQuantiles(**values["learner"])
-        learner.booster_ = xgboost.Booster()
-        try:
-            learner.booster_.load_model(bytearray(_read(folder / "model.json")))
-        except xgboost.core.XGBoostError as error:
-            raise ValueError(f"model.json: {str(error).splitlines()[0][:100]}") from None
-        if learner.booster_.num_features() != len(NAMES):
-            raise ValueError(f"model.json is of {learner.booster_.num_features()} features")
-        learner.n_features_in_ = len(NAMES)
-    return Learned(
-        learner,
-        Calibration(levels, scores),
-        helps,
-        {str(stack): StackContext(**{k: int(v) for k, v in one.items()}) for stack, one in values["contexts"].items()},
-        {str(name): (float(low), float(high)) for name, (low, high) in values["ranges"].items()},
-        dict(values["card"]),
-    )
+    learner = _learner(values["learner"], model, len(names)) if values["learner"] is not None else None
+    return Head(learner, Calibration(levels, scores), helps, names)
+
+
+def _learner(parameters: Mapping[str, Any], model: Path, n_features: int) -> ResidualQuantiles:
+    learner = ResidualQuantiles(**parameters)
+    learner.booster_ = xgboost.Booster()
+    try:
+        learner.booster_.load_model(bytearray(_read(model)))
+    except xgboost.core.XGBoostError as error:
+        raise ValueError(f"{model.name}: {str(error).splitlines()[0][:100]}") from None
+    if learner.booster_.num_features() != n_features:
+        raise ValueError(f"{model.name} is of {learner.booster_.num_features()} features")
+    learner.n_features_in_ = n_features
+    return learner
+
+
+def _context(values: Mapping[str, Any]) -> StackContext:
+    sizes = {name: int(values[name]) for name in ("size_bytes", "low_bytes", "high_bytes", "n")}
+    apart = {str(key): _context(one) for key, one in values.get("by_libraries", {}).items()}
+    return StackContext(**sizes, gpu=str(values.get("gpu", "")), by_libraries=apart)
 
 
 def _scores(one: Mapping[str, Any]) -> Scores:

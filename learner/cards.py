@@ -21,7 +21,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        "A learned correction of vramcast: quantiles of measured / simulated reserved memory, and the context by stack.",
+        "A learned correction of vramcast: quantiles of measured / simulated memory, reserved and of the process,",
+        "and the context by stack.",
         "",
         "## Made from",
         "",
@@ -31,22 +32,26 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
         "",
         "## On models which it had not seen",
         "",
-        "| group | runs | simulated, median | p90 | corrected, median | p90 |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| peak | group | runs | simulated, median | p90 | corrected, median | p90 |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for what, groups in card["by"].items():
-        for group, errors in groups.items():
-            cells = [errors[key] for key in ("simulated_median", "simulated_p90", "corrected_median", "corrected_p90")]
-            shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
-            lines.append(f"| {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
-    where = ", ".join(sorted(learned.helps)) or "nowhere: the simulation is used as it is"
-    lines += ["", f"The correction is used for: {where}.", "", "## Context by stack", ""]
+    for peak, by in card["by"].items():
+        for what, groups in by.items():
+            for group, errors in groups.items():
+                cells = [errors[key] for key in ("simulated_median", "simulated_p90", "corrected_median", "corrected_p90")]
+                shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
+                lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
+    for peak, head in (("reserved", learned.reserved_head), ("process", learned.process_head)):
+        if head is not None:
+            where = ", ".join(sorted(head.helps)) or "nowhere: the simulation is used as it is"
+            lines += ["", f"The correction of the {peak} peak is used for: {where}."]
+    lines += ["", "## Context by stack", ""]
     if learned.contexts:
-        lines += ["| stack | MiB | 90 % between | runs |", "|---|---:|---:|---:|"]
-        lines += [
-            f"| {stack} | {c.size_bytes / MIB:.0f} | {c.low_bytes / MIB:.0f} to {c.high_bytes / MIB:.0f} | {c.n} |"
-            for stack, c in learned.contexts.items()
-        ]
+        lines += ["| stack | libraries | MiB | 90 % between | runs |", "|---|---|---:|---:|---:|"]
+        for stack, context in learned.contexts.items():
+            for libraries, c in (("all", context), *context.by_libraries.items()):
+                ends = f"{c.low_bytes / MIB:.0f} to {c.high_bytes / MIB:.0f}"
+                lines.append(f"| {stack} | {libraries or 'none'} | {c.size_bytes / MIB:.0f} | {ends} | {c.n} |")
     else:
         lines.append("None: no process peak was measured.")
     lines += [

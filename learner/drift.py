@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.learner import stacks
+from vramcast.learner import judging, stacks, training
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import Learned
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 
@@ -27,14 +27,14 @@ def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, 
     contexts = {**stacks.learn(examples), **learned.contexts}
     rows: dict[str, list[tuple[float, bool, dict[float, bool]]]] = {}
     for example in examples:
-        measured = stacks.measured_reserved(example, contexts)
-        if measured is None:
+        one = judging.scored_of(example, learned, LEVELS, contexts=contexts)
+        if one is None:
             continue
-        subject = Subject(example.features, example.reserved, example.gpu, example.family)
-        held = {level: measured <= learned.bound(subject, level).size_bytes for level in LEVELS}
+        held = {level: one.measured_bytes <= bound for level, bound in one.bounds.items()}
         if example.censored and all(held.values()):
             continue
-        row = (measured / learned.reserved(subject) - 1, learned.is_unlike(subject), held)
+        unlike = learned.is_unlike(training.subject_of(example, contexts))
+        row = (one.measured_bytes / one.estimated_bytes - 1, unlike, held)
         for name in (example.family, "all"):
             rows.setdefault(name, []).append(row)
     return {name: _summary(of) for name, of in sorted(rows.items())}

@@ -34,6 +34,10 @@ class Example:
         censored: The measured peaks are lower bounds.
         optimizer: For tables.
         context: What the process is assumed to take beside the reserved peak, where no stack's is known.
+        libraries: Which the job uses, see `vramcast.learner.features.parts_of`.
+        ran_at, died_at: The smallest cap of the reserved memory in which the job ran, the largest in which it died.
+        is_emulated: Those two are the simulator's.
+        facts: For tables.
     """
 
     id: str
@@ -50,6 +54,9 @@ class Example:
     optimizer: str = ""
     context: int = 0
     libraries: tuple[str, ...] = ()
+    ran_at: int | None = None
+    died_at: int | None = None
+    is_emulated: bool = False
     facts: dict[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 

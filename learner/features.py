@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from vramcast.devices import Device
 from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.learner.plans import plan_features
+from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -56,6 +58,13 @@ ACTIVATIONS: Final[tuple[re.Pattern[str], ...]] = tuple(
     )
 )
 _LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
+# What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
+# take memory of their own. Part -> what torch calls its operators.
+_PARTS: Final[Mapping[str, str]] = {
+    "cudnn normalization": "cudnn_batch_norm",
+    "cudnn recurrent": "cudnn_rnn",
+    "cudnn attention": "cudnn_attention",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class Circumstances:
         input_elements: Of the whole batch's inputs, 0 unknown.
         precision, optimizer: As in `Job`.
         unknown: Kinds of calls which were assumed or refused.
+        context_bytes: What of the card the process takes beside.
     """
 
     device: Device
@@ -79,9 +89,10 @@ class Circumstances:
     channels_last: bool = False
     cudnn_benchmark: bool = False
     unknown: int = 0
+    context_bytes: int = 0
 
     @classmethod
-    def of(cls, job: Job, unknown: int) -> Circumstances:
+    def of(cls, job: Job, unknown: int, context_bytes: int) -> Circumstances:
         """Return those of a job, of which `unknown` kinds of calls were assumed or refused."""
         leaves: list[TensorSpec] = []
         map_batch(job.batch, lambda leaf: leaves.append(leaf) if isinstance(leaf, TensorSpec) else None)
@@ -95,6 +106,7 @@ class Circumstances:
             channels_last=job.channels_last,
             cudnn_benchmark=job.cudnn_benchmark,
             unknown=unknown,
+            context_bytes=context_bytes,
         )
 
 
@@ -114,11 +126,19 @@ def features(
     requested = int(peaks.get("requested", allocated))
     return {
         **_sizes(trace, reserved, allocated, requested, circumstances.device),
+        **_on_card(trace, reserved, circumstances),
         **_at_peak(trace),
         **_operators(trace),
         **_workspaces(trace, reserved),
+        **plan_features(trace, reserved, element_bytes=2 if circumstances.precision != "fp32" else 4),
         **_circumstances(circumstances),
     }
+
+
+def parts_of(trace: Trace, libraries: Collection[str]) -> tuple[str, ...]:
+    """Return the libraries which a job uses with the parts of cuDNN named: what decides its context on a stack, sorted."""
+    parts = {part for part, name in _PARTS.items() if any(name in op for op in trace.ops)}
+    return tuple(sorted({*libraries, *parts}))
 
 
 def _log(value: float) -> float:
@@ -141,6 +161,16 @@ def _sizes(trace: Trace, reserved: int, allocated: int, requested: int, device: 
         "large_allocations_share": float(large.mean()) if len(sizes) else 0.0,
         "log_segments": _log(int((trace.action == Action.SEGMENT_ALLOC).sum())),
     }
+
+
+def _on_card(trace: Trace, reserved: int, of: Circumstances) -> dict[str, float]:
+    """Return what the job reserves on its card, where the allocator may have to release and retry, and if it dies there."""
+    if reserved + of.context_bytes < of.device.total_bytes:
+        return {"on_card_share": 1.0, "on_card_dies": 0.0}
+    in_trace = bool((trace.action == Action.CONTEXT).any())
+    card = Card(of.device.total_bytes, context_bytes=0 if in_trace else of.context_bytes)
+    found = simulate(trace, recorded_settings(trace), card, columns=False)
+    return {"on_card_share": found.reserved / reserved, "on_card_dies": float(found.out_of_memory is not None)}
 
 
 def _at_peak(trace: Trace) -> dict[str, float]:
@@ -207,6 +237,7 @@ def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
         "workspace_forward_share": float(trace.size_bytes[forward].max(initial=0)) / reserved,
         "workspace_backward_share": float(trace.size_bytes[backward].max(initial=0)) / reserved,
         "log_workspace_largest": _log(float(distinct[0])) if len(distinct) else 0.0,
+        "workspace_distinct_share": float(distinct[distinct > _LARGE_BYTES].sum()) / reserved,
         "without_workspaces_share": bare / reserved,
     }
 

@@ -8,25 +8,25 @@ from typing import Any, Final
 from sklearn.model_selection import GroupKFold
 
 from vramcast.errors import DatasetError
+from vramcast.learner import stacks
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, Subject
-from vramcast.learner.training import train
+from vramcast.learner.model import Learned
+from vramcast.learner.stacks import StackContext
+from vramcast.learner.training import subject_of, train
 from vramcast.units import GIB
 
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
 OUTER_FOLDS: Final = 5  # arbitrary
 
 
-def subject_of(example: Example) -> Subject:
-    """Return the example as a job to correct."""
-    return Subject(example.features, example.reserved, example.gpu, example.family)
-
-
 def scored_of(
-    example: Example, learned: Learned | None, levels: Sequence[float] = LEVELS, *, context_bytes: int | None = None,
-    survives: bool | None = None,
-) -> Scored | None:  # fmt: skip
+    example: Example,
+    learned: Learned | None,
+    levels: Sequence[float] = LEVELS,
+    *,
+    contexts: Mapping[str, StackContext] | None = None,
+) -> Scored | None:
     """Return the run with what `learned` says of it; None where its peak cannot be compared.
 
     The process peak is judged where it was measured, else the reserved one.
@@ -35,25 +35,24 @@ def scored_of(
         example: The run.
         learned: None judges the plain simulation, without bounds.
         levels: Of the bounds.
-        context_bytes: Instead of the context which `learned` has for the run's stack.
-        survives: Whether the job ran when capped at the estimate, where somebody tried.
+        contexts: Instead of those which `learned` has.
     """
-    context, beside = 0, example.context
-    measured = example.measured_reserved
-    if example.measured_process is not None:
-        known = learned.contexts.get(example.stack) if learned else None
-        if context_bytes is None and known is None:
-            if measured is None:
-                return None
-        else:
-            context = context_bytes if context_bytes is not None or known is None else known.size_bytes  # type: ignore[assignment]
-            measured, beside = example.measured_process, 0
+    contexts = learned.contexts if learned is not None and contexts is None else contexts or {}
+    context = stacks.context_of(example, contexts)
+    is_process = example.measured_process is not None and context is not None
+    measured = example.measured_process if is_process else example.measured_reserved
     if measured is None:
         return None
-    subject = subject_of(example)
+    subject = subject_of(example, contexts)
     card = round(example.features["card_gib"] * GIB) or None
-    estimate = (learned.reserved(subject) if learned else example.reserved) + context
-    bounds = {level: learned.bound(subject, level).size_bytes + context for level in levels} if learned else {}
+    estimate = example.reserved + (subject.context if is_process else 0)
+    bounds: dict[float, int] = {}
+    if learned is not None:
+        estimate = learned.process(subject) if is_process else learned.reserved(subject)
+        bound = learned.process_bound if is_process else learned.bound
+        bounds = {level: bound(subject, level).size_bytes for level in levels}
+    beside = 0 if is_process else example.context
+    capped_context = subject.context if is_process else 0  # caps are of the reserved memory
     return Scored(
         example.id,
         example.group,
@@ -66,7 +65,9 @@ def scored_of(
         card_bytes=card,
         ran_out_of_memory=example.censored,
         said_out_of_memory=card is not None and estimate + beside > card,
-        survives=survives,
+        ran_at=None if example.ran_at is None else example.ran_at + capped_context,
+        died_at=None if example.died_at is None else example.died_at + capped_context,
+        is_emulated=example.is_emulated,
         censored=example.censored,
         batch_size=int(example.features.get("batch_size", 0)),
     )

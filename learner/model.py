@@ -1,7 +1,10 @@
-"""What was learned, put to use: a corrected peak and bounds for one job.
+"""What was learned, put to use: corrected peaks and bounds for one job.
 
-reserved = simulated x exp(median residual)                          where learning helps; else as simulated
-bound    = simulated x exp(quantile + conformal correction) + context
+reserved = simulated x exp(median residual)                            where learning helps; else as simulated
+process  = (simulated + context) x exp(median residual of the process)
+bound    = the same with quantile + conformal correction in the median's place
+
+Where nothing was learned about the process peak, it is the reserved one with the context.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from vramcast.learner.residual import Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 MATMUL, CONVOLUTION = "matmul", "convolution"
+CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
+PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
 _MOST_OUTSIDE: Final = 3  # arbitrary: features outside of their range from which a job counts as unlike all that was learned
 _WIDER: Final = 1.5  # arbitrary: by which such a job's bound moves out, in residuals
@@ -32,16 +37,19 @@ class Subject:
         features: See `vramcast.learner.features`.
         reserved: Simulated, bytes.
         gpu, family: For its calibration group; unknown ones fall back to coarser groups.
+        context: What its process takes beside, bytes.
     """
 
     features: Mapping[str, float]
     reserved: int
     gpu: str = ""
     family: str = ""
+    context: int = 0
 
-    def row(self) -> list[float]:
-        """Return the features as numbers in order."""
-        return [float(self.features[name]) for name in NAMES]
+    def row(self, names: Sequence[str]) -> list[float]:
+        """Return these features as numbers in order."""
+        share = self.context / (self.reserved + self.context)
+        return [share if name == CONTEXT_SHARE else float(self.features[name]) for name in names]
 
     @property
     def segment(self) -> str:
@@ -56,7 +64,7 @@ def segment_of(features: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound on the reserved peak at one level.
+    """A bound on a peak at one level.
 
     Attributes:
         size_bytes: The bound.
@@ -70,56 +78,92 @@ class Bound:
 
 
 @dataclass(slots=True)
-class Learned:
-    """A trained correction.
+class Head:
+    """What was learned about one peak.
 
     Attributes:
         quantiles: The learner; None where nothing was learned.
         calibration: See `conformal`.
         helps: Segments in which the learner's median beats the plain simulation on models which it has not seen.
-        contexts: By stack.
-        ranges: Lowest and highest value of every feature that was seen.
-        card: Facts for CARD.md: data, metrics, versions.
+        names: The features which it reads, in order.
     """
 
     quantiles: ResidualQuantiles | None
     calibration: Calibration
     helps: frozenset[str] = frozenset()
-    contexts: Mapping[str, StackContext] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    card: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = NAMES
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
         """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where learning does not help."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
         rows = [i for i, subject in enumerate(subjects) if subject.segment in self.helps]
         if rows and self.quantiles is not None:
-            found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row() for i in rows]))
+            found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
         return found
+
+    def median(self, quantiles: Array) -> float:
+        """Return the median among one job's quantiles."""
+        return float(quantiles[self.calibration.levels.index(0.5)])
+
+    def upper(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
+        """Return the calibrated residual at `level`: never below the median, nor below that of a lower level."""
+        lower = [known for known in self.calibration.levels if known < level]
+        bounds = [self._at(quantiles, known, subject) for known in (*lower, level)]
+        return max(self.median(quantiles), *(value for value, _ in bounds)), bounds[-1][1]
+
+    def _at(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
+        correction = self.calibration.correction(level, (*keys_of(subject.gpu, subject.family), subject.segment))
+        return float(quantiles[correction.column]) + correction.value, correction
+
+
+@dataclass(slots=True)
+class Learned:
+    """A trained correction.
+
+    Attributes:
+        reserved_head: Of the reserved peak.
+        process_head: Of the process peak; None where too few were measured.
+        contexts: By stack.
+        ranges: Lowest and highest value of every feature that was seen.
+        card: Facts for CARD.md: data, metrics, versions.
+    """
+
+    reserved_head: Head
+    process_head: Head | None = None
+    contexts: Mapping[str, StackContext] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    card: dict[str, Any] = field(default_factory=dict)
 
     def reserved(self, subject: Subject) -> int:
         """Return the corrected reserved peak, bytes."""
-        median = self.residuals([subject])[0, self.calibration.levels.index(0.5)]
-        return round(subject.reserved * math.exp(median))
+        return _point(self.reserved_head, subject, subject.reserved)
+
+    def process(self, subject: Subject) -> int:
+        """Return the corrected process peak, bytes."""
+        if self.process_head is None:
+            return self.reserved(subject) + subject.context
+        return _point(self.process_head, subject, subject.reserved + subject.context)
 
     def bound(self, subject: Subject, level: float) -> Bound:
         """Return what the reserved peak stays below with probability `level`, any in (0, 1).
 
         It never falls when the level rises, and never below the point estimate.
         """
-        quantiles = self.residuals([subject])[0]
-        wider = _WIDER if self.is_unlike(subject) else 1.0
-        lower = [known for known in self.calibration.levels if known < level]
-        bounds = [self._at(quantiles, known, subject) for known in (*lower, level)]
-        residual = max(value for value, _ in bounds)
-        point = quantiles[self.calibration.levels.index(0.5)]
-        residual = point + max(residual - point, 0.0) * wider
-        return Bound(round(subject.reserved * math.exp(residual)), bounds[-1][1].key, bounds[-1][1].n)
+        return self._bound(self.reserved_head, subject, subject.reserved, level)
 
-    def _at(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
-        keys = (*keys_of(subject.gpu, subject.family), subject.segment)
-        correction = self.calibration.correction(level, keys)
-        return float(quantiles[correction.column]) + correction.value, correction
+    def process_bound(self, subject: Subject, level: float) -> Bound:
+        """Return what the process peak stays below with probability `level`, any in (0, 1)."""
+        if self.process_head is None:
+            reserved = self.bound(subject, level)
+            return Bound(reserved.size_bytes + subject.context, reserved.key, reserved.n)
+        return self._bound(self.process_head, subject, subject.reserved + subject.context, level)
+
+    def _bound(self, head: Head, subject: Subject, simulated: int, level: float) -> Bound:
+        quantiles = head.residuals([subject])[0]
+        upper, correction = head.upper(quantiles, level, subject)
+        point = head.median(quantiles)
+        residual = point + (upper - point) * (_WIDER if self.is_unlike(subject) else 1.0)
+        return Bound(round(simulated * math.exp(residual)), correction.key, correction.n)
 
     def is_unlike(self, subject: Subject) -> bool:
         """Return whether the job is unlike all that was learned: several features lie outside of what was seen."""
@@ -137,3 +181,7 @@ class Learned:
     def promises(self, bound: Bound) -> bool:
         """Return whether enough runs stand behind a bound."""
         return bound.key != TOO_FEW
+
+
+def _point(head: Head, subject: Subject, simulated: int) -> int:
+    return round(simulated * math.exp(head.median(head.residuals([subject])[0])))

@@ -1,14 +1,15 @@
 """The context by stack: what a process takes beside PyTorch's segments, learned from measured runs.
 
-A stack is a card with a driver, CUDA and torch. Where both peaks were measured the context is their difference. Where only the
-process peak was, it is the mode of measured minus simulated: many jobs are simulated exactly, and those agree on one number,
-while the others scatter.
+A stack is a card with a driver, CUDA and torch. What of cuDNN a job uses decides too: it loads its parts when first used, so
+the jobs of a stack are also taken apart by the libraries which they use. Where both peaks were measured the context is their
+difference. Where only the process peak was, it is the mode of measured minus simulated: many jobs are simulated exactly, and
+those agree on one number, while the others scatter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,12 +26,25 @@ class StackContext:
         size_bytes: The point.
         low_bytes, high_bytes: Between which 90 % of what was seen lies; equal to the point where it is a mode.
         n: Runs behind it.
+        gpu: The card's key.
+        by_libraries: The same of the jobs which use certain libraries, by `key_of`.
     """
 
     size_bytes: int
     low_bytes: int
     high_bytes: int
     n: int
+    gpu: str = ""
+    by_libraries: Mapping[str, StackContext] = field(default_factory=dict)
+
+    def of(self, libraries: Collection[str]) -> StackContext:
+        """Return the context of jobs which use these libraries; the stack's own where there were too few such jobs."""
+        return self.by_libraries.get(key_of(libraries), self)
+
+
+def key_of(libraries: Collection[str]) -> str:
+    """Return how a set of libraries is named."""
+    return "+".join(sorted(libraries))
 
 
 def half_sample_mode(values: Iterable[float]) -> float:
@@ -51,32 +65,48 @@ def half_sample_mode(values: Iterable[float]) -> float:
 
 def learn(examples: Iterable[Example]) -> dict[str, StackContext]:
     """Return the context of every stack with enough uncensored runs."""
-    differences: dict[str, list[int]] = {}
-    offsets: dict[str, list[int]] = {}
+    of_stack: dict[str, list[Example]] = {}
     for example in examples:
-        if example.censored or example.measured_process is None:
-            continue
-        if example.measured_reserved is not None:
-            differences.setdefault(example.stack, []).append(example.measured_process - example.measured_reserved)
-        else:
-            offsets.setdefault(example.stack, []).append(example.measured_process - example.reserved)
-    found: dict[str, StackContext] = {}
-    for stack, values in offsets.items():
-        if len(values) >= _FEWEST:
-            mode = round(half_sample_mode(values))
-            found[stack] = StackContext(mode, mode, mode, len(values))
-    for stack, values in differences.items():
-        if len(values) >= _FEWEST:
-            low, middle, high = (round(float(value)) for value in np.quantile(values, (0.05, 0.5, 0.95)))
-            found[stack] = StackContext(middle, low, high, len(values))
-    return {stack: context for stack, context in found.items() if context.size_bytes >= 0}
+        if not example.censored and example.measured_process is not None:
+            of_stack.setdefault(example.stack, []).append(example)
+    found = {}
+    for stack, members in of_stack.items():
+        of_libraries: dict[str, list[Example]] = {}
+        for example in members:
+            of_libraries.setdefault(key_of(example.libraries), []).append(example)
+        apart = {key: one for key, some in of_libraries.items() if (one := _context(some)) is not None}
+        if (whole := _context(members, apart)) is not None:
+            found[stack] = whole
+    return found
+
+
+def _context(examples: Sequence[Example], apart: Mapping[str, StackContext] | None = None) -> StackContext | None:
+    """Return the context of these runs, None where they are too few; both peaks measured are preferred to one."""
+    gpu = examples[0].gpu
+    differences = [e.measured_process - e.measured_reserved for e in examples if e.measured_process and e.measured_reserved]
+    if len(differences) >= _FEWEST:
+        low, middle, high = (round(float(value)) for value in np.quantile(differences, (0.05, 0.5, 0.95)))
+        found = StackContext(middle, low, high, len(differences), gpu, apart or {})
+    else:
+        offsets = [e.measured_process - e.reserved for e in examples if e.measured_process and not e.measured_reserved]
+        if len(offsets) < _FEWEST:
+            return None
+        mode = round(half_sample_mode(offsets))
+        found = StackContext(mode, mode, mode, len(offsets), gpu, apart or {})
+    return found if found.size_bytes >= 0 else None
+
+
+def context_of(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
+    """Return the context of an example's stack and libraries, bytes; None: unknown."""
+    known = contexts.get(example.stack)
+    return known.of(example.libraries).size_bytes if known is not None else None
 
 
 def measured_reserved(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
     """Return the measured reserved peak, or what is left of the process peak without its stack's context; None: unknown."""
     if example.measured_reserved is not None:
         return example.measured_reserved
-    context = contexts.get(example.stack)
+    context = context_of(example, contexts)
     if example.measured_process is None or context is None:
         return None
-    return max(example.measured_process - context.size_bytes, 1)
+    return max(example.measured_process - context, 1)

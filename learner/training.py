@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,20 +16,22 @@ from vramcast.learner import stacks
 from vramcast.learner.conformal import calibrate, keys_of
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, Learned, Subject, segment_of
+from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, segment_of
 from vramcast.learner.residual import LEVELS, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
-FOLDS: Final = 10  # arbitrary
+FOLDS: Final = 5  # arbitrary: more make each learner a little better, and training as much longer
 _FEWEST: Final = 30  # arbitrary: groups in a segment from which a learner is tried
 _MUST_HELP: Final = 0.95  # arbitrary: the learned error must be at most this share of the plain one
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Examples as arrays. A row's residual is log(measured / simulated reserved)."""
+    """Examples of one peak as arrays. A row's residual is log(measured / simulated)."""
 
     examples: tuple[Example, ...]
+    subjects: tuple[Subject, ...]
+    names: tuple[str, ...]
     X: Array
     y: Array
     groups: npt.NDArray[np.str_]
@@ -37,27 +40,52 @@ class Table:
     weights: Array
 
 
+def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subject:
+    """Return the example as a job to correct."""
+    known = stacks.context_of(example, contexts)
+    context = example.context if known is None else known
+    return Subject(example.features, example.reserved, example.gpu, example.family, context)
+
+
 def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table:
-    """Return the examples whose reserved peak is known; each group has the same weight.
+    """Return the examples whose reserved peak is known, or follows from the process peak; each group has the same weight.
 
     Raises:
         DatasetError: none is.
     """
     chosen = [(example, stacks.measured_reserved(example, contexts)) for example in examples]
-    usable = [(example, measured) for example, measured in chosen if measured is not None]
+    usable = [(example, measured, example.reserved) for example, measured in chosen if measured is not None]
     if not usable:
         raise DatasetError("No example has a measured peak and a known context: measure more runs of each stack.")
-    counts: dict[str, int] = {}
-    for example, _ in usable:
-        counts[example.group] = counts.get(example.group, 0) + 1
+    return _table(usable, contexts, NAMES)
+
+
+def process_table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table | None:
+    """Return the examples whose process peak was measured on a stack with a known context; None where they are too few."""
+    usable = [
+        (example, example.measured_process, example.reserved + context)
+        for example in examples
+        if example.measured_process is not None and (context := stacks.context_of(example, contexts)) is not None
+    ]
+    groups = {example.group for example, _, _ in usable if not example.censored}
+    return _table(usable, contexts, PROCESS_NAMES) if len(groups) >= _FEWEST else None
+
+
+def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, StackContext], names: tuple[str, ...]) -> Table:
+    """Return the table of (example, measured, simulated)."""
+    chosen = tuple(example for example, _, _ in usable)
+    subjects = tuple(subject_of(example, contexts) for example in chosen)
+    counts = Counter(example.group for example in chosen)
     return Table(
-        tuple(example for example, _ in usable),
-        np.array([[float(example.features[name]) for name in NAMES] for example, _ in usable]),
-        np.array([np.log(measured / example.reserved) for example, measured in usable]),
-        np.array([example.group for example, _ in usable]),
-        np.array([example.censored for example, _ in usable]),
-        np.array([segment_of(example.features) for example, _ in usable]),
-        np.array([1.0 / counts[example.group] for example, _ in usable]),
+        chosen,
+        subjects,
+        names,
+        np.array([subject.row(names) for subject in subjects]),
+        np.array([np.log(measured / simulated) for _, measured, simulated in usable]),
+        np.array([example.group for example in chosen]),
+        np.array([example.censored for example in chosen]),
+        np.array([segment_of(example.features) for example in chosen]),
+        np.array([1.0 / counts[example.group] for example in chosen]),
     )
 
 
@@ -117,13 +145,14 @@ def train(
     chosen = dict(parameters or {})
     contexts = stacks.learn(examples)
     table = table_of(examples, contexts)
-    out_of_fold = cross_fitted(table, chosen, folds=folds, seed=seed)
-    helps = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
-    out_of_fold[~np.isin(table.segments, list(helps))] = 0.0
-    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), _keys(table))
+    reserved, out_of_fold = _head(table, chosen, folds, seed)
+    errors = {"reserved": _errors_by(table, out_of_fold)}
+    process = None
+    if (of_process := process_table_of(examples, contexts)) is not None:
+        process, out_of_fold = _head(of_process, chosen, folds, seed)
+        errors["process"] = _errors_by(of_process, out_of_fold)
     measured = np.flatnonzero(~table.censored)
     ranges = {name: (float(table.X[measured, i].min()), float(table.X[measured, i].max())) for i, name in enumerate(NAMES)}
-    learner = fitted(table, np.arange(len(table.y)), chosen, seed) if helps else None
     card = {
         "runs": len(table.y),
         "groups": len(set(table.groups.tolist())),
@@ -131,9 +160,19 @@ def train(
         "seed": seed,
         "folds": folds,
         "parameters": chosen,
-        "by": {what: _errors(table, out_of_fold, names) for what, names in _groupings(table).items()},
+        "by": errors,
     }
-    return Learned(learner, calibration, helps, contexts, ranges, card)
+    return Learned(reserved, process, contexts, ranges, card)
+
+
+def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> tuple[Head, Array]:
+    """Return what a table teaches about its peak, and the quantiles by which that was judged."""
+    out_of_fold = cross_fitted(table, parameters, folds=folds, seed=seed)
+    helps = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
+    out_of_fold[~np.isin(table.segments, list(helps))] = 0.0
+    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), _keys(table))
+    learner = fitted(table, np.arange(len(table.y)), parameters, seed) if helps else None
+    return Head(learner, calibration, helps, table.names), out_of_fold
 
 
 def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
@@ -147,19 +186,33 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
     """
     contexts = {**learned.contexts, **stacks.learn(examples)}
     table = table_of(examples, contexts)
-    subjects = [Subject(e.features, e.reserved, e.gpu, e.family) for e in table.examples]
-    quantiles = learned.residuals(subjects)
-    calibration = calibrate(learned.calibration.levels, quantiles, table.y, table.groups.tolist(), _keys(table))
+    reserved, quantiles = _again(learned.reserved_head, table)
+    errors = {"reserved": _errors_by(table, quantiles)}
+    process = learned.process_head
+    if process is not None and (of_process := process_table_of(examples, contexts)) is not None:
+        process, quantiles = _again(process, of_process)
+        errors["process"] = _errors_by(of_process, quantiles)
     card = {
         **learned.card,
         "calibrated_on": {"runs": len(table.y), "groups": len(set(table.groups.tolist()))},
-        "by": {what: _errors(table, quantiles, names) for what, names in _groupings(table).items()},
+        "by": errors,
     }
-    return replace(learned, calibration=calibration, contexts=contexts, card=card)
+    return replace(learned, reserved_head=reserved, process_head=process, contexts=contexts, card=card)
+
+
+def _again(head: Head, table: Table) -> tuple[Head, Array]:
+    """Return the head calibrated on a table, and its quantiles there."""
+    quantiles = head.residuals(table.subjects)
+    calibration = calibrate(head.calibration.levels, quantiles, table.y, table.groups.tolist(), _keys(table))
+    return replace(head, calibration=calibration), quantiles
 
 
 def _keys(table: Table) -> list[tuple[str, ...]]:
     return [(*keys_of(e.gpu, e.family), str(segment)) for e, segment in zip(table.examples, table.segments, strict=True)]
+
+
+def _errors_by(table: Table, quantiles: Array) -> dict[str, dict[str, dict[str, float]]]:
+    return {what: _errors(table, quantiles, names) for what, names in _groupings(table).items()}
 
 
 def _groupings(table: Table) -> dict[str, list[str]]:
@@ -172,7 +225,7 @@ def _groupings(table: Table) -> dict[str, list[str]]:
 
 
 def _errors(table: Table, out_of_fold: Array, names: list[str]) -> dict[str, dict[str, float]]:
-    """Return of each name its runs and the errors of the reserved peak, simulated and corrected, on models not learned from."""
+    """Return of each name its runs and the errors of the peak, simulated and corrected, on models not learned from."""
     plain = np.abs(np.expm1(-table.y))
     corrected = np.abs(np.expm1(out_of_fold[:, LEVELS.index(0.5)] - table.y))
     found = {}

@@ -34,7 +34,7 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from vramcast.learner.examples import Example
     from vramcast.learner.features import Circumstances, features
 
-    known = features(plain.trace, Circumstances.of(plain.job, 0), allocated=plain.allocated, reserved=plain.reserved)
+    known = features(plain.trace, Circumstances.of(plain.job, 0, 0), allocated=plain.allocated, reserved=plain.reserved)
     examples = [
         Example(
             str(number), f"model {number}", "", "h200", f"NVIDIA H200, 580, 13.0, {plain.torch}", known, plain.allocated,
@@ -76,7 +76,7 @@ def test_another_card_has_its_own_context(corrected: Estimate) -> None:
     small = dataclasses.replace(corrected.job.device, total_bytes=corrected.quantile(0.99) - 1)
     assert not corrected.fits(small)
     assert corrected.correction is not None
-    elsewhere = dataclasses.replace(corrected.job.device, name="NVIDIA L4")
+    elsewhere = dataclasses.replace(corrected.job.device, key="l4")
     assert corrected.correction.context(elsewhere, corrected.context)[0] == corrected.context.bytes
 
 

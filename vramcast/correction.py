@@ -1,13 +1,15 @@
 """A learned correction in use: which artifact, and what it says of one estimate.
 
-quantile(q) = corrected reserved peak at q + context of the stack (measured where known, else the table's) + what is unknown
+quantile(q) = corrected process peak at q + what is unknown
+
+The peak holds the context of the stack: the measured one where it is known, else the table's.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,8 @@ class Correction:
     Attributes:
         name: Of the artifact's folder.
         learned: The artifact.
-        subject: The job, as the artifact sees it.
+        subject: The job, as the artifact sees it, without a context: that depends on the card.
+        libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
         torch: Version of the torch that runs it, for its stack.
         unknown: Kinds of calls which were assumed or refused; each widens the bound.
     """
@@ -39,15 +42,17 @@ class Correction:
     name: str
     learned: Learned
     subject: Subject
+    libraries: tuple[str, ...]
     torch: str
     unknown: int
-    _bounds: dict[float, Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _bounds: dict[tuple[float, int], Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def bound(self, level: float) -> Bound:
-        """Return the reserved peak's bound; an estimate asks for the same few levels again for every card."""
-        if level not in self._bounds:
-            self._bounds[level] = self.learned.bound(self.subject, level)
-        return self._bounds[level]
+    def bound(self, level: float, context_bytes: int) -> Bound:
+        """Return the process peak's bound; an estimate asks for the same few levels again for every card."""
+        key = (level, context_bytes)
+        if key not in self._bounds:
+            self._bounds[key] = self.learned.process_bound(replace(self.subject, context=context_bytes), level)
+        return self._bounds[key]
 
     @property
     def reserved(self) -> int:
@@ -61,17 +66,16 @@ class Correction:
 
     def context(self, card: Device, assumed: Context) -> tuple[int, int, int]:
         """Return the point, the low and the high end of what the process takes beside, bytes: measured, or as assumed."""
-        known = self._stacks(card)
-        if not known:
+        known = self._measured(card)
+        if known is None:
             return assumed.bytes, assumed.low_bytes, assumed.high_bytes
-        return known[0].size_bytes, known[0].low_bytes, known[0].high_bytes
+        return known.size_bytes, known.low_bytes, known.high_bytes
 
-    def _stacks(self, card: Device) -> list[StackContext]:
-        """Return the contexts of this card's stacks: those with this torch first, then those with most runs."""
-        of_card = {name: one for name, one in self.learned.contexts.items() if name.split(", ")[0] == card.name}
-        return [
-            of_card[name] for name in sorted(of_card, key=lambda name: (self.torch not in name.split(", "), -of_card[name].n))
-        ]
+    def _measured(self, card: Device) -> StackContext | None:
+        """Return the context of this card's stack: of one with this torch if there is one, else of that with most runs."""
+        of_card = [(name, one) for name, one in self.learned.contexts.items() if one.gpu == card.key]
+        best = max(of_card, key=lambda pair: (self.torch in pair[0].split(", "), pair[1].n), default=None)
+        return best[1].of(self.libraries) if best is not None else None
 
     def quantile(self, level: float, card: Device, assumed: Context) -> int:
         """Return the bytes of `card` which the job stays below with probability `level`."""
@@ -80,11 +84,14 @@ class Correction:
         above = max(level - 0.5, 0.0) / 0.5
         point, _, high = self.context(card, assumed)
         widened = 1 + self.unknown * UNKNOWN_SHARE * above
-        return round(self.bound(level).size_bytes * widened) + point + round((high - point) * above)
+        # A bound learned from process peaks has seen how a measured context varies, but nothing of one from the table.
+        spread = 0 if self.learned.process_head is not None and self._measured(card) is not None else high - point
+        process = self.bound(level, point).size_bytes
+        return round((process - point) * widened) + point + round(spread * above)
 
     def calibrated_on(self, level: float) -> tuple[str, int]:
         """Return whose runs the bound at `level` is calibrated on, and how many models they are of."""
-        found = self.bound(level)
+        found = self.bound(level, 0)
         return found.key, round(found.n)
 
 

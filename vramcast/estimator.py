@@ -155,25 +155,26 @@ def run_job(
 
 def _corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
     """Return the estimate with what the artifact says of it."""
-    from vramcast.learner.features import Circumstances, features
+    from vramcast.learner.features import Circumstances, features, parts_of
     from vramcast.learner.model import Subject
 
     started = time.perf_counter()
     known = features(
         estimate.trace,
-        Circumstances.of(estimate.job, len(estimate.unknown)),
+        Circumstances.of(estimate.job, len(estimate.unknown), estimate.context.bytes),
         allocated=estimate.allocated,
         reserved=estimate.reserved,
     )
     kind = (estimate.job.target or "").partition(":")[0]
     family = kind if kind in ("torchvision", "timm", "hf") else ""  # as the workloads which are measured call theirs
     subject = Subject(known, estimate.reserved, estimate.job.device.key, family)
-    found = correction.Correction(name, learned, subject, estimate.torch, len(estimate.unknown))
+    parts = parts_of(estimate.trace, estimate.libraries)
+    found = correction.Correction(name, learned, subject, parts, estimate.torch, len(estimate.unknown))
     warnings = estimate.warnings
     if found.is_unlike:
         outside = ", ".join(learned.outside(subject)[:3])
         warnings += (f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",)
-    if not learned.promises(found.bound(estimate.level)):
+    if not learned.promises(found.bound(estimate.level, 0)):
         warnings += (f"'{name}' has too few models behind it to promise level {estimate.level:g}: its largest miss is used",)
     learn_s = time.perf_counter() - started
     seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}

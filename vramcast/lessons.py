@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import joblib
 
@@ -22,7 +23,8 @@ from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import first_principles
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
-from vramcast.learner.features import Circumstances, features
+from vramcast.learner.features import Circumstances, features, parts_of
+from vramcast.result import Estimate
 
 _PORTION = 20  # arbitrary: runs which a process estimates before they are written
 
@@ -86,7 +88,7 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         stack=stack_of(run),
         features=features(
             estimate.trace,
-            Circumstances.of(job, len(estimate.unknown)),
+            Circumstances.of(job, len(estimate.unknown), estimate.context.bytes),
             allocated=estimate.allocated,
             reserved=estimate.reserved,
         ),
@@ -97,8 +99,43 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         censored=measured.censored,
         optimizer=run.workload.optimizer or "",
         context=estimate.context.bytes,
-        libraries=tuple(sorted(estimate.libraries)),
+        libraries=parts_of(estimate.trace, estimate.libraries),
+        **_emulated(estimate),
     )
+
+
+def _emulated(estimate: Estimate) -> dict[str, Any]:
+    """Return in which reserved memory the job would run, as the simulator plays it."""
+    if estimate.min_feasible is None:
+        return {}
+    smallest = max(estimate.min_feasible - estimate.context.bytes, 1)
+    return {"ran_at": smallest, "died_at": smallest - 1, "is_emulated": True}
+
+
+def second_rounds(runs: Iterable[Run]) -> dict[str, tuple[int | None, int | None]]:
+    """Return of each job that was measured with caps too the smallest in which it ran and the largest in which it died.
+
+    Args:
+        runs: With and without caps.
+    Returns:
+        What `job_key` says of a run -> bytes of reserved memory; None: there was no such run.
+    """
+    ran: dict[str, int] = {}
+    died: dict[str, int] = {}
+    for run in runs:
+        cap = run.workload.cap_bytes
+        if cap is not None and run.measurement.status == "ok":
+            ran[job_key(run)] = min(cap, ran.get(job_key(run), cap))
+        elif cap is not None and run.measurement.status == "oom":
+            died[job_key(run)] = max(cap, died.get(job_key(run), cap))
+    return {key: (ran.get(key), died.get(key)) for key in {*ran, *died}}
+
+
+def job_key(run: Run) -> str:
+    """Return what names the job of a run on its machine, whatever cap it had."""
+    passport = run.passport
+    workload = to_plain(replace(run.workload, cap_bytes=None))
+    return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
 
 
 def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
@@ -107,6 +144,8 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
     Args:
         runs: Of any machines.
         n_jobs: Processes.
+    Returns:
+        Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
     path = cache_folder() / "examples.jsonl"
     known = {example.id: example for example in store.read(path)[0]} if path.exists() else {}
@@ -125,9 +164,16 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
         for found in portion:
             if isinstance(found, str):
                 lessons.leave_out(found)
-    order = {run.id: place for place, run in enumerate(runs)}
-    lessons.examples.sort(key=lambda example: order[example.id])
+    capped = second_rounds(runs)
+    of_run = {run.id: (place, capped.get(job_key(run))) for place, run in enumerate(runs)}
+    lessons.examples = [_with_second_round(example, of_run[example.id][1]) for example in lessons.examples]
+    lessons.examples.sort(key=lambda example: of_run[example.id][0])
     return lessons
+
+
+def _with_second_round(example: Example, measured: tuple[int | None, int | None] | None) -> Example:
+    """Return the example with what capped runs showed, which stands above what the simulator says."""
+    return example if measured is None else replace(example, ran_at=measured[0], died_at=measured[1], is_emulated=False)
 
 
 def _estimated(runs: Sequence[Run], n_jobs: int) -> Iterator[list[Example | str]]:

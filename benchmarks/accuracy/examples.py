@@ -8,6 +8,8 @@ What is there already is not traced again; delete build/accuracy/examples-SET.js
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import random
 import sys
@@ -20,18 +22,23 @@ from unittest import mock
 
 import joblib
 
-from benchmarks.accuracy import gpumemnet_mlp, timm_a100, xmem
+from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, read_rows
+from vramcast.context import context_bytes
 from vramcast.datasets.histories import formats
+from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
+from vramcast.job import Job
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.learner.features import Circumstances, features
+from vramcast.learner.features import Circumstances, features, parts_of
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.units import MIB
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
+_CONTEXT: Final = context_bytes("a100-40gb", 11, ("cublas", "cudnn")).bytes  # what GPUMemNet's runs took beside
 _CHUNK: Final = 40  # arbitrary: cases a process takes at a time; what it has is written then
 
 
@@ -48,34 +55,63 @@ def xmem_cases() -> list[Case]:
 
 
 def timm_cases() -> list[Case]:
-    """Return the sheet's clean rows."""
-    cases = [timm_a100.case_of(row) for row in timm_a100.clean_rows(read_rows("timm_a100.csv"))]
+    """Return the sheet's clean rows, in a seeded order of the models: any first part is a fair sample."""
+    rows = timm_a100.clean_rows(read_rows("timm_a100.csv"))
+    models = sorted({row["model"] for row in rows})
+    random.Random(SEED).shuffle(models)
+    place = {model: number for number, model in enumerate(models)}
+    cases = [timm_a100.case_of(row) for row in sorted(rows, key=lambda row: place[row["model"]])]
     return [
-        replace(case, facts={"group": case.facts["model"], "family": "timm", "stack": "a100 sheet", "process": "1"})
+        replace(
+            case,
+            facts={
+                "group": case.facts["model"],
+                "family": "timm",
+                "stack": "a100 sheet",
+                "process": "1",
+                "context": str(_CONTEXT),
+            },
+        )
         for case in cases
     ]
 
 
 def cnn_cases() -> list[Case]:
-    """Return GPUMemNet's CNNs which ran, and those which ran out of memory."""
+    """Return GPUMemNet's CNNs which ran, and those which ran out of memory, as their script trains them."""
     runs = formats.find("gpumemnet").read(data_folder() / "gpumemnet_cnn_step1.csv").runs
     return [
         Case(
             run.id,
-            run.workload.job(timm_a100.device("a100-40gb"), limited=False, search_path=tuple(sys.path)),
+            _cnn_job(run.workload),
             run.measurement.process_bytes,
             {
                 "group": run.id,
                 "family": "cnn",
                 "stack": "gpumemnet cnn",
                 "process": "1",
+                "context": str(_CONTEXT),
                 "censored": str(run.measurement.censored),
-                "measured_mib": str(run.measurement.process_bytes // MIB),
+                "batch_size": str(run.workload.batch_size),
+                "input_elements": str(math.prod(int(side) for side in run.workload.batch[0].split("x"))),
             },
         )
         for run in runs
         if run.measurement.status in ("ok", "oom") and run.measurement.process_bytes and run.workload.target
     ]
+
+
+def _cnn_job(workload: Workload) -> Job:
+    batch = workload.batch_size
+    assert workload.target is not None
+    assert batch is not None
+    described = {"network": json.loads(workload.target.partition("?")[2]), "batch": batch}
+    return Job(
+        timm_a100.device("a100-40gb"),
+        script=(cnn_script.__file__, json.dumps(described)),
+        steps=len(cnn_script.batch_sizes(batch)),
+        limited=False,
+        search_path=tuple(sys.path),
+    )
 
 
 def mlp_cases() -> list[Case]:
@@ -84,7 +120,17 @@ def mlp_cases() -> list[Case]:
     random.Random(SEED).shuffle(rows)
     cases = [gpumemnet_mlp.case_of(row, file) for row, file in rows]
     return [
-        replace(case, facts={"group": case.name, "family": "mlp", "stack": f"gpumemnet {case.facts['file']}", "process": "1"})
+        replace(
+            case,
+            facts={
+                "group": case.name,
+                "family": "mlp",
+                "stack": f"gpumemnet {case.facts['file']}",
+                "process": "1",
+                "batch_size": case.facts["batch"],
+                "input_elements": case.facts["elements"],
+            },
+        )
         for case in cases
     ]
 
@@ -102,6 +148,7 @@ def example_of(case: Case) -> Example | str:
         return f"{case.name}: {result.status} {result.message}"[:300]
     unknown = sum(entry.kind in ("refused", "assumed") for entry in result.ledger)
     peaks = result.trace.header["peaks"]
+    smallest = min_feasible(result.trace, recorded_settings(result.trace))
     touched = " ".join(entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")).lower()
     return Example(
         case.name,
@@ -109,7 +156,7 @@ def example_of(case: Case) -> Example | str:
         case.facts["family"],
         case.job.device.key,
         case.facts["stack"],
-        features(result.trace, Circumstances.of(case.job, unknown)),
+        features(result.trace, _circumstances(case, unknown)),
         int(peaks["allocated"]),
         int(peaks["reserved"]),
         measured_reserved=None if "process" in case.facts else case.measured_bytes,
@@ -117,9 +164,20 @@ def example_of(case: Case) -> Example | str:
         censored=case.facts.get("censored") == "True",
         optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
         context=case.job.context_bytes,
-        libraries=tuple(name for name in ("cublas", "cudnn") if name in touched),
+        libraries=parts_of(result.trace, [name for name in ("cublas", "cudnn") if name in touched]),
+        ran_at=smallest,
+        died_at=None if smallest is None else smallest - 1,
+        is_emulated=True,
         facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
     )
+
+
+def _circumstances(case: Case, unknown: int) -> Circumstances:
+    """Return a job's circumstances; a script does not say its batch, its row does."""
+    found = Circumstances.of(case.job, unknown, int(case.facts.get("context", case.job.context_bytes)))
+    if "batch_size" not in case.facts:
+        return found
+    return replace(found, batch_size=int(case.facts["batch_size"]), input_elements=int(case.facts["input_elements"]))
 
 
 def _chunk(cases: list[Case]) -> list[Example | str]:

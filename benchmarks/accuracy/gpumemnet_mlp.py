@@ -57,7 +57,12 @@ def case_of(row: dict[str, str], file: str) -> Case:
         limited=False,
         search_path=tuple(sys.path),
     )
-    return Case(row["Filename"], job, int(row["Max GPU Memory (MiB)"]) * MIB, {"file": file})
+    return Case(
+        row["Filename"],
+        job,
+        int(row["Max GPU Memory (MiB)"]) * MIB,
+        {"file": file, "batch": str(batch), "elements": str(batch * features)},
+    )
 
 
 def cases() -> list[Case]:

@@ -36,15 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     found, _ = examples.read(path_of(options.set))
     contexts = stacks.learn(found)
-    plain = [
-        one
-        for example in found
-        if (
-            one := judging.scored_of(
-                example, None, context_bytes=contexts[example.stack].size_bytes if example.stack in contexts else None
-            )
-        )
-    ]
+    plain = [one for example in found if (one := judging.scored_of(example, None, contexts=contexts)) is not None]
     learned = judging.cross_validated(found, {"n_jobs": options.jobs, **options.parameters})
     rows = [_row("simulated", plain), _row("corrected", learned), _row("bound at 0.99", learned, 0.99)]
     print(table([options.set, "runs", *_KEYS], rows) + "\n")

@@ -9,6 +9,7 @@ constructors on 3 x 86 x 86 images, transformers 4.51 on 128 tokens, zero_grad w
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -74,6 +75,7 @@ def case_of(row: dict[str, str]) -> Case:
         memory_bytes=total_bytes,
         context_bytes=context_bytes(key, CUDA_MAJOR, ("cublas", "cudnn")).bytes,
         limited=False,
+        search_path=tuple(sys.path),  # where the Adafactor's factory is found
     )
     facts = {**row, "device": key}
     return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts)

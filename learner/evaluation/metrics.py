@@ -10,8 +10,8 @@ xMem's definitions (M measured, E estimate, T the card's size; the notation of i
                                   T       where C2 holds and the job ran out of memory: nobody had to try
                                   -E      where C2 is false: what was reserved for a job that died
 
-Where nobody ran round 2 it is inferred: the cap is at least the measured peak. That is stricter than running it, since an
-allocator which meets its cap releases and retries; `ways` counts both kinds.
+Round 2 is a run with a cap, or the simulator's: the trace is played with the cap, the allocator releasing and retrying. Where
+there is neither it is inferred: the cap is at least the measured peak, which is stricter. `ways` counts each kind.
 
 Censored runs, those whose measurement is only a lower bound, can only show a failure: a bound below it fails, one above it
 says nothing and is left out. That can bias the coverage and the share of under-estimates either way: of such runs only
@@ -34,7 +34,7 @@ from vramcast.learner.evaluation.scored import Scored
 FACTORS: Final = ("family", "gpu", "optimizer")  # spec: the `by` of the JSON
 
 
-Way: TypeAlias = Literal["first round", "second run", "inferred", "not judged"]
+Way: TypeAlias = Literal["first round", "second run", "emulated", "inferred", "not judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Verdict:
 
     Attributes:
         failed: C2 is false; None: nobody ran round 2, and the measurement cannot tell.
-        way: What decided it. "inferred": bytes were compared, where the second run is missing.
+        way: What decided it. "emulated": the simulator played the job with the cap. "inferred": bytes were compared, where the
+            second run is missing.
     """
 
     failed: bool | None
@@ -107,8 +108,8 @@ def request_bytes(run: Scored, level: float | None) -> int:
 def verdict(run: Scored, level: float | None = None) -> Verdict:
     """Return what the two rounds say of a run for which `request_bytes` was requested.
 
-    A request above the card says "out of memory" too. A second run at the estimate also tells of a larger request if it
-    survived, and of a smaller one if it died.
+    A request above the card says "out of memory" too. A second run also tells of a larger request if it survived, and of a
+    smaller one if it died.
     """
     size_bytes = request_bytes(run, level)
     above_card = level is not None and run.card_bytes is not None and size_bytes > run.card_bytes
@@ -116,8 +117,8 @@ def verdict(run: Scored, level: float | None = None) -> Verdict:
         return Verdict(True, "first round")
     if run.ran_out_of_memory:
         return Verdict(False, "first round")
-    if run.survives is not None and (size_bytes >= run.estimated_bytes if run.survives else size_bytes <= run.estimated_bytes):
-        return Verdict(not run.survives, "second run")
+    if (survived := run.runs_in(size_bytes)) is not None:
+        return Verdict(not survived, "emulated" if run.is_emulated else "second run")
     held = run.covered_by(size_bytes)
     return Verdict(None, "not judged") if held is None else Verdict(not held, "inferred")
 

@@ -22,7 +22,9 @@ class Scored:
         card_bytes: The card's size; None unknown.
         ran_out_of_memory: The uncapped run died for want of memory.
         said_out_of_memory: The estimator said that it would.
-        survives: Whether the job runs when capped at the estimate, xMem's second round; None: nobody tried.
+        ran_at: The smallest cap at which the job was seen to run, xMem's second round; None: nobody tried.
+        died_at: The largest cap at which it was seen to die.
+        is_emulated: The second round was played by the simulator, not run.
         censored: The measurement is only a lower bound.
         batch_size: 0 unknown.
     """
@@ -38,7 +40,9 @@ class Scored:
     card_bytes: int | None = None
     ran_out_of_memory: bool = False
     said_out_of_memory: bool = False
-    survives: bool | None = None
+    ran_at: int | None = None
+    died_at: int | None = None
+    is_emulated: bool = False
     censored: bool = False
     batch_size: int = 0
 
@@ -60,6 +64,12 @@ class Scored:
     def error(self) -> float | None:
         """Return estimate / measured - 1; None where the measurement is only a lower bound."""
         return None if self.is_lower_bound else self.estimated_bytes / self.measured_bytes - 1
+
+    def runs_in(self, size_bytes: int) -> bool | None:
+        """Return whether the job runs when capped at `size_bytes`; None where no second round tells."""
+        if self.ran_at is not None and size_bytes >= self.ran_at:
+            return True
+        return False if self.died_at is not None and size_bytes <= self.died_at else None
 
     def covered_by(self, size_bytes: int) -> bool | None:
         """Return whether the job stays within `size_bytes`; None where that cannot be told.

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,18 +35,23 @@ def folder(learned: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: Path, make_examples: MakeExamples) -> None:
     again = artifact.load(folder)
-    assert (again.helps, again.contexts, again.ranges) == (learned.helps, learned.contexts, learned.ranges)
+    assert again.process_head is not None
+    assert learned.process_head is not None
+    assert again.reserved_head.helps == learned.reserved_head.helps
+    assert again.process_head.names == learned.process_head.names
+    assert (again.contexts, again.ranges) == (learned.contexts, learned.ranges)
     for example in make_examples(30, seed=5):
         subject = Subject(example.features, example.reserved, example.gpu, example.family)
         assert again.reserved(subject) == learned.reserved(subject)
-        for level in (0.5, 0.9, 0.97):
-            before, after = learned.bound(subject, level), again.bound(subject, level)
+        assert again.process(subject) == learned.process(subject)
+        for level, peak in itertools.product((0.5, 0.9, 0.97), ("bound", "process_bound")):
+            before, after = (getattr(one, peak)(subject, level) for one in (learned, again))
             assert after.size_bytes == pytest.approx(before.size_bytes, rel=1e-6)
             assert after.key == before.key
 
 
 def test_a_folder_has_plain_files_and_is_the_same_each_time(learned: Learned, folder: Path, tmp_path: Path) -> None:
-    assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "artifact.json", "model.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "artifact.json", "process.json", "reserved.json"]
     artifact.save(learned, tmp_path / "two", "# A card\n")
     for path in folder.iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
@@ -67,31 +74,68 @@ def test_an_artifact_replaces_an_artifact_and_nothing_else(learned: Learned, tmp
     [
         ({"format": "other"}, "not an artifact of vramcast"),
         ({"schema": 99}, "install a newer one"),
-        ({"features": ["x"]}, "other features"),
-        ({"levels": [0.9]}, "is damaged"),
-        ({"helps": ["everything"]}, "is damaged"),
+        ({"heads": {}}, "is damaged"),
         ({"contexts": {"one": {"size_bytes": "much"}}}, "is damaged"),
         ({"ranges": {"a": [1]}}, "is damaged"),
-        ({"learner": {"no_such": 1}}, "is damaged"),
     ],
 )
 def test_a_wrong_artifact_is_refused_with_its_reason(
     folder: Path, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    values = json.loads((folder / "artifact.json").read_text())
-    (tmp_path / "artifact.json").write_text(json.dumps({**values, **change}))
-    (tmp_path / "model.json").write_bytes((folder / "model.json").read_bytes())
+    path = copied(folder, tmp_path / "wrong")
+    values = json.loads((path / "artifact.json").read_text())
+    (path / "artifact.json").write_text(json.dumps({**values, **change}))
     with pytest.raises(ArtifactError, match=message):
-        artifact.load(tmp_path)
+        artifact.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": ["x"]}, "reads the feature 'x'"),
+        ({"levels": [0.9]}, "is damaged"),
+        ({"helps": ["everything"]}, "is damaged"),
+        ({"learner": {"no_such": 1}}, "is damaged"),
+    ],
+)
+def test_a_wrong_head_is_refused_with_its_reason(folder: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = copied(folder, tmp_path / "wrong")
+    values = json.loads((path / "artifact.json").read_text())
+    values["heads"]["reserved"].update(change)
+    (path / "artifact.json").write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match=message):
+        artifact.load(path)
+
+
+def test_an_artifact_of_the_first_schema_is_read(learned: Learned, folder: Path, tmp_path: Path) -> None:
+    """It had one head, whose fields stood beside the others, and contexts without cards or libraries."""
+    values = json.loads((folder / "artifact.json").read_text())
+    head = values.pop("heads")["reserved"]
+    for context in values["contexts"].values():
+        del context["gpu"], context["by_libraries"]
+    path = tmp_path / "old"
+    path.mkdir()
+    (path / "artifact.json").write_text(json.dumps({**values, **head, "schema": 1}))
+    (path / "model.json").write_bytes((folder / "reserved.json").read_bytes())
+    old = artifact.load(path)
+    assert old.process_head is None
+    assert old.contexts["one"].size_bytes == learned.contexts["one"].size_bytes
+    assert old.reserved_head.calibration.levels == learned.reserved_head.calibration.levels
+
+
+def copied(folder: Path, path: Path) -> Path:
+    shutil.copytree(folder, path)
+    return path
 
 
 def test_an_absent_or_torn_artifact_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
         artifact.load(tmp_path)
     (tmp_path / "artifact.json").write_bytes((folder / "artifact.json").read_bytes())
-    with pytest.raises(ArtifactError, match=r"model\.json' cannot be read"):
+    (tmp_path / "process.json").write_bytes((folder / "process.json").read_bytes())
+    with pytest.raises(ArtifactError, match=r"reserved\.json' cannot be read"):
         artifact.load(tmp_path)
-    (tmp_path / "model.json").write_bytes((folder / "model.json").read_bytes()[:-50])
+    (tmp_path / "reserved.json").write_bytes((folder / "reserved.json").read_bytes()[:-50])
     with pytest.raises(ArtifactError, match="is damaged"):
         artifact.load(tmp_path)
     (tmp_path / "artifact.json").write_text("{")
@@ -112,9 +156,9 @@ def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     values = json.loads((folder / "artifact.json").read_text())
-    values[data.draw(st.sampled_from(sorted(values)))] = data.draw(json_values)
-    path = tmp_path_factory.mktemp("strange")
+    where = data.draw(st.sampled_from((values, values["heads"], values["heads"]["reserved"])))
+    where[data.draw(st.sampled_from(sorted(where)))] = data.draw(json_values)
+    path = copied(folder, tmp_path_factory.mktemp("strange") / "one")
     (path / "artifact.json").write_text(json.dumps(values))
-    (path / "model.json").write_bytes((folder / "model.json").read_bytes())
     with contextlib.suppress(ArtifactError):
         assert isinstance(artifact.load(path), Learned)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from vramcast.devices import device
 from vramcast.errors import DatasetError
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.learner.features import NAMES, OPERATORS, Circumstances, features
+from vramcast.learner.features import NAMES, OPERATORS, Circumstances, features, parts_of
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 MIB = 1 << 20
@@ -46,6 +47,21 @@ def test_features_say_what_is_in_the_trace() -> None:
     assert found["without_workspaces_share"] < 1
     assert (found["peak_in_forward"], found["peak_step"]) == (1, 1)
     assert (found["is_autocast"], found["optimizer_states"], found["compute_capability"]) == (1, 2, 80)
+
+
+def test_on_a_card_which_is_too_small_the_job_reserves_what_there_is() -> None:
+    trace = small_trace()
+    assert {features(trace, CARD)[name] for name in ("on_card_share", "on_card_dies")} == {1.0, 0.0}
+    full = replace(CARD, device=CARD.device.with_memory(30 * MIB))
+    found = features(trace, full)
+    assert (found["on_card_dies"], found["on_card_share"]) == (0.0, 20 / 40)  # one segment holds all; 40 was the header's
+    dead = features(trace, replace(full, context_bytes=25 * MIB))
+    assert dead["on_card_dies"] == 1.0
+
+
+def test_the_parts_of_cudnn_which_a_job_uses_are_named() -> None:
+    trace = Trace.build({"action": [], "size_bytes": [], "block": []}, ops=("aten::cudnn_batch_norm", "aten::mm"))
+    assert parts_of(trace, {"cublas", "cudnn"}) == ("cublas", "cudnn", "cudnn normalization")
 
 
 @pytest.mark.parametrize(

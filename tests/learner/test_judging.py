@@ -9,6 +9,7 @@ import pytest
 from vramcast.learner import judging, training
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.examples import Example
+from vramcast.learner.stacks import StackContext
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]
@@ -40,15 +41,16 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
         for e in examples
     ]
     leaked = training.train(changed, QUICK, folds=5)
-    seen = [abs(leaked.reserved(judging.subject_of(e)) / (e.measured_reserved or 1) - 1) for e in changed]
+    seen = [abs(leaked.reserved(training.subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
     unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK)]
     assert sum(unseen) / len(unseen) > 0.03
-    assert not leaked.helps or sum(seen) <= sum(unseen)
+    assert not leaked.reserved_head.helps or sum(seen) <= sum(unseen)
 
 
 def test_the_process_peak_is_judged_where_it_was_measured(make_examples: MakeExamples) -> None:
     (example,) = make_examples(1, process=True)
-    scored = judging.scored_of(example, None, context_bytes=500 * MIB)
+    known = {"one": StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
+    scored = judging.scored_of(example, None, contexts=known)
     assert scored is not None
     assert (scored.measured_bytes, scored.estimated_bytes) == (example.measured_process, example.reserved + 500 * MIB)
     assert judging.scored_of(example, None) is None  # no context is known

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=0, metavar="N", help="search the learner's parameters (default: 0)")
     parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folds", type=int, default=10, help="by model (default: 10)")
+    parser.add_argument("--folds", type=int, default=5, help="by model (default: 5)")
     parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
 
 
@@ -56,15 +56,18 @@ def main(options: argparse.Namespace) -> int:
     licences = Counter(run.passport.licence or "the site's own" for run in runs)
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
     artifact.save(learned, options.out, cards.card_text(learned, Path(options.out).name, facts))
-    said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": sorted(learned.helps), **learned.card}
+    heads = {"reserved": learned.reserved_head, "process": learned.process_head}
+    helps = {peak: sorted(head.helps) for peak, head in heads.items() if head is not None}
+    said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": helps, **learned.card}
     if options.json:
         print(json.dumps(said))
         return 0
     print(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
     for reason, count in lessons.left_out.items():
         print(f"left out {count}: {reason}")
-    for segment, errors in learned.card["by"]["segment"].items():
+    for peak, segment, errors in ((peak, *row) for peak, by in learned.card["by"].items() for row in by["segment"].items()):
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
-        print(f"{segment}: median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)")
+        shown = f"median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)"
+        print(f"{peak}, {segment}: {shown}")
     print(f"artifact in {options.out}")
     return 0

@@ -13,7 +13,10 @@ GB = 10**9
 LEVELS = (0.5, 0.9, 0.99)
 
 
-def run(measured_bytes: int, estimated_bytes: int, **values: Any) -> Scored:
+def run(measured_bytes: int, estimated_bytes: int, survives: bool | None = None, **values: Any) -> Scored:
+    """A run; `survives` says how a second round went, capped at the estimate."""
+    if survives is not None:
+        values["ran_at" if survives else "died_at"] = estimated_bytes
     named = {"id": "a", "group": "resnet", "family": "cnn", "gpu": "rtx3060", "optimizer": "sgd", **values}
     return Scored(measured_bytes=measured_bytes, estimated_bytes=estimated_bytes, **named)
 

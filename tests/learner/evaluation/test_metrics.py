@@ -66,7 +66,8 @@ def test_two_rounds(name: str) -> None:
         card_bytes=12 * GB,
         ran_out_of_memory=plain.ran_out_of_memory,
         said_out_of_memory=plain.said_out_of_memory,
-        survives=plain.survives,
+        ran_at=plain.ran_at,
+        died_at=plain.died_at,
         censored=plain.censored,
     )
     assert (verdict(one).failed, verdict(one).way, saved_bytes(one)) == (failed, way, saved)
@@ -85,7 +86,7 @@ def test_the_conserved_memory_is_the_mean_of_what_the_runs_add() -> None:
     figures = evaluate(runs)
     assert figures["mcp_bytes"] == -1_600_000_000  # (7 - 5 + 12 - 9 - 13) / 5
     assert figures["pef"] == 0.5
-    assert ways(runs) == {"first round": 3, "second run": 2, "inferred": 1, "not judged": 0}
+    assert ways(runs) == {"first round": 3, "second run": 2, "emulated": 0, "inferred": 1, "not judged": 0}
 
 
 def test_a_requested_bound_is_judged_in_place_of_the_estimate() -> None:
@@ -99,6 +100,15 @@ def test_a_run_that_survives_its_estimate_survives_a_larger_bound_too() -> None:
     one = run(8 * GB, 5 * GB, bounds={0.5: 4 * GB, 0.99: 7 * GB}, survives=True)
     assert (verdict(one, 0.99).way, verdict(one, 0.99).failed) == ("second run", False)
     assert (verdict(one, 0.5).way, verdict(one, 0.5).failed) == ("inferred", True)
+
+
+def test_a_second_round_which_the_simulator_played_is_told_apart() -> None:
+    one = run(8 * GB, 5 * GB, bounds={0.5: 4 * GB, 0.99: 7 * GB}, ran_at=4 * GB + 1, died_at=4 * GB, is_emulated=True)
+    assert [(verdict(one, level).failed, verdict(one, level).way) for level in (None, 0.5, 0.99)] == [
+        (False, "emulated"),
+        (True, "emulated"),
+        (False, "emulated"),
+    ]
 
 
 def test_a_requested_bound_above_the_card_says_out_of_memory() -> None:

@@ -66,10 +66,10 @@ def test_a_measured_process_gets_the_context_of_its_stack(files: Path) -> None:
 def test_a_row_says_what_a_tool_said_and_how_its_second_round_went() -> None:
     run = scheduling.tool_run(ROW, 7, "xmem")
     assert run is not None
-    assert (run.id, run.measured_bytes, run.estimated_bytes, run.survives) == ("xmem 7", 4 * GIB, 3 * GIB, False)
+    assert (run.id, run.measured_bytes, run.estimated_bytes, run.died_at) == ("xmem 7", 4 * GIB, 3 * GIB, 3 * GIB)
     blank = scheduling.tool_run({**ROW, "xmem_round2_oom": ""}, 7, "xmem")
     assert blank is not None
-    assert blank.survives is None
+    assert (blank.ran_at, blank.died_at) == (None, None)
     assert scheduling.tool_run({**ROW, "xmem_bytes": ""}, 7, "xmem") is None
     assert scheduling.tool_run({**ROW, "xmem_bytes": "-1"}, 7, "xmem") is None
 
