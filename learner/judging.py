@@ -49,8 +49,8 @@ def scored_of(
     bounds: dict[float, int] = {}
     if learned is not None:
         estimate = learned.process(subject) if is_process else learned.reserved(subject)
-        bound = learned.process_bound if is_process else learned.bound
-        bounds = {level: bound(subject, level).size_bytes for level in levels}
+        found = learned.process_bounds(subject, levels) if is_process else learned.bounds(subject, levels)
+        bounds = {level: bound.size_bytes for level, bound in zip(levels, found, strict=True)}
     beside = 0 if is_process else example.context
     capped_context = subject.context if is_process else 0  # caps are of the reserved memory
     return Scored(

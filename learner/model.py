@@ -149,21 +149,32 @@ class Learned:
 
         It never falls when the level rises, and never below the point estimate.
         """
-        return self._bound(self.reserved_head, subject, subject.reserved, level)
+        return self.bounds(subject, [level])[0]
+
+    def bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
+        """Return `bound` at each level; the trees are asked once."""
+        return self._bounds(self.reserved_head, subject, subject.reserved, levels)
 
     def process_bound(self, subject: Subject, level: float) -> Bound:
         """Return what the process peak stays below with probability `level`, any in (0, 1)."""
-        if self.process_head is None:
-            reserved = self.bound(subject, level)
-            return Bound(reserved.size_bytes + subject.context, reserved.key, reserved.n)
-        return self._bound(self.process_head, subject, subject.reserved + subject.context, level)
+        return self.process_bounds(subject, [level])[0]
 
-    def _bound(self, head: Head, subject: Subject, simulated: int, level: float) -> Bound:
+    def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
+        """Return `process_bound` at each level."""
+        if self.process_head is None:
+            return [Bound(one.size_bytes + subject.context, one.key, one.n) for one in self.bounds(subject, levels)]
+        return self._bounds(self.process_head, subject, subject.reserved + subject.context, levels)
+
+    def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[Bound]:
         quantiles = head.residuals([subject])[0]
-        upper, correction = head.upper(quantiles, level, subject)
         point = head.median(quantiles)
-        residual = point + (upper - point) * (_WIDER if self.is_unlike(subject) else 1.0)
-        return Bound(round(simulated * math.exp(residual)), correction.key, correction.n)
+        wider = _WIDER if self.is_unlike(subject) else 1.0
+        found = []
+        for level in levels:
+            upper, correction = head.upper(quantiles, level, subject)
+            size_bytes = round(simulated * math.exp(point + (upper - point) * wider))
+            found.append(Bound(size_bytes, correction.key, correction.n))
+        return found
 
     def is_unlike(self, subject: Subject) -> bool:
         """Return whether the job is unlike all that was learned: several features lie outside of what was seen."""

@@ -5,8 +5,8 @@
 Reads build/accuracy/examples-SET.jsonl, which `benchmarks.accuracy.examples` makes, and the public tables. Each model is looked
 at once on fake tensors; what that gives is kept in build/accuracy/networks-SET.jsonl. What learns is fitted on four fifths
 of the groups and asked about the fifth, five times. Errors are relative to the measured peak: reserved for xmem, process
-for the others. `simulated` is vramcast without its learned part; for processes the median of measured - reserved of the
-training rows is its context. Runs whose peak is a lower bound only are left out. The last column is the share of estimates
+for the others. `simulated` is vramcast without its learned part, with the contexts of the training rows' stacks; `corrected`
+is all of it. Runs whose peak is a lower bound only are left out. The last column is the share of estimates
 in the memory class of the measured peak, GPUMemNet's own measure.
 """
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from vramcast.datasets.journal import Journal, Rejected, read_lines
 from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.errors import VramcastError
 from vramcast.job import Job
-from vramcast.learner import examples
+from vramcast.learner import examples, stacks, training
 from vramcast.learner.baselines import published
 from vramcast.learner.baselines.baseline import Baseline, Sample, Target
 from vramcast.learner.baselines.dnnmem import DnnMem
@@ -47,30 +46,55 @@ from vramcast.learner.baselines.network import Network
 from vramcast.learner.baselines.published import Published
 from vramcast.learner.baselines.schedtune import SchedTune
 from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned
+from vramcast.learner.stacks import StackContext
 from vramcast.units import MIB
 
 FOLDS: Final = 5  # arbitrary
 SEED: Final = 0  # arbitrary
 MLP_BIN_MIB: Final = 1000  # spec: GPUMemNet
 OTHER_BIN_MIB: Final = 8000  # spec: GPUMemNet, CNNs and transformers
+_FILES: Final = {"mlp": sets.gpumemnet_mlp.FILES, "cnn": ("gpumemnet_cnn_step1.csv",)}
 
 
 class Simulated:
-    """The null GPU's segments, and for processes the context of the training rows."""
+    """The null GPU's segments, and for processes the context which the training rows show."""
+
+    name = "simulated"
 
     def __init__(self, target: Target) -> None:
-        self.name = "simulated"
         self.target: Target = target
-        self.context_bytes = 0
+        self.contexts: dict[str, StackContext] = {}
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Take the context."""
-        sizes = [size - s.example.reserved for s in train if (size := s.measured("process")) is not None]
-        self.context_bytes = round(statistics.median(sizes)) if sizes and self.target == "process" else 0
+        """Take the contexts."""
+        self.contexts = stacks.learn([sample.example for sample in train])
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
         """Return their sum."""
-        return [sample.example.reserved + self.context_bytes for sample in test]
+        beside = [stacks.context_of(s.example, self.contexts) if self.target == "process" else 0 for s in test]
+        return [None if size is None else s.example.reserved + size for s, size in zip(test, beside, strict=True)]
+
+
+class Corrected:
+    """The same with what the training rows teach: vramcast whole."""
+
+    name = "corrected"
+
+    def __init__(self, target: Target) -> None:
+        self.target: Target = target
+        self.learned: Learned | None = None
+
+    def fit(self, train: Sequence[Sample]) -> None:
+        """Learn."""
+        self.learned = training.train([sample.example for sample in train])
+
+    def estimate(self, test: Sequence[Sample]) -> list[int | None]:
+        """Return the corrected peaks."""
+        assert self.learned is not None
+        subjects = [training.subject_of(sample.example, self.learned.contexts) for sample in test]
+        peak = self.learned.process if self.target == "process" else self.learned.reserved
+        return [peak(subject) for subject in subjects]
 
 
 def bin_mib_of(name: str) -> int:
@@ -84,6 +108,7 @@ def baselines_of(name: str) -> list[Baseline]:
     bin_mib = bin_mib_of(name)
     found: list[Baseline] = [
         Simulated(target),
+        Corrected(target),
         Horus(),
         FakeTensor(),
         FakeTensor(with_optimizer=True),
@@ -134,13 +159,14 @@ def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, 
 
 
 def jobs_of(name: str) -> dict[str, Job]:
-    """Return the job of each example's id, as a model which trains (GPUMemNet's MLPs too, which run as a script)."""
-    if name != "mlp":
+    """Return the job of each example's id, as a model which trains (GPUMemNet's networks too, which run as scripts)."""
+    if name not in _FILES:
         return {case.name: case.job for case in sets.SETS[name]()}
     reader = formats.find("gpumemnet")
-    runs = [run for file in sets.gpumemnet_mlp.FILES for run in reader.read(data_folder() / file).runs]
+    runs = [run for file in _FILES[name] for run in reader.read(data_folder() / file).runs if run.workload.target]
     card = sets.timm_a100.device("a100-40gb")
-    return {f"{r.workload.name}.out": r.workload.job(card, limited=False) for r in runs if r.workload.target}
+    ids = {run.id: f"{run.workload.name}.out" if name == "mlp" else run.id for run in runs}
+    return {ids[run.id]: run.workload.job(card, limited=False) for run in runs}
 
 
 def published_of(name: str) -> dict[str, dict[str, int]]:

@@ -58,12 +58,13 @@ def test_the_table_counts_what_a_method_speaks_about() -> None:
     assert "| simulated | rnn | 4 |" in text
 
 
-def test_the_simulated_context_is_the_median_of_the_training_rows() -> None:
+def test_the_simulated_context_is_that_of_the_training_rows() -> None:
     rows = [
-        Sample(Example(str(i), "", "", "h200", "", {}, 1, 100, measured_process=100 + context, censored=i == 3))
-        for i, context in enumerate((30, 40, 90, 1000))
+        Sample(Example(str(i), "", "", "h200", "", {}, 1, 100, measured_process=100 + context, censored=i == 6))
+        for i, context in enumerate((30, 40, 40, 41, 90, 200, 1000))
     ]
     process = baselines.Simulated("process")
+    assert process.estimate(rows[:1]) == [None]
     process.fit(rows)
     assert process.estimate(rows[:1]) == [140]
     reserved = baselines.Simulated("reserved")
