@@ -80,8 +80,17 @@ def cross_validated(
     levels: Sequence[float] = LEVELS,
     folds: int = OUTER_FOLDS,
     seed: int = 0,
+    others: Sequence[Example] = (),
 ) -> list[Scored]:
     """Return every run as scored by a correction which was trained and calibrated without its model.
+
+    Args:
+        examples: Which are judged, and learned from in their turn.
+        parameters: Of the learner.
+        levels: Of the bounds.
+        folds: Into how many parts the models are dealt.
+        seed: Of the deal and of the learner.
+        others: More to learn from each time, but for those of the models which are judged then.
 
     The context of a stack is learned with the rest; a stack which only the tested runs have gives none, and they are left out.
 
@@ -94,7 +103,9 @@ def cross_validated(
     found: list[Scored] = []
     splitter = GroupKFold(min(folds, len(set(groups))), shuffle=True, random_state=seed)
     for known, new in splitter.split(examples, groups=groups):
-        learned = train([examples[i] for i in known], parameters, folds=folds, seed=seed)
+        judged = {groups[i] for i in new}
+        more = [example for example in others if example.group not in judged]
+        learned = train([*(examples[i] for i in known), *more], parameters, folds=folds, seed=seed)
         found += [one for i in new if (one := scored_of(examples[i], learned, levels)) is not None]
     order = {example.id: place for place, example in enumerate(examples)}
     return sorted(found, key=lambda one: order[one.id])

@@ -103,10 +103,13 @@ def context_of(example: Example, contexts: Mapping[str, StackContext]) -> int | 
 
 
 def measured_reserved(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
-    """Return the measured reserved peak, or what is left of the process peak without its stack's context; None: unknown."""
+    """Return the measured reserved peak, or what is left of the process peak without its stack's context; None: unknown.
+
+    What is left is as uncertain as the context, so that it is only used of jobs which reserve more than the context is.
+    """
     if example.measured_reserved is not None:
         return example.measured_reserved
     context = context_of(example, contexts)
-    if example.measured_process is None or context is None:
+    if example.measured_process is None or context is None or example.reserved < context:
         return None
     return max(example.measured_process - context, 1)

@@ -28,6 +28,29 @@ def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(make_e
         assert float(level) - 4 * spread <= share <= 1
 
 
+def test_other_runs_are_learned_from_but_those_of_a_judged_model(
+    make_examples: MakeExamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = make_examples(40)
+    twins = [
+        dataclasses.replace(e, id=f"twin {e.id}", group=e.group if number % 2 else "new") for number, e in enumerate(examples)
+    ]
+    seen: list[set[str]] = []
+    train = judging.train
+
+    def watched(known: list[Example], *args: object, **options: object) -> object:
+        seen.append({e.group for e in known})
+        assert sum(e.id.startswith("twin") and e.group == "new" for e in known) == 20
+        return train(known, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(judging, "train", watched)
+    scored = judging.cross_validated(examples, QUICK, folds=2, others=twins)
+    assert [one.id for one in scored] == [e.id for e in examples]
+    groups = {e.group for e in examples}
+    assert all(known < groups | {"new"} for known in seen)
+    assert seen[0] & seen[1] == {"new"}
+
+
 def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples) -> None:
     """Each model has its own residual, and a feature which names the model but not the residual of another one."""
     examples = [e for e in make_examples(400, noise=0.0, per_group=4) if e.family == "cnn"]

@@ -99,6 +99,14 @@ def test_jobs_which_use_other_libraries_have_contexts_of_their_own(make_examples
     assert context.of(("cudnn",)).size_bytes == context.of(("cudnn", "rnn")).size_bytes == 500 * MIB
 
 
+def test_what_is_left_of_a_process_peak_is_used_where_it_is_the_larger_part(make_examples: MakeExamples) -> None:
+    (example,) = make_examples(1, process=True, convolution=False)
+    known = {"one": stacks.StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
+    assert stacks.measured_reserved(example, known) == example.reserved
+    assert stacks.measured_reserved(dataclasses.replace(example, reserved=400 * MIB), known) is None
+    assert stacks.measured_reserved(dataclasses.replace(example, reserved=400 * MIB, measured_reserved=7), known) == 7
+
+
 def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples) -> None:
     """Contexts vary from run to run here: the reserved peak's bound knows nothing of it, that of the process does."""
     random = np.random.default_rng(987)  # not the seed of the examples, whose sizes come from such numbers too
