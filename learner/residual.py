@@ -14,7 +14,7 @@ import xgboost
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-LEVELS: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for
+LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for, none below the estimate
 Array = npt.NDArray[np.float64]
 
 
@@ -35,9 +35,9 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
     def __init__(
         self,
         levels: Sequence[float] = LEVELS,
-        n_estimators: int = 300,
+        n_estimators: int = 150,
         max_depth: int = 4,
-        learning_rate: float = 0.05,
+        learning_rate: float = 0.1,
         subsample: float = 0.8,
         colsample_bytree: float = 0.5,
         min_child_weight: float = 3.0,

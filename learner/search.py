@@ -42,7 +42,7 @@ def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = No
     )
     if not study.trials:
         study.enqueue_trial(
-            {"n_estimators": 300, "max_depth": 4, "learning_rate": 0.05, "colsample_bytree": 0.5, "min_child_weight": 3.0}
+            {"n_estimators": 150, "max_depth": 4, "learning_rate": 0.1, "colsample_bytree": 0.5, "min_child_weight": 3.0}
         )
     measured = ~table.censored
 

@@ -29,13 +29,21 @@ from vramcast.learner.evaluation import metrics, report
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.units import MIB
 
 _KEYS = ("mre", "p90", "max", "signed_median", "under_rate", "pef")
 
 
 def _row(name: str, scored: Sequence[Scored], level: float | None = None) -> list[object]:
     figures = metrics.evaluate(scored, level=level)
-    return [name, figures["runs"], *("-" if figures[key] is None else f"{100 * figures[key]:.2f} %" for key in _KEYS)]
+    errors = [run.estimated_bytes - run.measured_bytes for run in scored if not run.is_lower_bound]
+    exact = sum(abs(error) < MIB for error in errors) / max(len(errors), 1)
+    return [
+        name,
+        figures["runs"],
+        f"{100 * exact:.1f} %",
+        *("-" if figures[key] is None else f"{100 * figures[key]:.2f} %" for key in _KEYS),
+    ]
 
 
 def _read(name: str) -> list[Example]:
@@ -74,7 +82,7 @@ def main() -> None:
     rows = [_row("simulated", plain), _row("corrected", learned), _row("bound at 0.99", learned, 0.99)]
     if options.second_round:
         rows.append(_row("bound at 0.99, run again", second_rounds(learned, 0.99), 0.99))
-    print(table([options.set, "runs", *_KEYS], rows) + "\n")
+    print(table([options.set, "runs", "exact to the MiB", *_KEYS], rows) + "\n")
     figures = metrics.evaluate(learned)
     print(
         table(

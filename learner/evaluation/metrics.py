@@ -57,7 +57,7 @@ def evaluate(scored: Sequence[Scored], *, level: float | None = None) -> dict[st
     Args:
         scored: The runs.
         level: What a scheduler would request, for `pef` and `mcp_bytes`: None the estimate, as xMem does, else the bound at
-            this level, where a run has one.
+            this level, where a run has one, and at most the card.
     Returns:
         `runs`; `mre`, `p90`, `max`, `signed_median` of estimate / measured - 1 as shares (0.03 is 3 %) by xMem's choice of
         runs; `under_rate`; `pef`; `mcp_bytes` a run, of the runs whose card is known; `coverage` and `overprovision` (median
@@ -101,19 +101,24 @@ def excesses(scored: Iterable[Scored], level: float) -> list[float]:
 
 
 def request_bytes(run: Scored, level: float | None) -> int:
-    """Return what would be requested for a run: its bound at `level`, or its estimate."""
-    return run.estimated_bytes if level is None else run.bounds.get(level, run.estimated_bytes)
+    """Return what would be requested for a run: its estimate, or its bound at `level`, at most the whole card.
+
+    A bound above the card does not say that the job runs out of memory, only that nobody promises it will not.
+    """
+    if level is None:
+        return run.estimated_bytes
+    size_bytes = run.bounds.get(level, run.estimated_bytes)
+    return size_bytes if run.card_bytes is None else min(size_bytes, max(run.card_bytes, run.estimated_bytes))
 
 
 def verdict(run: Scored, level: float | None = None) -> Verdict:
     """Return what the two rounds say of a run for which `request_bytes` was requested.
 
-    A request above the card says "out of memory" too. A second run also tells of a larger request if it survived, and of a
-    smaller one if it died.
+    Whether it runs out of memory at all, the estimate says, at any level. A second run also tells of a larger request if it
+    survived, and of a smaller one if it died.
     """
     size_bytes = request_bytes(run, level)
-    above_card = level is not None and run.card_bytes is not None and size_bytes > run.card_bytes
-    if (run.said_out_of_memory or above_card) != run.ran_out_of_memory:
+    if run.said_out_of_memory != run.ran_out_of_memory:
         return Verdict(True, "first round")
     if run.ran_out_of_memory:
         return Verdict(False, "first round")
