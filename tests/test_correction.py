@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from vramcast import correction
 from vramcast.cli.main import main
 from vramcast.correction import METHOD
 from vramcast.errors import ArtifactError
@@ -45,7 +46,7 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(200)
     ]  # fmt: skip
     path = tmp_path_factory.mktemp("models") / "mine"
-    artifacts.save(training.train(examples, {"n_estimators": 30, "learning_rate": 0.3}, folds=3), path)
+    artifacts.save(training.train(examples, {"n_estimators": 80, "learning_rate": 0.3}, folds=3), path)
     return path
 
 
@@ -122,3 +123,15 @@ def test_a_wrong_artifact_is_said_before_the_job_is_traced(
     monkeypatch.setattr("vramcast.estimator.first_principles", never)
     with pytest.raises(ArtifactError, match="cannot be read"):
         run_job(plain.job, artifact=tmp_path)
+
+
+def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = correction.named("default")
+    learned = correction.load(folder)
+    assert learned.card["groups"] == 20
+    assert "MIT" in (folder / "CARD.md").read_text()
+    (tmp_path / "default").mkdir()
+    assert correction.named("default") == Path("default")
+    monkeypatch.setenv("VRAMCAST_ARTIFACT", "mine")
+    assert correction.chosen(None) == Path("mine")

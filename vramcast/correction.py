@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
+SHIPPED = "default"  # the artifact which comes with vramcast: models/default
 METHOD = "learned quantile, conformal correction"
 
 
@@ -97,8 +98,18 @@ class Correction:
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder of the artifact to use: the given one, else $VRAMCAST_ARTIFACT, else None."""
-    named = artifact if artifact is not None else os.environ.get(VARIABLE)
-    return Path(named) if named else None
+    wanted = artifact if artifact is not None else os.environ.get(VARIABLE)
+    return named(wanted) if wanted else None
+
+
+def named(artifact: str | os.PathLike[str]) -> Path:
+    """Return the folder of an artifact; `default` is the shipped one, unless there is a folder of that name here."""
+    folder = Path(artifact)
+    if folder == Path(SHIPPED) and not folder.exists():
+        from vramcast import models
+
+        return Path(next(iter(models.__path__))) / SHIPPED
+    return folder
 
 
 def load(folder: Path) -> Learned:

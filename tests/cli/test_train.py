@@ -66,6 +66,29 @@ def test_a_history_gives_an_artifact_and_twice_the_same(
         assert path.read_bytes() == (tmp_path / "b" / "mine" / path.name).read_bytes()
 
 
+def test_an_older_artifact_is_held_against_the_new_runs(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    """After an update of the driver the same jobs take 300 MiB more beside their segments."""
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    assert main(["train", written(runs, tmp_path / "runs.jsonl"), "--out", old, "--folds", "3"]) == 0
+    later = [
+        dataclasses.replace(
+            run,
+            id=f"{run.id} later",
+            measurement=dataclasses.replace(run.measurement, process_bytes=(run.measurement.process_bytes or 0) + 300 * MIB),
+        )
+        for run in runs
+    ]
+    source = written(later, tmp_path / "later.jsonl")
+    capsys.readouterr()
+    assert main(["train", source, "--out", new, "--folds", "3", "--against", old]) == 0
+    said = capsys.readouterr().out
+    assert "held 0.0 % at 0.9, 0.0 % at 0.95, 0.0 % at 0.99" in said
+    assert "context of NVIDIA H200, 580, 2.11.0: 700 MiB, now 1000 MiB" in said
+    assert main(["train", source, "--out", new, "--folds", "3", "--against", str(tmp_path)]) == 2
+
+
 def test_runs_without_a_job_cannot_be_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run("sacct-1", Workload("job 1"), Passport("sacct", gpu="a100"), Measurement("ok", process_bytes=9 * MIB))
     assert main(["train", written([run], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine")]) == 2

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli import learning
+from vramcast.correction import named
 from vramcast.errors import DatasetError
 
 
@@ -28,19 +29,18 @@ def main(options: argparse.Namespace) -> int:
     with learning.packages("Calibrating"):
         from vramcast.learner import artifact, cards, drift, training
         from vramcast.lessons import lessons_of
-    old = artifact.load(options.artifact)
+    old = artifact.load(named(options.artifact))
     lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
     if not lessons.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
     new = training.recalibrated(old, lessons.examples)
     facts = {"trees from": Path(options.artifact).name, "calibrated on": ", ".join(Path(path).name for path in options.runs)}
     artifact.save(new, options.out, cards.card_text(new, Path(options.out).name, facts))
-    found = drift.drift(old, lessons.examples)
     said = {
         "schema": 1,
         "out": options.out,
         "left_out": lessons.left_out,
-        "drift": found,
+        "drift": drift.drift(old, lessons.examples),
         "contexts": {stack: list(pair) for stack, pair in drift.context_changes(old, new).items()},
     }
     print(json.dumps(said) if options.json else _text(said))
@@ -49,15 +49,5 @@ def main(options: argparse.Namespace) -> int:
 
 def _text(said: dict[str, Any]) -> str:
     lines = [f"left out {count}: {reason}" for reason, count in said["left_out"].items()]
-    lines.append("the old bounds on these runs:")
-    for family, one in said["drift"].items():
-        held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in one["coverage"].items())
-        residual, unlike = 100 * one["median_residual"], 100 * one["unlike"]
-        lines.append(
-            f"  {family or '(no family)'}: {one['runs']} runs, held {held}; median residual {residual:+.2f} %, "
-            f"{unlike:.0f} % unlike what was learned"
-        )
-    for stack, (before, after) in said["contexts"].items():
-        was = "unknown" if before is None else f"{before >> 20} MiB"
-        lines.append(f"context of {stack}: {was}, now {after >> 20} MiB")
+    lines += learning.drift_lines(said["drift"], said["contexts"])
     return "\n".join([*lines, f"artifact in {said['out']}"])

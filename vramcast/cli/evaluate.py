@@ -14,6 +14,7 @@ import json
 import sys
 
 from vramcast.cli import learning
+from vramcast.correction import named
 from vramcast.errors import DatasetError, UsageError
 
 
@@ -39,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     for reason, count in lessons.left_out.items():
         print(f"vramcast: left out {count}: {reason}", file=sys.stderr)
     if options.artifact:
-        learned = artifact.load(options.artifact)
+        learned = artifact.load(named(options.artifact))
         scored = [one for example in lessons.examples if (one := judging.scored_of(example, learned, levels)) is not None]
     else:
         scored = judging.cross_validated(lessons.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed)

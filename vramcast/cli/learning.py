@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
@@ -46,3 +47,24 @@ def read_all(paths: list[str]) -> list[Run]:
             first = reading.rejected[0]
             print(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})", file=sys.stderr)
     return list(found.values())
+
+
+def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:
+    """Return for people how an older artifact does on runs which are new to it.
+
+    Args:
+        drift: See `vramcast.learner.drift.drift`.
+        contexts: stack -> (old, new) bytes, where they differ.
+    """
+    lines = ["the old bounds on these runs:"]
+    for family, one in drift.items():
+        held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in one["coverage"].items())
+        residual, unlike = 100 * one["median_residual"], 100 * one["unlike"]
+        lines.append(
+            f"  {family or '(no family)'}: {one['runs']} runs, held {held}; median residual {residual:+.2f} %, "
+            f"{unlike:.0f} % unlike what was learned"
+        )
+    for stack, (before, after) in contexts.items():
+        was = "unknown" if before is None else f"{before >> 20} MiB"
+        lines.append(f"context of {stack}: {was}, now {(after or 0) >> 20} MiB")
+    return lines

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli import learning
+from vramcast.correction import named
 from vramcast.errors import DatasetError, UsageError
 
 
@@ -28,17 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folds", type=int, default=5, help="by model (default: 5)")
+    parser.add_argument("--against", metavar="DIR", help="say how this older artifact does on the runs")
     parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with learning.packages("Training"):
-        from vramcast.learner import artifact, cards, dask_engine, stacks, training
+        from vramcast.learner import artifact, cards, dask_engine, drift, stacks, training
         from vramcast.lessons import lessons_of
     if options.folds < 2 or options.trials < 0 or options.jobs < 1:
         raise UsageError("--folds is at least 2, --trials 0 or more, --jobs at least 1.")
     runs = learning.read_all(options.runs)
+    older = artifact.load(named(options.against)) if options.against else None  # a wrong one is said before hours of tracing
     lessons = lessons_of(runs, n_jobs=options.jobs)
     if not lessons.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in lessons.left_out.items()) or "the sets are empty"
@@ -59,6 +62,9 @@ def main(options: argparse.Namespace) -> int:
     heads = {"reserved": learned.reserved_head, "process": learned.process_head}
     helps = {peak: sorted(head.helps) for peak, head in heads.items() if head is not None}
     said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": helps, **learned.card}
+    if older is not None:
+        changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
+        said |= {"drift": drift.drift(older, lessons.examples), "contexts": changes}
     if options.json:
         print(json.dumps(said))
         return 0
@@ -69,5 +75,7 @@ def main(options: argparse.Namespace) -> int:
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
         shown = f"median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)"
         print(f"{peak}, {segment}: {shown}")
+    if older is not None:
+        print("\n".join(learning.drift_lines(said["drift"], said["contexts"])))
     print(f"artifact in {options.out}")
     return 0

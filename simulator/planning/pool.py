@@ -1,0 +1,356 @@
+"""One pool for all blocks of a job, planned before it runs: each block has a place by when it lives. After arXiv 1903.06631.
+
+    offset
+      ^      .-----------------.      The pool is as high as its highest block. No pool is lower than the peak of live
+      |  .---|  activation 2   |--.   bytes; how much higher a plan is, is all that it loses.
+      |  | 1 '-----------------'  |
+      |  '------------------------'
+      |==========================================  parameters
+      +--------------------------------------> time
+
+A plan is for one trace, block by block in the order of requests. With the iterations which `repetition.find` gives, it is one
+which a job can follow however long it runs: the blocks of every iteration have the places of those of the one before, or,
+where they live longer than an iteration, of the second, third, ... before.
+
+How: blocks go one after another to a hole among those already placed which live at the same time. By descending size, first fit
+and best fit (the paper's two), comes within some per cent; what is left is mostly lost in three ways, and for each there is
+an order:
+  - Blocks which live when memory is fullest must lie without a gap. They go first, the long-lived before the short-lived.
+  - What one iteration keeps for the next (outputs of a model, gradients) is in the middle of the next one's memory. So the
+    blocks of each crest (see `_crests`) pile up from the other end of the pool than those of the crest before.
+  - Large blocks which meet in twos and threes. There the order matters, and is searched: a block which did not fit is
+    placed earlier the next time.
+The lowest of all is the plan; the search ends at peak live, or when its work is done. Nothing depends on a clock or on chance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.errors import TraceFileError
+from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.simulator.planning.packing import NO_TARGET, Fit, Items, place
+from vramcast.simulator.planning.repetition import Repetition
+from vramcast.tracer.trace import MIN_BLOCK_BYTES, atomic_write
+
+FORMAT: Final = "vramcast-pool-plan"
+VERSION: Final = 1
+WORK: Final = 1_000_000_000  # arbitrary; measured: some 2 s of one core, and twice as much gains nothing (benchmarks/pool.py)
+_WORK_A_BLOCK: Final = 2_000_000  # arbitrary: few blocks are searched for less; ten for 40 ms
+_FULL: Final = 0.98  # measured: as good as 0.99 on the traces of benchmarks/pool.py; 0.95 leaves T5 3 % above peak live
+_EMPTY: Final = 0.9  # arbitrary: a crest ends where less than this share of the peak lives
+_TARGETS: Final = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)  # arbitrary: above peak live, for piles from both ends
+_N_STARTS: Final = 3  # arbitrary: the orders from which a search starts, the lowest
+_MOVES: Final = 200  # measured: 50 to 1,000 differ by a per mille; as long as this, a search still finds back
+_STRIDE: Final = 0.1  # measured: with 0.5 and 0.25 AlexNet at batch 512 ends half a per cent to one per cent higher
+_ENOUGH: Final = 1.0005  # arbitrary: no search for less than half a per mille
+_SEED: Final = 2026  # arbitrary: of the search
+
+Array = npt.NDArray[np.int64]
+Fits = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How a plan goes on for as long as the job repeats itself: block b has the place of block b - `n_blocks`.
+
+    Attributes:
+        first_block: Number of the first block of the first planned iteration.
+        n_blocks: Blocks of one iteration, or of the few after which places repeat.
+        end_block: Number behind the last block of the trace's iterations; what follows in the trace is the job's end.
+        unplanned: Blocks k of `first_block` + k which are never given back while the iterations last (a list that grows):
+            behind the trace, the program takes memory of its own for them.
+    """
+
+    first_block: int
+    n_blocks: int
+    end_block: int
+    unplanned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolPlan:
+    """Where each block goes, in the order of requests.
+
+    Attributes:
+        offset_bytes: int64[n], multiples of 512.
+        size_bytes: int64[n], rounded up to 512.
+        height_bytes: The size of the pool.
+        algorithm: What found it, in words.
+        seconds: How long that took.
+        period: How the plan goes on behind the trace; None: it does not.
+    """
+
+    offset_bytes: Array
+    size_bytes: Array
+    height_bytes: int
+    algorithm: str
+    seconds: float
+    period: Period | None = None
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the place of the job's block `number`, from 0; None where it has none. With a period, the job goes on."""
+        period = self.period
+        if period is not None and number >= period.end_block:
+            k = (number - period.first_block) % period.n_blocks
+            return None if k in period.unplanned else int(self.offset_bytes[period.first_block + k])
+        return int(self.offset_bytes[number]) if number < len(self.offset_bytes) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON: block number in the order of requests -> offset.
+
+        A program takes `height_bytes` once. To its k-th request (from 0), of `size_bytes[k]` at most, it gives the pool's
+        `offset_bytes[k]`. If there is a period, and the job goes on longer than the trace, request k >= end_block has the
+        offset of request first_block + (k - first_block) mod n_blocks, unless (k - first_block) mod n_blocks is unplanned.
+        """
+        period = self.period
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "algorithm": self.algorithm,
+            "seconds": self.seconds,
+            "height_bytes": self.height_bytes,
+            "alignment_bytes": MIN_BLOCK_BYTES,
+            "size_bytes": self.size_bytes.tolist(),
+            "offset_bytes": self.offset_bytes.tolist(),
+            "period": period
+            and {
+                "first_block": period.first_block,
+                "n_blocks": period.n_blocks,
+                "end_block": period.end_block,
+                "unplanned": list(period.unplanned),
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> PoolPlan:
+        """Return the plan which `to_dict` wrote.
+
+        Raises:
+            TraceFileError: `data` is something else.
+        """
+        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+            raise TraceFileError(f"This is no '{FORMAT}' of version {VERSION}: make one with `vramcast plan`.")
+        try:
+            period = data["period"]
+            plan = cls(
+                np.array(data["offset_bytes"], np.int64),
+                np.array(data["size_bytes"], np.int64),
+                int(data["height_bytes"]),
+                str(data["algorithm"]),
+                float(data["seconds"]),
+                period
+                and Period(
+                    int(period["first_block"]),
+                    int(period["n_blocks"]),
+                    int(period["end_block"]),
+                    tuple(map(int, period["unplanned"])),
+                ),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise TraceFileError(f"The plan is damaged ({error!r}): make it again with `vramcast plan`.") from None
+        if plan.offset_bytes.ndim != 1 or plan.offset_bytes.shape != plan.size_bytes.shape:
+            raise TraceFileError("The plan has not one offset and one size for each block: make it again.")
+        return plan
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_dict` to `path`, which either has all of it afterwards or is as it was."""
+        with atomic_write(path) as file:
+            file.write(json.dumps(self.to_dict()).encode())
+
+
+def plan(lifetimes: Lifetimes, iterations: Repetition | None = None, *, work: int = WORK) -> PoolPlan:
+    """Return where each block goes, such that blocks which live at the same time do not overlap.
+
+    Args:
+        lifetimes: Of the blocks.
+        iterations: Of the same trace: the plan is one which can be followed for any number of them.
+        work: How long to search: so many looks at a block which may be in the way.
+    Raises:
+        CompilerError: the planner's C code cannot be compiled here.
+    """
+    started = time.perf_counter()
+    item, period = _turns(lifetimes, iterations)
+    items = _items(lifetimes, item)
+    height_bytes, offset, algorithm = _Planner(lifetimes, items, work).run()
+    return PoolPlan(offset[item], lifetimes.size_bytes.copy(), height_bytes, algorithm, time.perf_counter() - started, period)
+
+
+def simple(lifetimes: Lifetimes, fit: Fit) -> PoolPlan:
+    """Return the plan of the paper: by descending size, in the lowest hole (first fit) or the smallest one (best fit)."""
+    started = time.perf_counter()
+    items = _items(lifetimes, np.arange(len(lifetimes)))
+    order = np.lexsort((lifetimes.birth, -lifetimes.size_bytes))
+    offset = place(items, order, np.full(len(items), fit, np.uint8)).offset_bytes
+    height_bytes = int((offset + items.size_bytes).max(initial=0))
+    name = {Fit.LOWEST: "size descending, first fit", Fit.SMALLEST: "size descending, best fit"}[fit]
+    return PoolPlan(offset, items.size_bytes, height_bytes, name, time.perf_counter() - started)
+
+
+# ---------------------------------------------------------------------------------------------------- taking turns
+def _turns(lifetimes: Lifetimes, iterations: Repetition | None) -> tuple[Array, Period | None]:
+    """Return the item of each block, int64[n], numbered from 0; blocks of one item take turns at one place.
+
+    Blocks of successive iterations take turns if the one is dead when the next is born; where that is not so, those of every
+    second, third, ... iteration. Then two blocks which ever live at the same time do so in iterations which are at most so
+    many apart, and all such pairs are in the trace if it has twice as many iterations.
+    """
+    n = len(lifetimes)
+    if iterations is None:
+        return np.arange(n), None
+    bounds = np.searchsorted(lifetimes.birth, iterations.borders)
+    first, per, count = int(bounds[0]), int(bounds[1] - bounds[0]), iterations.count
+    if not per:  # what repeats does nothing but free
+        return np.arange(n), None
+    blocks = first + np.arange(count * per).reshape(count, per)
+    birth, death = lifetimes.birth[blocks], lifetimes.death[blocks]
+    most = count // 2
+    kept = (death[:-most] > birth[most:]).any(axis=0)  # longer than can be told: for good, it seems
+    apart = 1
+    while (death[:-apart] > birth[apart:])[:, ~kept].any():
+        apart += 1
+    item = np.arange(n)
+    turns = blocks[np.arange(count) % apart]
+    item[blocks[:, ~kept]] = turns[:, ~kept]
+    unplanned = np.flatnonzero(np.tile(kept, apart)).tolist()
+    return np.unique(item, return_inverse=True)[1].astype(np.int64), Period(
+        first, apart * per, first + count * per, tuple(unplanned)
+    )
+
+
+def _items(lifetimes: Lifetimes, item: Array) -> Items:
+    order = np.lexsort((lifetimes.birth, item))
+    n = int(item.max(initial=-1)) + 1
+    first = np.searchsorted(item[order], np.arange(n + 1)).astype(np.int64)
+    size_bytes = lifetimes.size_bytes[order[first[:-1]]] if n else np.empty(0, np.int64)
+    return Items(size_bytes, first, lifetimes.birth[order], lifetimes.death[order])
+
+
+# ---------------------------------------------------------------------------------------------------- placing
+class _Planner:
+    """Tries orders, and keeps the lowest pool."""
+
+    def __init__(self, lifetimes: Lifetimes, items: Items, work: int) -> None:
+        self.items = items
+        self.work = min(work, _WORK_A_BLOCK * len(items))
+        self.peak_bytes, _ = lifetimes.peak_live()
+        self.live = lifetimes.live()[:-1]
+        self.height_bytes = NO_TARGET
+        self.offset = np.zeros(len(items), np.int64)
+        self.algorithm = "none needed"
+
+    def run(self) -> tuple[int, Array, str]:
+        """Return height, offset of each item, and what found them."""
+        if not len(self.items):
+            return 0, self.offset, self.algorithm
+        starts = []
+        for algorithm, order, fit in self._orders():
+            if self.height_bytes == self.peak_bytes or self.work <= 0:
+                break
+            starts.append((self._try(algorithm, order, fit), algorithm, order, fit))
+        starts.sort(key=lambda start: start[0])
+        self._search([start[1:] for start in starts[:_N_STARTS]])
+        return self.height_bytes, self.offset, self.algorithm
+
+    def _place(
+        self, algorithm: str, order: Array, fit: Fits, target_bytes: int, *, moves: int = 0, seed: int = 1
+    ) -> tuple[int, Array]:
+        """Return the height to which an order leads, and the order after all moves; keep the offsets if they are the best.
+
+        The height is `NO_TARGET` when not all fit below the target.
+        """
+        done = place(self.items, order, fit, target_bytes, moves=moves, seed=seed, work=self.work)
+        self.work -= done.work
+        if done.placed < len(order):
+            return NO_TARGET, done.order
+        height_bytes = int((done.offset_bytes + self.items.size_bytes).max())
+        if height_bytes < self.height_bytes:
+            self.height_bytes, self.offset, self.algorithm = height_bytes, done.offset_bytes, algorithm
+        return height_bytes, done.order
+
+    def _try(self, algorithm: str, order: Array, fit: Fits) -> int:
+        """Return the height to which an order leads; piles from both ends need a target, and try some."""
+        if not (fit == Fit.HIGHEST).any():
+            return self._place(algorithm, order, fit, NO_TARGET)[0]
+        for share in _TARGETS:
+            target_bytes = _aligned(self.peak_bytes * (1 + share))
+            if target_bytes >= self.height_bytes or self.work <= 0:
+                break
+            height_bytes, _ = self._place(algorithm, order, fit, target_bytes)
+            if height_bytes < NO_TARGET:
+                return height_bytes
+        return NO_TARGET
+
+    def _orders(self) -> Iterator[tuple[str, Array, Fits]]:
+        """Yield what is tried: its name, the items in order, the fit of each."""
+        items = self.items
+        size, birth = items.size_bytes, items.birth[items.first[:-1]]
+        long = np.maximum.reduceat(items.death - items.birth, items.first[:-1])
+        log_size, log_long = (np.floor(np.log2(values)) for values in (size, long))
+        highest, crest = self._crests()
+        rest = highest < _FULL * self.peak_bytes
+        first, best = (np.full(len(items), fit, np.uint8) for fit in (Fit.LOWEST, Fit.SMALLEST))
+        odd, even = (np.where(~rest & (crest % 2 == k), Fit.HIGHEST, Fit.LOWEST).astype(np.uint8) for k in (1, 0))
+        yield "size descending, first fit", np.lexsort((birth, -size)), first
+        # Both, because the rest has the lower end to itself in one of them.
+        yield "fullest first, from both ends", np.lexsort((birth, -size, -long, rest)), even
+        yield "fullest first, from both ends", np.lexsort((birth, -size, -long, rest)), odd
+        yield "size and duration descending, first fit", np.lexsort((birth, -long, -size)), first
+        classes = np.where(rest, 0, -log_long)
+        yield "fullest first, long before short, first fit", np.lexsort((birth, -size, classes, rest)), first
+        yield "size descending, best fit", np.lexsort((birth, -size)), best
+        yield "duration descending, best fit", np.lexsort((birth, -size, -long)), best
+        yield "size class and duration descending, best fit", np.lexsort((birth, -long, -log_size)), best
+        yield "size class and duration descending, first fit", np.lexsort((birth, -long, -log_size)), first
+
+    def _crests(self) -> tuple[Array, Array]:
+        """Return the most bytes which live during each item, and the number of the crest which it belongs to.
+
+        A crest is a time at which memory is nearly as full as ever, from one time of less to the next. An item belongs to the
+        first crest from its birth on.
+        """
+        items, live = self.items, self.live
+        highest = np.maximum.reduceat(_range_max(live, items.birth, items.death), items.first[:-1])
+        full = np.flatnonzero(live >= _FULL * self.peak_bytes)
+        empty = np.flatnonzero(live < _EMPTY * self.peak_bytes)
+        before = np.searchsorted(empty, full)
+        crest_of_full: Array = np.cumsum(np.diff(before, prepend=before[0]) > 0, dtype=np.int64)
+        next_full = np.searchsorted(full, items.birth[items.first[:-1]])
+        return highest, crest_of_full[np.minimum(next_full, len(full) - 1)]
+
+    def _search(self, starts: list[tuple[str, Array, Fits]]) -> None:
+        """Move blocks which do not fit forward in their order, towards ever lower targets, until the work is done."""
+        rng = random.Random(_SEED)
+        while self.height_bytes > self.peak_bytes * _ENOUGH and self.work > 0:
+            for turn, (algorithm, order, fit) in enumerate(starts):
+                less_bytes = max(int(_STRIDE * (self.height_bytes - self.peak_bytes)), MIN_BLOCK_BYTES)
+                target_bytes = _aligned(self.height_bytes - less_bytes)
+                seed = rng.getrandbits(63) | 1
+                height_bytes, found = self._place(f"{algorithm}; search", order, fit, target_bytes, moves=_MOVES, seed=seed)
+                if height_bytes < NO_TARGET:
+                    starts[turn] = (algorithm, found, fit)
+
+
+def _aligned(size_bytes: float) -> int:
+    return int(size_bytes) // MIN_BLOCK_BYTES * MIN_BLOCK_BYTES
+
+
+def _range_max(values: Array, start: Array, stop: Array) -> Array:
+    """Return max(values[start : stop]) of each pair, start < stop, from the maxima of all ranges of a power of two."""
+    level = np.frexp((stop - start).astype(np.float64))[1] - 1
+    found = np.empty(len(start), np.int64)
+    maxima = values
+    for power in range(int(level.max(initial=0)) + 1):
+        here = np.flatnonzero(level == power)
+        found[here] = np.maximum(maxima[start[here]], maxima[stop[here] - (1 << power)])
+        maxima = np.maximum(maxima[: -(1 << power)], maxima[1 << power :])
+    return found
