@@ -26,6 +26,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
+from vramcast.throughput import Roofline
+from vramcast.tracer import accesses
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -88,14 +90,18 @@ class Recorder:
     Args:
         on_step: Called after every optimizer step with the number of steps so far.
         profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
+        roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
     their own names but no module; blocks which die on another stream count until the allocator completes their free.
     """
 
-    def __init__(self, *, on_step: Callable[[int], None] | None = None, profile: bool = True) -> None:
+    def __init__(
+        self, *, on_step: Callable[[int], None] | None = None, profile: bool = True, roofline: Roofline | None = None
+    ) -> None:
         self._on_step = on_step
         self._profile = profile
+        self._roofline = roofline
         self._marks: list[tuple[int, str]] = []
         self._tags: list[tuple[int, Category, list[int]]] = []
         self._names: dict[int, str] = {}
@@ -122,7 +128,11 @@ class Recorder:
         if self._profile:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
+                self._profiler = torch.profiler.profile(
+                    activities=[torch.profiler.ProfilerActivity.CPU],
+                    profile_memory=True,
+                    record_shapes=self._roofline is not None,
+                )
                 self._profiler.__enter__()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
@@ -139,11 +149,13 @@ class Recorder:
             handle.remove()
         torch._C._cuda_emptyCache = self._empty_cache
         contexts: list[tuple[int, Context]] = []
+        roots: list[Any] = []
         if self._profiler is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._profiler.__exit__(None, None, None)
-            contexts = _allocations(self._profiler.profiler.kineto_results.experimental_event_tree())
+            roots = self._profiler.profiler.kineto_results.experimental_event_tree()
+            contexts = _allocations(roots)
         peaks = {
             "allocated": stats.get("allocated_bytes.all.peak", 0),
             "reserved": stats.get("reserved_bytes.all.peak", 0),
@@ -153,7 +165,11 @@ class Recorder:
         }
         trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks, "marks_empty_cache": True})
         trace = _with_empty_cache(trace, self._emptied)
-        return annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
+        trace = annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
+        if self._roofline is None:
+            return trace
+        rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
+        return accesses.with_accesses(trace, *accesses.operators(roots), rows, self._roofline)
 
     @property
     def steps(self) -> int:

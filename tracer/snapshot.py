@@ -33,7 +33,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
 _PICKLE_PROTOCOL: Final = 4  # spec: unpickle() in torch/utils/viz/MemoryViz.js reads 2 to 4
 _OP_FILE: Final = "<op>"  # stands where a frame names its file, when the frame is an operator and no line of Python
 _MODULE_FILE: Final = "<module path>"
-_NOT_IN_HISTORIES: Final = ("empty_cache", "context")  # actions of ours
+_NOT_IN_HISTORIES: Final = ("empty_cache", "context", "read", "write")  # actions of ours
 
 # torch writes active_pending_free and documents active_awaiting_free.
 _STATES: Final = {
@@ -119,7 +119,7 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
 def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
     """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout.
 
-    Rows of EMPTY_CACHE and CONTEXT are left out: PyTorch's history has no such entries.
+    Rows of EMPTY_CACHE, CONTEXT, READ and WRITE are left out: PyTorch's history has no such entries.
     """
     frames = _frames_of_rows(trace)
     names = [Action(code).name.lower() for code in trace.action.tolist()]
@@ -255,7 +255,7 @@ class _EventRows:
         name, category = entry.get("action"), entry.get("category")
         if not isinstance(name, str):
             raise TraceFileError(f"'action' is of type {type(name).__name__}, expected str")
-        if name.upper() not in Action.__members__:
+        if Action.__members__.get(name.upper(), Action.READ) >= Action.READ:  # accesses name blocks, no history has them
             self._unknown_actions[name] = self._unknown_actions.get(name, 0) + 1
             return
         action = Action[name.upper()]

@@ -32,8 +32,8 @@ from vramcast.errors import TraceFileError, UsageError
 from vramcast.units import gib
 
 FORMAT: Final = "vramcast-trace"
-VERSION: Final = 2  # 1 had no EMPTY_CACHE and no CONTEXT
-_READABLE: Final = (1, 2)
+VERSION: Final = 3  # 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE
+_READABLE: Final = (1, 2, 3)
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
 LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
@@ -43,7 +43,10 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class Action(IntEnum):
-    """What the allocator did: the nine which PyTorch's memory history knows, and what it leaves out."""
+    """What the allocator did: the nine which PyTorch's memory history knows, and what it leaves out.
+
+    READ and WRITE are no doing of the allocator, and only there when asked for: `tracer/accesses.py`.
+    """
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -56,6 +59,8 @@ class Action(IntEnum):
     SNAPSHOT = 8
     EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of what it gave back follow
     CONTEXT = 10  # beside the allocator, the process took memory of the card: context, kernels, a library
+    READ = 11  # an operator read a block which is `size_bytes` long
+    WRITE = 12  # an operator wrote to it, and perhaps read it too
 
 
 class Phase(IntEnum):
@@ -159,7 +164,8 @@ class Trace:
     Attributes:
         action: `Action` of each row.
         address: Device address, 0 when the tracer knows none.
-        size_bytes: Requested bytes for ALLOC, FREE_* and OOM (not yet rounded to a block); true bytes for SEGMENT_*.
+        size_bytes: Requested bytes for ALLOC, FREE_*, OOM, READ and WRITE (not yet rounded to a block); true bytes for
+            SEGMENT_*.
         stream: Index into `stream_ids`; 0 is the default stream.
         block: Row of the ALLOC which began the block; -1 for other events and for blocks older than the trace.
         step: Training step from 0; -1 before the first.
@@ -167,7 +173,8 @@ class Trace:
         op: Index into `ops`, -1 unknown.
         module: Index into `modules`, -1 unknown.
         category: `Category` of the block; means something on ALLOC rows only.
-        time_us: Microseconds on the tracer's clock; 0 when it has none. The order of events is that of the rows.
+        time_us: Microseconds on the tracer's clock; 0 when it has none. The order of events is that of the rows. The
+            READ and WRITE rows of one operator stand together and have the time at which it begins.
         ops: Names of operators.
         modules: Paths of modules.
         header: JSON object: format, version, tracer, torch version, device, allocator settings, job, peaks, warnings.
@@ -278,13 +285,14 @@ class Trace:
         with atomic_write(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
 
-    def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike]) -> Trace:
+    def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike], *, of: npt.ArrayLike | None = None) -> Trace:
         """Return the trace with more rows.
 
         Args:
             places: For each new row the row before which it comes, ascending; `len(self)` is the end.
             events: Columns of the new rows, as for `build`; `block` counts the new rows from 0, so that a new FREE_* can
                 name a new ALLOC.
+            of: Instead of `block`: for each new row the row of the ALLOC of this trace which it names.
         Raises:
             TraceFileError: The result contradicts itself.
         """
@@ -295,17 +303,24 @@ class Trace:
         for name in EVENT_COLUMNS:
             new = np.broadcast_to(np.asarray(events.get(name, _EVENT_DEFAULTS.get(name, -1))), at.shape)
             columns[name] = np.insert(getattr(self, name), at, new)
-        block = np.asarray(events["block"], np.int64)
+        block = np.asarray(events["block"] if of is None else of, np.int64)
+        named = new_row if of is None else moved
         columns["block"] = np.insert(
             np.where(self.block >= 0, moved[np.maximum(self.block, 0)], -1) if len(self) else self.block,
             at,
-            np.where(block >= 0, new_row[np.maximum(block, 0)], -1),
+            np.where(block >= 0, named[np.maximum(block, 0)], -1) if len(named) else block,
         )
         return replace(self, **columns)
 
     def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
-        """Return the trace without the blocks which begin at these rows: their ALLOC and FREE_* rows are left out."""
-        kept = ~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0)
+        """Return the trace without the blocks which begin at these rows: all rows which name them are left out."""
+        return self._kept(~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0))
+
+    def without_accesses(self) -> Trace:
+        """Return the trace without its READ and WRITE rows."""
+        return self._kept(~self.is_access())
+
+    def _kept(self, kept: npt.NDArray[np.bool_]) -> Trace:
         moved = np.cumsum(kept) - 1
         columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
         columns["block"] = np.where(columns["block"] >= 0, moved[columns["block"]], -1)
@@ -323,6 +338,10 @@ class Trace:
         live = np.cumsum(change)
         row = int(np.argmax(live)) if len(live) else -1
         return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
+
+    def is_access(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are of operators that read or write a block."""
+        return np.asarray((self.action == Action.READ) | (self.action == Action.WRITE))
 
     def is_segment_event(self) -> npt.NDArray[np.bool_]:
         """Return which rows are about segments or their pages."""
@@ -566,28 +585,37 @@ def _check_header(trace: Trace) -> None:
 
 
 def _check_blocks(trace: Trace) -> None:
-    """Check that every ALLOC names itself, and every free an earlier ALLOC which nothing else has freed."""
+    """Check that an ALLOC names itself, a free an earlier ALLOC which nothing else has freed, an access a live one."""
     rows = np.arange(len(trace))
     is_alloc = trace.action == Action.ALLOC
+    is_access = trace.is_access()
     is_free = (trace.action == Action.FREE_REQUESTED) | (trace.action == Action.FREE_COMPLETED)
     named = is_free & (trace.block != -1)
     # A reference out of range is wrong already; clip it so that it can be looked up with the rest.
     looked_up = np.clip(trace.block, 0, max(len(trace) - 1, 0))
     wrong = (
         (is_alloc & (trace.block != rows))
-        | (~is_alloc & ~is_free & (trace.block != -1))
-        | (named & ((trace.block < 0) | (trace.block >= rows) | ~is_alloc[looked_up]))
+        | (~is_alloc & ~is_free & ~is_access & (trace.block != -1))
+        | ((named | is_access) & ((trace.block < 0) | (trace.block >= rows) | ~is_alloc[looked_up]))
     )
     if wrong.any():
         row = int(np.argmax(wrong))
         name = Action(trace.action[row]).name
         expected = "its own row" if is_alloc[row] else "-1 or an earlier ALLOC row" if is_free[row] else "-1"
+        expected = "an earlier ALLOC row" if is_access[row] else expected
         raise TraceFileError(f"events.block is {trace.block[row]} in row {row} ({name}), expected {expected}")
     for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
         freed = np.sort(trace.block[(trace.action == action) & named])
         twice = freed[1:][freed[1:] == freed[:-1]]
         if len(twice):
             raise TraceFileError(f"block {twice[0]} has two {action.name} events, expected one at most")
+    end = np.full(len(trace), len(trace))
+    completed = trace._completed()
+    end[trace.block[completed]] = completed
+    late = is_access & (rows > end[looked_up])
+    if late.any():
+        row = int(np.argmax(late))
+        raise TraceFileError(f"row {row} is an access to block {trace.block[row]}, whose memory was free by then")
 
 
 def _check_layout(trace: Trace) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vramcast.devices import Device
 from vramcast.errors import UsageError
+from vramcast.throughput import Roofline
 
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
@@ -152,6 +153,8 @@ class Job:
         context_bytes: What of the card is gone before the first tensor.
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
         follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
+        accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
+            roofline; the other tracers cannot. It changes no allocation.
     """
 
     device: Device
@@ -177,6 +180,7 @@ class Job:
     context_bytes: int = 0
     limited: bool = True
     follow_values: bool = False
+    accesses: bool = False
     search_path: tuple[str, ...] = field(default=(), repr=False)
     working_folder: str = "."
 
@@ -193,6 +197,8 @@ class Job:
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
                 "allocator (backend:native) can be estimated."
             )
+        if self.accesses:
+            Roofline.of(self.device)  # raises where no peak is known
         if self.steps < 1:
             raise UsageError(f"steps is {self.steps}: at least 1 is needed, 3 show the steady state.")
 

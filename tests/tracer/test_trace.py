@@ -128,7 +128,7 @@ def random_traces(draw: st.DrawFn) -> Trace:
             live.append(row)
 
     for _ in range(draw(st.integers(0, 20))):
-        kind = draw(st.sampled_from(["alloc", "free", "older", "other"]))
+        kind = draw(st.sampled_from(["alloc", "free", "older", "other", "access"]))
         size_bytes = draw(st.integers(0, 2**40))
         if kind == "alloc":
             add(Action.ALLOC, size_bytes, -1)
@@ -137,10 +137,13 @@ def random_traces(draw: st.DrawFn) -> Trace:
             add(Action.FREE_REQUESTED, columns["size_bytes"][block], block)
             if draw(st.booleans()):
                 add(Action.FREE_COMPLETED, columns["size_bytes"][block], block)
+        elif kind == "access" and live:
+            block = live[draw(st.integers(0, len(live) - 1))]
+            add(draw(st.sampled_from([Action.READ, Action.WRITE])), columns["size_bytes"][block], block)
         elif kind == "older":
             add(Action.FREE_COMPLETED, size_bytes, -1)
         else:
-            add(draw(st.sampled_from([a for a in Action if a >= Action.SEGMENT_ALLOC])), size_bytes, -1)
+            add(draw(st.sampled_from([a for a in Action if Action.SEGMENT_ALLOC <= a < Action.READ])), size_bytes, -1)
     return Trace.build(columns, ops=["a", "b\u20ac"], modules=["m.0"], stream_ids=[0, 2**63], header={"job": {"x": [1]}})
 
 
@@ -310,7 +313,7 @@ def saved(tmp_path: Path) -> Path:
     ("arrays", "reason"),
     [
         ({"header": as_array({"format": "other", "version": 1})}, "format is 'other'"),
-        ({"header": as_array({"format": FORMAT, "version": 3})}, "version 3, this release reads 1"),
+        ({"header": as_array({"format": FORMAT, "version": 4})}, "version 4, this release reads 1"),
         ({"header": as_array([1])}, "not a JSON object"),
         ({"header": np.frombuffer(b"{" * 9, np.uint8)}, "Expecting property name"),
         ({"header": np.frombuffer(b"[" * 10**5, np.uint8)}, "recursion"),
@@ -333,7 +336,9 @@ def saved(tmp_path: Path) -> Path:
         ({"op": np.array([2] * 7, "<i4")}, "op is 2 in row 0, expected from -1 to 1"),
         ({"module": np.array([-2] * 7, "<i4")}, "module is -2"),
         ({"stream": np.ones(7, "<i4")}, "stream is 1"),
-        ({"action": np.full(7, 11, "u1")}, "action is 11"),
+        ({"action": np.full(7, 13, "u1")}, "action is 13"),
+        ({"action": np.array([11, 0, 0, 1, 2, 0, 8], "u1")}, r"block is -1 in row 0 \(READ\), expected an earlier ALLOC row"),
+        ({"action": np.array([3, 0, 0, 2, 12, 0, 8], "u1")}, "row 4 is an access to block 2, whose memory was free by then"),
         ({"category": np.full(7, 8, "u1")}, "category is 8"),
         ({"size_bytes": np.array([-1] * 7)}, "size_bytes is -1"),
         ({"size_bytes": np.full(7, 2**62)}, "sum to more"),
@@ -351,6 +356,20 @@ def test_a_file_which_breaks_a_rule_is_refused_by_name(saved: Path, arrays: dict
         Trace.load(rewritten(saved, **arrays))
     assert "hostile.npz" in str(caught.value)
     assert "Record the job again" in str(caught.value)
+
+
+def test_a_trace_with_accesses_travels_and_comes_back_without_them(tmp_path: Path) -> None:
+    plain = small_trace()
+    # Row 2 begins a block, which row 3 is about to free.
+    accessed = plain.insert(
+        [2, 3, 3], {"action": [Action.READ, Action.READ, Action.WRITE], "size_bytes": [5, 5, 5]}, of=[1, 1, 2]
+    )
+    assert accessed.block[accessed.is_access()].tolist() == [1, 1, 3]
+    accessed.save(tmp_path / "job.npz")
+    loaded = Trace.load(tmp_path / "job.npz")
+    assert_same(loaded, accessed)
+    assert_same(loaded.without_accesses(), plain)
+    assert loaded.peak_live()[0] == plain.peak_live()[0]
 
 
 def test_every_truncation_is_refused(saved: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
+from vramcast.throughput import Roofline
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
@@ -123,7 +124,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
         if stop_after is not None and steps >= stop_after:
             raise StopJob
 
-    recorder = Recorder(on_step=on_step)
+    recorder = Recorder(on_step=on_step, roofline=Roofline.of(job.device) if job.accesses else None)
     values: Values | None = None
     try:
         gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))

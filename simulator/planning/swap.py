@@ -1,0 +1,270 @@
+"""AutoSwap: which blocks to copy to the host while nothing needs them, and when, so that a step takes less of the card.
+
+    least_peak(trace)                 the least peak of live bytes for which no operator ever waits
+    plan(trace, limit_bytes=...)      what the step takes longer when live bytes stay below a limit
+
+Training is periodic: one step is planned, and every step follows the plan. Which blocks go is decided by a weighted sum of four
+scores (swap_scores.py); the weights are searched for with optuna, from the four unit vectors on, as arXiv 1903.06631 does with
+a Gaussian process. The peak is live bytes, not what an allocator reserves for them.
+
+Limits: each block goes out once a step, across the peak; blocks which no operator touches stay. Copies take nothing from the
+bandwidth of the card's own memory, and the host always keeps up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.errors import UsageError
+from vramcast.simulator.planning.swap_links import Link, find_link
+from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
+from vramcast.simulator.planning.swap_scores import NAMES, scores
+from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
+from vramcast.tracer.trace import Trace
+
+_TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimisation behind the unit vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A block goes to the host and comes back. Times in microseconds since the step began, waits included.
+
+    The copy out may begin before 0, in the step before, and the copy in may end in the step after.
+
+    Attributes:
+        block: Row of its ALLOC.
+        size_bytes: Rounded to 512.
+    """
+
+    block: int
+    size_bytes: int
+    out_start_us: int
+    out_end_us: int
+    in_start_us: int
+    in_end_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The operator whose first READ or WRITE row is `row` begins `wait_us` later than it could."""
+
+    row: int
+    wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPlan:
+    """What to swap, and what comes of it.
+
+    Attributes:
+        limit_bytes: That was asked for; None: as low as it goes without waiting.
+        peak_bytes: Most live bytes with swapping; where `feasible` is false, the least that any plan of this kind reaches.
+        feasible: Whether the limit can be kept; `schedule` is empty where it cannot.
+        moved_bytes: Copied out in one step, and as many in.
+        overhead_ms: What a step takes longer; None where it cannot be kept.
+        schedule: By the begin of the copy out.
+        waits: Where operators wait, by row.
+        link: Over which.
+        time_source: Where operator times are from: `roofline DEVICE`, or `recorded` for the trace's own clock.
+        step: Which step of the trace was planned.
+        step_ms: How long it takes without swapping.
+        peak_live_bytes: Its peak without swapping.
+    """
+
+    limit_bytes: int | None
+    peak_bytes: int
+    feasible: bool
+    moved_bytes: int
+    overhead_ms: float | None
+    schedule: tuple[Move, ...]
+    waits: tuple[Wait, ...]
+    link: Link
+    time_source: str
+    step: int
+    step_ms: float
+    peak_live_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON; unknown is None, bytes and microseconds are integers."""
+        fields = asdict(self)
+        return {
+            "limit": fields.pop("limit_bytes"),
+            "peak": fields.pop("peak_bytes"),
+            "peak_live": fields.pop("peak_live_bytes"),
+            **fields,
+            "link": self.link.name,
+            "schedule": [asdict(move) for move in self.schedule],
+            "waits": [asdict(wait) for wait in self.waits],
+        }
+
+
+def least_peak(trace: Trace, *, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
+    """Return the plan with the lowest peak that was found for which no operator waits.
+
+    Args:
+        trace: With READ and WRITE rows, as `Job(accesses=True)` gives it.
+        link: A name in `LINKS`, or a link of your own.
+        seed: Of the search for weights; the same seed gives the same plan.
+    Raises:
+        UsageError: The trace has no accesses, or optuna is missing.
+    """
+    return _Planner(trace, find_link(link), seed).least_peak()
+
+
+def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
+    """Return the plan with the least overhead that was found for which live bytes stay at `limit_bytes` or below.
+
+    Args:
+        trace: With READ and WRITE rows, as `Job(accesses=True)` gives it.
+        limit_bytes: Of live bytes at any instant; None: `least_peak`.
+        link: A name in `LINKS`, or a link of your own.
+        seed: Of the search for weights; the same seed gives the same plan.
+    Raises:
+        UsageError: The trace has no accesses, the limit is not positive, or optuna is missing.
+    """
+    if limit_bytes is None:
+        return least_peak(trace, link=link, seed=seed)
+    if limit_bytes <= 0:
+        raise UsageError(f"The limit is {limit_bytes} bytes: give the bytes that live tensors may take, for example 8GiB.")
+    return _Planner(trace, find_link(link), seed).within(limit_bytes)
+
+
+class _Planner:
+    """Plans one trace over one link."""
+
+    def __init__(self, trace: Trace, link: Link, seed: int) -> None:
+        self.timeline = Timeline.of(trace)
+        self.candidates = Candidates.of(self.timeline)
+        self.link = link
+        self.seed = seed
+        self.scheduler = Scheduler(self.timeline, self.candidates, link)
+        self.scores = scores(self.timeline, self.candidates, link)
+        self.nothing = self.scheduler.without_waiting(np.zeros(0, np.int64))
+
+    def least_peak(self) -> SwapPlan:
+        """Return the plan of `least_peak`."""
+        best = self._search(lambda order: self._lowest(order, 0), lambda found: found.peak_bytes)
+        return self._plan(None, self._pruned(best, best.peak_bytes))
+
+    def within(self, limit_bytes: int) -> SwapPlan:
+        """Return the plan of `plan`."""
+        assert self.nothing is not None
+        if self.nothing.peak_bytes <= limit_bytes:
+            return self._plan(limit_bytes, self.nothing)
+        everything = np.arange(len(self.candidates))
+        least_bytes = int(self.scheduler.least_load(everything).max())
+        if least_bytes > limit_bytes:
+            return self._plan(limit_bytes, None, least_bytes)
+        return self._plan(limit_bytes, self._search(lambda order: self._kept_to(order, limit_bytes), _overhead))
+
+    def _lowest(self, order: Int64s, target_bytes: int) -> Schedule:
+        """Return the schedule of the candidates, taken in `order`, which lower the peak; enough of them for the target."""
+        assert self.nothing is not None
+        best = self.nothing
+        for candidate in order:
+            if best.peak_bytes <= target_bytes:
+                break
+            found = self.scheduler.without_waiting(np.append(best.chosen, candidate))
+            if found is not None and found.peak_bytes <= best.peak_bytes:
+                best = found
+        return best
+
+    def _pruned(self, best: Schedule, limit_bytes: int) -> Schedule:
+        """Return `best` without the moves which `limit_bytes` does not need, smallest first."""
+        for candidate in best.chosen[np.argsort(self.candidates.size_bytes[best.chosen], kind="stable")]:
+            found = self.scheduler.without_waiting(best.chosen[best.chosen != candidate])
+            if found is not None and found.peak_bytes <= limit_bytes:
+                best = found
+        return best
+
+    def _kept_to(self, order: Int64s, limit_bytes: int) -> Schedule:
+        """Return the better of two: no waiting where that reaches the limit, else the first candidates which can reach it."""
+        free = self._lowest(order, limit_bytes)
+        if free.peak_bytes <= limit_bytes:
+            return self._pruned(free, limit_bytes)
+        c = self.candidates
+        load = self.scheduler.load.copy()
+        chosen: list[int] = []
+        for candidate in order.tolist():
+            over = load > limit_bytes
+            before, behind = slice(None, c.needed[candidate]), slice(c.ready[candidate] + 1, None)
+            if over[before].any() or over[behind].any():
+                load[before] -= c.size_bytes[candidate]
+                load[behind] -= c.size_bytes[candidate]
+                chosen.append(candidate)
+        return self.scheduler.within(np.array(chosen, np.int64), limit_bytes)
+
+    def _search(self, schedule: Callable[[Int64s], Schedule], cost: Callable[[Schedule], int]) -> Schedule:
+        """Return the cheapest schedule over the weights which the search tries; among equals, that which moves least."""
+        optuna = _optuna()
+        known: dict[bytes, Schedule] = {}
+        best: list[Schedule] = []
+
+        def rank(found: Schedule) -> tuple[int, int]:
+            return cost(found), int(self.candidates.size_bytes[found.chosen].sum())
+
+        def objective(trial: Any) -> float:
+            weights = [trial.suggest_float(name, -1.0, 1.0) for name in NAMES]
+            order = np.argsort(-(self.scores @ np.array(weights)), kind="stable")
+            found = known.get(order.tobytes())
+            if found is None:
+                found = known[order.tobytes()] = schedule(order)
+            if not best or rank(found) < rank(best[0]):
+                best[:] = [found]
+            if cost(found) <= 0:
+                trial.study.stop()
+            return float(cost(found))
+
+        sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=len(NAMES))
+        study = optuna.create_study(sampler=sampler)
+        for name in NAMES:
+            study.enqueue_trial({other: float(other == name) for other in NAMES})
+        study.optimize(objective, n_trials=len(NAMES) + _TRIALS)
+        return best[0]
+
+    def _plan(self, limit_bytes: int | None, found: Schedule | None, least_bytes: int = 0) -> SwapPlan:
+        line, sizes = self.timeline, self.candidates.size_bytes
+        moves: list[Move] = []
+        waits: list[Wait] = []
+        if found is not None:
+            wait = np.roll(found.wait_us, line.peak)
+            waits = [Wait(int(line.row[k]), int(wait[k])) for k in np.flatnonzero(wait)]
+            # The scheduler counts from the begin of the peak operator, and copies out at the end of its round.
+            peak_us = int(line.start_us[line.peak] + wait[: line.peak + 1].sum())
+            before_us = peak_us - line.period_us - int(wait.sum())
+            columns = (
+                self.candidates.block[found.chosen], sizes[found.chosen], found.out_start + before_us,
+                found.out_end + before_us, found.in_start + peak_us, found.in_end + peak_us,
+            )  # fmt: skip
+            moves = [Move(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+        return SwapPlan(
+            limit_bytes=limit_bytes,
+            peak_bytes=found.peak_bytes if found is not None else least_bytes,
+            feasible=found is not None,
+            moved_bytes=sum(move.size_bytes for move in moves),
+            overhead_ms=found.overhead_us / 1000 if found is not None else None,
+            schedule=tuple(sorted(moves, key=lambda move: (move.out_start_us, move.block))),
+            waits=tuple(waits),
+            link=self.link,
+            time_source=line.source,
+            step=line.step,
+            step_ms=line.period_us / 1000,
+            peak_live_bytes=int(line.load_bytes.max()),
+        )
+
+
+def _overhead(found: Schedule) -> int:
+    return found.overhead_us
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError("Swap plans are searched for with optuna, which is missing: pip install 'vramcast[learn]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

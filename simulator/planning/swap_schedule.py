@@ -1,0 +1,178 @@
+"""When each chosen block is copied out and in: one stream in each direction.
+
+Time runs from one peak to the next. At the peak all chosen blocks are out; first they come in, each before the operator that
+needs it, then they go out again, each behind the last operator that touches it. So the copies in never meet those out.
+
+    compute   |peak|----|----|----|----|----|----|----|----|peak|
+    in                [A][ B  ]                                       in the order in which they are needed
+    out                                   [ B  ][A]                   in the order in which they are ready
+    load      residual, A and B in flight count as there; never above the limit
+
+`without_waiting`: copies in as late as they can be, copies out at once, no operator ever waits. `within` a limit: copies in as
+early as the limit lets them, and operators wait for copies where they must.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vramcast.simulator.planning.swap_links import Link
+from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """Copies of the chosen candidates, an entry each in `chosen`'s order; microseconds since the peak operator began.
+
+    Attributes:
+        chosen: Indexes into the candidates.
+        out_start, out_end, in_start, in_end: Of the copies; those out belong to the round's end.
+        wait_us: What each operator waits, by place behind the peak; the peak's own wait comes at the round's end.
+        peak_bytes: Most bytes on the card at any instant, what is in flight included.
+    """
+
+    chosen: Int64s
+    out_start: Int64s
+    out_end: Int64s
+    in_start: Int64s
+    in_end: Int64s
+    wait_us: Int64s
+    peak_bytes: int
+
+    @property
+    def overhead_us(self) -> int:
+        """What the step takes longer."""
+        return int(self.wait_us.sum())
+
+
+class Scheduler:
+    """Schedules subsets of a step's candidates over one link."""
+
+    def __init__(self, timeline: Timeline, candidates: Candidates, link: Link) -> None:
+        peak = timeline.peak
+        self.candidates = candidates
+        self.load = np.roll(timeline.load_bytes, -peak)
+        self.rest = np.roll(timeline.rest_bytes, -peak)
+        self.durations = np.roll(timeline.duration_us, -peak)
+        self.ends = np.cumsum(self.durations)
+        self.starts = self.ends - self.durations
+        sizes = candidates.size_bytes.tolist()
+        self.out_us = np.array([link.out_us(size) for size in sizes], np.int64)
+        self.in_us = np.array([link.in_us(size) for size in sizes], np.int64)
+
+    def least_load(self, chosen: Int64s) -> Int64s:
+        """Return the load of every operator if copies took no time."""
+        c = self.candidates
+        absent = np.zeros(len(self.load) + 1, np.int64)
+        sizes = c.size_bytes[chosen]
+        absent[0] = sizes.sum()
+        np.subtract.at(absent, c.needed[chosen], sizes)
+        np.add.at(absent, c.ready[chosen] + 1, sizes)
+        return self.load - np.cumsum(absent[:-1])
+
+    def without_waiting(self, chosen: Int64s) -> Schedule | None:
+        """Return the schedule in which no operator waits, None when the copies take too long for that."""
+        c, n = self.candidates, len(self.load)
+        ins = chosen[np.lexsort((chosen, c.needed[chosen]))]
+        latest = self.starts[c.needed[ins]]
+        after = np.append(np.cumsum(self.in_us[ins][::-1])[::-1], 0)
+        in_end = np.minimum.accumulate((latest + after[1:])[::-1])[::-1] - after[1:]
+        in_start = in_end - self.in_us[ins]
+        outs = chosen[np.lexsort((chosen, c.ready[chosen]))]
+        out_start, out_end = _queue(self.ends[c.ready[outs]], self.out_us[outs])
+        if len(chosen) and (in_start[0] < 0 or out_end[-1] > self.ends[-1]):
+            return None
+        return self._schedule(ins, outs, (in_start, in_end), (out_start, out_end), np.zeros(n, np.int64))
+
+    def within(self, chosen: Int64s, limit_bytes: int) -> Schedule:
+        """Return the schedule which keeps to `limit_bytes`, with the waits that it takes.
+
+        Args:
+            chosen: Candidates with `least_load(chosen).max() <= limit_bytes`.
+            limit_bytes: Of live bytes at any instant.
+        """
+        c, n = self.candidates, len(self.load)
+        ins = chosen[np.lexsort((chosen, c.needed[chosen]))]
+        outs = chosen[np.lexsort((chosen, c.ready[chosen]))]
+        begin = self._earliest(ins, limit_bytes)
+        in_start, in_end = np.zeros(len(ins), np.int64), np.zeros(len(ins), np.int64)
+        out_start, out_end = np.zeros(len(outs), np.int64), np.zeros(len(outs), np.int64)
+        wait = np.zeros(n, np.int64)
+        absent = int(c.size_bytes[chosen].sum())  # blocks which are not on their way in
+        n_begun = n_needed = n_ready = n_gone = 0
+        now = in_free = out_free = 0
+        for q in range(n):
+            # Copies out which have ended by now give room; more are waited for while the operator would not fit.
+            while n_gone < n_ready and out_end[n_gone] <= now:
+                absent += int(c.size_bytes[outs[n_gone]])
+                n_gone += 1
+            waited_from, first = now, n_begun
+            while n_begun < len(ins) and begin[n_begun] == q:
+                absent -= int(c.size_bytes[ins[n_begun]])
+                n_begun += 1
+            while self.load[q] - absent > limit_bytes:
+                now = max(now, int(out_end[n_gone]))
+                absent += int(c.size_bytes[outs[n_gone]])
+                n_gone += 1
+            for i in range(first, n_begun):
+                in_start[i] = max(in_free, now)
+                in_free = in_end[i] = in_start[i] + self.in_us[ins[i]]
+            while n_needed < len(ins) and c.needed[ins[n_needed]] == q:
+                now = max(now, int(in_end[n_needed]))
+                n_needed += 1
+            wait[q] = now - waited_from
+            now += int(self.durations[q])
+            while n_ready < len(outs) and c.ready[outs[n_ready]] == q:
+                out_start[n_ready] = max(out_free, now)
+                out_free = out_end[n_ready] = out_start[n_ready] + self.out_us[outs[n_ready]]
+                n_ready += 1
+        if len(outs):
+            wait[0] = max(0, int(out_end[-1]) - now)
+        return self._schedule(ins, outs, (in_start, in_end), (out_start, out_end), wait)
+
+    def _schedule(
+        self, ins: Int64s, outs: Int64s, came: tuple[Int64s, Int64s], went: tuple[Int64s, Int64s], wait: Int64s
+    ) -> Schedule:
+        """Return the schedule of copies in the orders `ins` and `outs`, with its peak."""
+        by_in, by_out = np.argsort(ins), np.argsort(outs)
+        waited = np.cumsum(np.append(0, wait[1:]))
+        # Each operator is followed by the wait of the next one, which may be of no length: then the operator counts.
+        edges = np.concatenate([self.ends + waited, self.starts + waited])
+        base = np.concatenate([np.roll(self.rest, -1), self.load])
+        order = np.argsort(edges, kind="stable")
+        edges, base = edges[order], base[order]
+        times = np.concatenate([came[0], went[1]])
+        sizes = np.concatenate([-self.candidates.size_bytes[ins], self.candidates.size_bytes[outs]])
+        end = int(self.ends[-1] + wait.sum())
+        at = np.unique(np.concatenate([edges, times]))
+        at = at[at < end]
+        by_time = np.argsort(times)
+        absent = np.append(0, np.cumsum(sizes[by_time]))[np.searchsorted(times[by_time], at, side="right")]
+        load = base[np.searchsorted(edges, at, side="right") - 1] - absent - int(self.candidates.size_bytes[ins].sum())
+        return Schedule(np.sort(ins), went[0][by_out], went[1][by_out], came[0][by_in], came[1][by_in], wait, int(load.max()))
+
+    def _earliest(self, ins: Int64s, limit_bytes: int) -> list[int]:
+        """Return for each copy in, in their order, the first operator during which it may begin.
+
+        From there until the block is needed every operator fits while all blocks which come later are still out.
+        """
+        c = self.candidates
+        later = int(c.size_bytes[ins].sum())
+        begin: list[int] = []
+        for i in ins.tolist():
+            later -= int(c.size_bytes[i])
+            q = int(c.needed[i])
+            lowest = begin[-1] if begin else 0
+            while q > lowest and self.load[q - 1] - later <= limit_bytes:
+                q -= 1
+            begin.append(q)
+        return begin
+
+
+def _queue(ready: Int64s, takes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return begin and end of jobs which one server does in their order, each when it is ready."""
+    before = np.append(0, np.cumsum(takes)[:-1]) if len(takes) else takes
+    start = np.maximum.accumulate(ready - before) + before if len(takes) else takes
+    return start, start + takes
