@@ -19,6 +19,7 @@ if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
     __path__.append(str(_ROOT))
 
 if TYPE_CHECKING:
+    from vramcast.advice import Advice, advise
     from vramcast.errors import (
         ArtifactError,
         CannotEstimate,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Advice",
     "ArtifactError",
     "CannotEstimate",
     "CompilerError",
@@ -55,10 +57,11 @@ __all__ = [
     "VramcastError",
     "WorkerError",
     "__version__",
+    "advise",
     "estimate",
 ]
 
-_HOMES = {"Estimate": "result", "TensorSpec": "job", "estimate": "estimator"}
+_HOMES = {"Advice": "advice", "Estimate": "result", "TensorSpec": "job", "advise": "advice", "estimate": "estimator"}
 
 
 def __getattr__(name: str) -> Any:

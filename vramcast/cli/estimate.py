@@ -1,6 +1,7 @@
 """Estimate the memory of a training job.
 
 vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise
 vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 
+from vramcast.advice import advise
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.estimator import run_job
@@ -18,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_job(parser)
     shared.add_output(parser)
     shared.add_files(parser)
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        help="trace the job's variants too: checkpointing, precisions, optimizers, half batches, a planned pool, swapping",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -28,5 +35,12 @@ def main(options: argparse.Namespace) -> int:
         estimate = run_job(
             job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
         )
-    shared.finish(options, estimate, questions)
+    if not options.advise:
+        shared.finish(options, estimate, questions)
+        return 0
+    with shared.progress("tracing its variants"):
+        advice = advise(estimate, timeout_s=options.timeout, artifact=options.artifact)
+    shared.finish(options, estimate, questions, {"advice": advice.to_dict()})
+    if not options.json:
+        print(f"\n{advice}")
     return 0

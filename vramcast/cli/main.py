@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from vramcast.cli import calibrate, check, doctor, estimate, evaluate, import_, measure, replay, run, sweep, train
+from vramcast.cli import calibrate, check, doctor, estimate, evaluate, import_, measure, plan, replay, run, sweep, train
 from vramcast.errors import CannotEstimate, JobError, VramcastError
 
-VERBS = (estimate, check, sweep, run, replay, measure, import_, train, calibrate, evaluate, doctor)
+VERBS = (estimate, check, sweep, run, replay, plan, measure, import_, train, calibrate, evaluate, doctor)
 
 
 class _Parser(argparse.ArgumentParser):

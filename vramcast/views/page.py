@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
-_STYLE: Final = """
+STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5a5a5a; --paper: #ffffff; --faint: #d9d9d9; --shade: #000000;
   --alarm: #b00000; }
 @media (prefers-color-scheme: dark) {
@@ -89,7 +89,7 @@ PAGE: Final = Template(
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <title>$title</title>
 <style>"""
-    + _STYLE
+    + STYLE
     + """</style>
 </head>
 <body>

@@ -1,0 +1,252 @@
+"""`plan`: its JSON, its exit codes, the file which a program follows, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramcast import plans
+from vramcast.errors import CannotEstimate
+from vramcast.tracer.snapshot import write_snapshot
+from vramcast.tracer.trace import Action, Trace
+
+Call = Callable[..., tuple[int, str, str]]
+MIB = 2**20
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+KEYS = {"schema", "peak_live", "pool", "caching", "swap"}
+POOL_KEYS = {"bytes", "ratio", "algorithm", "seconds"}
+SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> list[str]:
+    """Twelve layers whose outputs, 32 MiB each, wait for the backward pass."""
+    path = tmp_path / "deep.py"
+    path.write_text(
+        "import torch\n"
+        "def deep():\n"
+        "    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(1024, 1024), torch.nn.Tanh())]\n"
+        "    return torch.nn.Sequential(*layers)\n"
+    )
+    return [f"{path}:deep", "--batch", "8192x1024", "--labels", "8192x1024", "--device", "a100-40gb"]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """Blocks of 30, 40 and 60 MiB; the third one does not fit where the first two were, for the caching allocator.
+
+    row  0 ALLOC 30   1 ALLOC 40   2 FREE 30   3 FREE 40   4 ALLOC 60
+    """
+    base = 1 << 40
+    rows = [
+        (Action.SEGMENT_ALLOC, base, 30, -1), (Action.ALLOC, base, 30, 1),
+        (Action.SEGMENT_ALLOC, base + 30 * MIB, 40, -1), (Action.ALLOC, base + 30 * MIB, 40, 3),
+        (Action.FREE_REQUESTED, base, 30, 1), (Action.FREE_COMPLETED, base, 30, 1),
+        (Action.FREE_REQUESTED, base + 30 * MIB, 40, 3), (Action.FREE_COMPLETED, base + 30 * MIB, 40, 3),
+        (Action.SEGMENT_ALLOC, base + 70 * MIB, 60, -1), (Action.ALLOC, base + 70 * MIB, 60, 9),
+    ]  # fmt: skip
+    action, address, mib, block = zip(*rows, strict=True)
+    starts, sizes = [base, base + 30 * MIB, base + 70 * MIB], [30 * MIB, 40 * MIB, 60 * MIB]
+    segments = {"address": starts, "total_size": sizes, "stream": [0] * 3, "is_large": [True] * 3, "is_expandable": [False] * 3}
+    trace = Trace.build(
+        {"action": action, "address": address, "size_bytes": [n * MIB for n in mib], "block": block},
+        segments=segments,
+        blocks={
+            "segment": [0, 1, 2], "address": starts, "size_bytes": sizes, "requested_bytes": [0, 0, 60 * MIB],
+            "state": [2, 2, 0],
+        },
+    )  # fmt: skip
+    path = tmp_path / "history.pickle"
+    write_snapshot(trace, path)
+    trace.save(tmp_path / "history.npz")
+    (tmp_path / "history.pickle.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return path
+
+
+def prove(plan: dict[str, Any]) -> None:
+    """Fail unless a file's pool holds every block in its height, at aligned offsets, with no two live ones in one place."""
+    blocks, pool = plan["blocks"], plan["pool"]
+    columns = (blocks["birth"], blocks["death"], pool["size_bytes"], pool["offset_bytes"])
+    assert min(map(len, columns)) > 0
+    live: list[tuple[int, int, int]] = []  # offset, end, death
+    for birth, death, size, offset in sorted(zip(*columns, strict=True)):
+        live = [block for block in live if block[2] > birth]
+        assert offset % pool["alignment_bytes"] == 0
+        assert 0 <= offset <= pool["height_bytes"] - size
+        assert not [block for block in live if block[0] < offset + size and offset < block[1]]
+        live.append((offset, offset + size, death))
+
+
+# ------------------------------------------------------------------------------------------------ a history
+@pytest.mark.parametrize("suffix", [".pickle", ".pickle.gz", ".npz"])
+def test_a_history_has_a_pool_and_no_swap(call: Call, history: Path, suffix: str) -> None:
+    code, out, _ = call("plan", str(history.with_name("history" + suffix)), "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert set(said) == KEYS
+    assert (said["schema"], said["peak_live"], said["swap"]) == (1, 70 * MIB, None)
+    assert set(said["pool"]) == POOL_KEYS
+    assert (said["pool"]["bytes"], said["pool"]["ratio"]) == (70 * MIB, 1.0)
+    assert said["caching"] == {"bytes": 130 * MIB, "ratio": 130 / 70}
+
+
+def test_a_person_reads_what_a_pool_saves(call: Call, history: Path) -> None:
+    code, out, _ = call("plan", str(history), "--pool")
+    assert code == 0
+    assert "130.0 MiB   1.8571 times that" in out
+    assert "70.0 MiB   1.0000 times that, 46.2% below the caching allocator" in out
+    assert "swapping" not in out
+
+
+def test_other_settings_move_the_caching_allocator_and_not_the_pool(call: Call, history: Path) -> None:
+    said = json.loads(call("plan", str(history), "--alloc-conf", "expandable_segments:True", "--json")[1])
+    assert said["caching"]["bytes"] == 80 * MIB  # the pages of large blocks come in 20 MiB
+    assert said["pool"]["bytes"] == 70 * MIB
+
+
+def test_blocks_older_than_the_history_have_their_place_too(call: Call, tmp_path: Path) -> None:
+    base = 1 << 40
+    rows = [(Action.FREE_REQUESTED, base, 50), (Action.FREE_COMPLETED, base, 50), (Action.ALLOC, base, 20)]
+    action, address, mib = zip(*rows, strict=True)
+    layout = {"address": [base], "total_size": [50 * MIB], "stream": [0], "is_large": [True], "is_expandable": [False]}
+    trace = Trace.build(
+        {"action": action, "address": address, "size_bytes": [n * MIB for n in mib], "block": [-1, -1, 2]},
+        segments=layout,
+        blocks={
+            "segment": [0, 0], "address": [base, base + 20 * MIB], "size_bytes": [20 * MIB, 30 * MIB],
+            "requested_bytes": [20 * MIB, 0], "state": [0, 2],
+        },
+    )  # fmt: skip
+    trace.save(tmp_path / "warm.npz")
+    said = json.loads(call("plan", str(tmp_path / "warm.npz"), "--json")[1])
+    assert said["peak_live"] == said["pool"]["bytes"] == said["caching"]["bytes"] == 50 * MIB
+
+
+def test_the_file_is_a_plan_which_another_program_can_prove(call: Call, history: Path, tmp_path: Path) -> None:
+    code, _, _ = call("plan", str(history), "--out", str(tmp_path / "plan.json"))
+    assert code == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert (plan["format"], plan["version"], plan["of"], plan["swap"]) == ("vramcast-plan", 1, "history.pickle", None)
+    assert plan["blocks"]["requested_bytes"] == [30 * MIB, 40 * MIB, 60 * MIB]
+    assert plan["blocks"]["death"][2] == plan["rows"]
+    prove(plan)
+    plan["pool"]["offset_bytes"] = [0, 0, 0]
+    with pytest.raises(AssertionError):
+        prove(plan)
+
+
+def test_the_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path) -> None:
+    assert call("plan", str(history), "--chart", str(tmp_path / "a.html"))[0] == 0
+    text = (tmp_path / "a.html").read_text()
+    assert "caching allocator: 130.0 MiB, 1.857 times the live peak" in text
+    assert "70.0 MiB, 1.000 times the live peak" in text
+    assert call("plan", str(history), "--chart", str(tmp_path / "a.png"))[0] == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
+
+
+def test_a_plan_which_its_checker_refutes_is_never_printed(
+    call: Call, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = plans.pool.plan
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        found = good(*arguments, **options)
+        object.__setattr__(found, "offset_bytes", np.zeros_like(found.offset_bytes))
+        return found
+
+    monkeypatch.setattr(plans.pool, "plan", wrong)
+    code, out, err = call("plan", str(history), "--out", str(tmp_path / "plan.json"))
+    assert (code, out) == (CannotEstimate.exit_code, "")
+    assert "report" in err
+    assert not (tmp_path / "plan.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------ a job
+def test_a_job_has_both_and_the_contracts_keys(call: Call, job: list[str], tmp_path: Path, needs_null_gpu: None) -> None:
+    pytest.importorskip("optuna")
+    code, out, _ = call("plan", *job, "--json", "--out", str(tmp_path / "plan.json"))
+    said = json.loads(out)
+    assert code == 0
+    assert set(said) == KEYS
+    assert set(said["swap"]) == SWAP_KEYS
+    assert (said["swap"]["limit"], said["swap"]["feasible"], said["swap"]["overhead_ms"]) == (None, True, 0.0)
+    assert said["peak_live"] <= said["pool"]["bytes"] <= said["caching"]["bytes"]
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    prove(plan)
+    assert plan["swap"]["schedule"] == said["swap"]["schedule"]
+
+
+def test_a_limit_is_kept_or_refused_with_exit_1(call: Call, job: list[str], needs_null_gpu: None) -> None:
+    pytest.importorskip("optuna")
+    peak = json.loads(call("plan", *job, "--pool", "--json")[1])["peak_live"]
+    code, out, _ = call("plan", *job, "--swap", "--limit", str(peak * 9 // 10), "--link", "nvlink-c2c", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["pool"] is None
+    assert (said["swap"]["limit"], said["swap"]["feasible"]) == (peak * 9 // 10, True)
+    assert said["swap"]["moved_bytes"] == sum(move["size_bytes"] for move in said["swap"]["schedule"]) > 0
+    code, out, _ = call("plan", *job, "--swap", "--limit", "1MiB", "--json")
+    said = json.loads(out)["swap"]
+    assert code == 1
+    assert (said["feasible"], said["overhead_ms"], said["schedule"]) == (False, None, [])
+    code, out, _ = call("plan", *job, "--limit", "1MiB")
+    assert code == 1
+    assert "above the limit of 1.0 MiB" in out
+    assert "pool" in out
+
+
+def test_a_slower_link_never_costs_less(call: Call, job: list[str], needs_null_gpu: None) -> None:
+    pytest.importorskip("optuna")
+    peak = json.loads(call("plan", *job, "--pool", "--json")[1])["peak_live"]
+    costs = [
+        json.loads(call("plan", *job, "--swap", "--limit", str(peak * 8 // 10), "--link", link, "--json")[1])["swap"]
+        for link in ("pcie3", "pcie5")
+    ]
+    assert costs[0]["overhead_ms"] >= costs[1]["overhead_ms"]
+
+
+def test_a_job_which_another_tracer_traces_has_a_pool_and_no_swap(call: Call, job: list[str], auto_tracer: str) -> None:
+    code, out, _ = call("plan", *job, "--tracer", "fake", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["swap"] is None
+    assert said["pool"]["bytes"] >= said["peak_live"] > 0
+    code, out, err = call("plan", *job, "--tracer", "fake", "--swap")
+    assert (code, out) == (2, "")
+    assert "--tracer nullgpu" in err
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("{history}", "--swap"), ("does not say when blocks are read", "--pool")),
+        (("{history}", "--limit", "1GiB"), ("does not say when blocks are read", "--pool")),
+        (("{history}", "--pool", "--limit", "1GiB"), ("--limit is about swapping", "add --swap")),
+        (("{history}", "--pool", "--link", "pcie4"), ("--link is about swapping", "add --swap")),
+        (("{history}", "--swap", "--limit", "much"), ("'much'", "12GiB")),
+        (("{history}", "--chart", "a.pdf"), (".pdf", ".png or .html")),
+        (("{history}", "--link", "usb"), ("usb", "pcie4")),
+        (("{history}", "--out", "{folder}/no/plan.json"), ("cannot be written", "another path")),
+        (("resnet50", "--pool"), ("'resnet50' is no file and no TARGET", "torchvision:resnet50")),
+        (("{folder}/no.pickle",), ("no.pickle", "memory history")),
+        (("{folder}/empty.npz",), ("allocates nothing", "_record_memory_history")),
+        (("{folder}/damaged.pickle",), ("damaged.pickle",)),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    call: Call, history: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    Trace.build({"action": [Action.SNAPSHOT], "size_bytes": [0], "block": [-1]}).save(history.with_name("empty.npz"))
+    history.with_name("damaged.pickle").write_bytes(b"\x80\x04junk")
+    code, out, err = call("plan", *(text.format(history=history, folder=history.parent) for text in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith("vramcast: ")
+    assert len(err.splitlines()) == 1
+    assert all(word in err for word in words), err

@@ -1,0 +1,346 @@
+"""What else the job could take: its variants, each traced like the job itself, with what it costs in time or exactness.
+
+    advice = vramcast.advise(vramcast.estimate(model, batch))
+    print(advice)
+
+Nothing is guessed: a variant which cannot be traced is a row with the reason, and a price says what is known and no more.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.devices import DEVICES
+from vramcast.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.estimator import run_job
+from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.plans import plan_pool, plan_swap
+from vramcast.result import Estimate
+from vramcast.simulator.settings import Settings
+from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.variations import accumulate, checkpoint_blocks
+from vramcast.units import gib
+
+AS_IT_IS: Final = "as it is"
+_POOL: Final = "lifetime-aware pool"
+_POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
+_SWAP: Final = "swapping without overhead"
+_FUSABLE: Final = ("adam", "adamw", "sgd", "sgdm", "adagrad")  # spec: torch 2.11, classes of torch.optim with fused=
+_NAME_WIDTH: Final = 34  # arbitrary
+_PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
+_NOTES: Final = (
+    "bounds of the pool and of swapping take a plan's height for reserved memory; only a program which follows the plan has it",
+    "8-bit optimizers are not in torch.optim and not traced here: pass one as vramcast.estimate(optimizer=...)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One variant of the job; sizes in bytes, None where it could not be traced.
+
+    Attributes:
+        name: What is changed.
+        price: What it costs in time or exactness, as far as it is known.
+        reserved: Peak of segments, or the height of a plan.
+        bound: The process peak's bound at the estimate's level.
+        fits_card: Whether it fits on the card which was asked for, at that level.
+        fits: The same for each known device.
+        reason: Why it could not be traced; None: it was.
+    """
+
+    name: str
+    price: str
+    reserved: int | None = None
+    bound: int | None = None
+    fits_card: bool | None = None
+    fits: dict[str, bool] | None = None
+    reason: str | None = None
+
+    @property
+    def smallest_device(self) -> str | None:
+        """The known device with the least memory on which it fits; None: on none, or unknown."""
+        fitting = [key for key, fits in (self.fits or {}).items() if fits]
+        return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON."""
+        return {
+            "name": self.name,
+            "price": self.price,
+            "reserved": self.reserved,
+            "bound": self.bound,
+            "fits_card": self.fits_card,
+            "fits": self.fits,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The variants of one job.
+
+    Attributes:
+        rows: By bound, the least first; those which could not be traced come last.
+        level: Of the bounds.
+    """
+
+    rows: tuple[Row, ...]
+    level: float
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows as JSON."""
+        return [row.to_dict() for row in self.rows]
+
+    def __str__(self) -> str:
+        heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<12} price"
+        lines = [heading]
+        for row in self.rows:
+            if row.reserved is not None and row.bound is not None:
+                sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
+                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<12}"
+                lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
+        untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
+        level = f"bounds are at level {self.level:g}; the job's own card, and the smallest known one on which a row fits"
+        return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _PRICE_WIDTH else f"{text[: _PRICE_WIDTH - 4].rpartition(' ')[0]} ..."
+
+
+def advise(estimate: Estimate, *, timeout_s: float = 1800.0, artifact: str | os.PathLike[str] | None = None) -> Advice:
+    """Return what the estimated job would take if it were changed, one change at a time.
+
+    Args:
+        estimate: Of a model; its job is traced again for each variant, with the same tracer.
+        timeout_s: For each variant.
+        artifact: As for `estimate`, where the bounds are to be its.
+    Raises:
+        UsageError: The estimate is of a script, which nobody but its author can change.
+    """
+    job = estimate.job
+    if job.script is not None:
+        raise UsageError(f"Advice changes the job, but '{job.script[0]}' is a script: give its model as a TARGET.")
+    run = functools.partial(run_job, tracer=estimate.tracer, level=estimate.level, timeout_s=timeout_s, artifact=artifact)
+    rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
+    accesses: Trace | None = None
+    try:
+        watched = run(replace(job, accesses=True))
+        if not (watched.trace.action == Action.READ).any():
+            raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
+        accesses = watched.trace
+        rows.append(_swap(estimate, accesses))
+    except VramcastError as error:
+        rows.append(_untraced(_SWAP, "", error))
+    for variant in _variants(estimate, accesses):
+        if isinstance(variant, Row):
+            rows.append(variant)
+            continue
+        name, price, changed = variant
+        try:
+            rows.append(_row(name, price, run(changed)))
+        except VramcastError as error:
+            rows.append(_untraced(name, price, error))
+    return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
+
+
+# ------------------------------------------------------------------------------------------------ what is changed
+_Variant = tuple[str, str, Job] | Row
+
+
+def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
+    """Yield (name, price, job) of every change which means something for this job, or the row of one that cannot be made."""
+    job, trains = estimate.job, estimate.job.mode == "train"
+    if not Settings.parse(job.alloc_conf).expandable_segments:
+        conf = ",".join(filter(None, (job.alloc_conf, "expandable_segments:True")))
+        yield "expandable segments", "none", replace(job, alloc_conf=conf)
+    if trains:
+        yield from _checkpointing(estimate, accesses)
+    for precision in ("bf16", "amp-bf16"):
+        if job.precision == "fp32" or (job.precision.startswith("amp-") and precision == "bf16"):
+            yield f"precision {precision}", "other numerics", replace(job, precision=precision)
+    if trains:
+        yield from _optimizers(job)
+    yield _half_batch(estimate)
+    if not job.channels_last and _runs(estimate.trace, "conv"):
+        yield "channels_last", "none", replace(job, channels_last=True)
+    for place in ("step-start", "after-step") if trains else ():
+        if place != job.zero_grad:
+            yield f"zero_grad {place}", "none", replace(job, zero_grad=place)
+
+
+def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
+    """Yield the model's own switch, then torch.utils.checkpoint around its blocks: those which give most for it, and all."""
+    job = estimate.job
+    if job.checkpointing:
+        return
+    yield "checkpointing, the model's switch", "at most one more forward pass", replace(job, checkpointing=True)
+    blocks = blocks_by_worth(estimate.trace, accesses)
+    if not blocks:
+        yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
+        return
+    held = np.cumsum([block.held_bytes for block in blocks])
+    half = int(np.searchsorted(held, held[-1] / 2)) + 1
+    for n in sorted({half, len(blocks)} if held[-1] else {len(blocks)}):
+        names = [block.path for block in blocks[:n]]
+        name = f"checkpointing {n} of {len(blocks)} blocks" if n < len(blocks) else f"checkpointing all {n} blocks"
+        price = "at most one more forward pass" if n == len(blocks) else "these once more forward"
+        if accesses is not None:
+            share = sum(block.forward_us for block in blocks[:n]) / max(_forward_us(accesses).sum(), 1)
+            price = f"{share:.0%} of the forward pass once more, by the roofline"
+        if n < len(blocks):
+            price += f": {', '.join(names)}"
+        yield name, price, checkpoint_blocks(job, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A module path up to its first number, with modules below it: `layer1.0`, `transformer.h.3`.
+
+    Attributes:
+        held_bytes: Activations which it holds at the peak of live blocks.
+        forward_us: What its operators take forward, in all steps, by the roofline; 0 where no accesses were traced.
+    """
+
+    path: str
+    held_bytes: int
+    forward_us: int
+
+
+def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
+    """Return the blocks which ever ask for memory, those first which hold most for the time that they take forward.
+
+    Args:
+        trace: Of the job.
+        accesses: Of the same job, with READ and WRITE rows; None: then those which hold most come first.
+    """
+    _, row = trace.peak_live()
+    live = trace.live_at(row)
+    live = live[trace.category[live] == Category.ACTIVATION]
+    held = _by_block(trace, trace.module[live], trace.rounded_bytes()[live])
+    takes: dict[str, int] = {}
+    if accesses is not None:
+        writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))
+        _, first = np.unique(accesses.time_us[writes], return_index=True)  # one output says in which block an operator runs
+        writes = writes[first]
+        takes = _by_block(accesses, accesses.module[accesses.block[writes]], _forward_us(accesses)[writes])
+    found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
+    return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
+
+
+def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
+    """Return the modelled time of each forward operator at one of its WRITE rows, int64 [rows]; 0 elsewhere."""
+    rows = np.flatnonzero((accesses.action == Action.READ) | (accesses.action == Action.WRITE))
+    begins = np.unique(accesses.time_us[rows])
+    takes = np.diff(begins, append=max(accesses.header["clock"]["end_us"], begins[-1])) if len(begins) else begins
+    writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))
+    begin, first = np.unique(accesses.time_us[writes], return_index=True)
+    found = np.zeros(len(accesses), np.int64)
+    found[writes[first]] = takes[np.searchsorted(begins, begin)]
+    return found
+
+
+def _by_block(trace: Trace, modules: npt.NDArray[np.int32], values: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Return the sum of `values` in each block of the trace's modules; what belongs to no block is left out."""
+    known = modules >= 0
+    sums = np.zeros(len(trace.modules), np.int64)
+    np.add.at(sums, modules[known], values[known])
+    blocks = [_block(path) for path in trace.modules]
+    total = {block: 0 for block, path in zip(blocks, trace.modules, strict=True) if block and block != path}
+    for block, value in zip(blocks, sums.tolist(), strict=True):
+        if block in total:
+            total[block] += value
+    return total
+
+
+def _block(path: str) -> str:
+    """Return a module path up to its first number, "" where it has none."""
+    parts = path.split(".")
+    return ".".join(parts[: next((i + 1 for i, part in enumerate(parts) if part.isdigit()), 0)])
+
+
+def _optimizers(job: Job) -> Iterator[_Variant]:
+    if not isinstance(job.optimizer, str):
+        yield Row("another optimizer", "", reason="the job's optimizer is a callable, which has no name to change")
+        return
+    name, _, options = job.optimizer.partition(":")
+    if name.lower() in _FUSABLE and "fused" not in options:
+        kept = [pair for pair in options.split(",") if pair and not pair.startswith("foreach")]
+        yield "fused optimizer", "none but rounding", replace(job, optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
+    if name.lower() != "sgd":
+        yield "SGD without momentum", "another optimizer: other convergence", replace(job, optimizer="sgd")
+
+
+def _half_batch(estimate: Estimate) -> _Variant:
+    job = estimate.job
+    name = "half the batch" + (", accumulated twice" if job.mode == "train" else "")
+    price = "twice the launches a step" if job.mode == "train" else "twice the launches"
+    if job.mode == "train" and _runs(estimate.trace, "batch_norm"):
+        price += "; batch norm sees half batches"
+    sizes = _batch_sizes(job)
+    if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
+        first = ", ".join(map(str, sorted(sizes))) or "none"
+        return Row(name, price, reason=f"first dimensions of the batch's tensors: {first}; one even number is needed")
+    half = job.with_batch(min(sizes) // 2)
+    return name, price, accumulate(half) if job.mode == "train" else half
+
+
+def _batch_sizes(job: Job) -> set[int]:
+    """Return the first dimensions of all inputs and labels."""
+    sizes: set[int] = set()
+
+    def note(leaf: Any) -> Any:
+        if isinstance(leaf, TensorSpec) and leaf.shape:
+            sizes.add(leaf.shape[0])
+
+    map_batch(job.batch, note)
+    map_batch(job.labels, note)
+    return sizes
+
+
+def _runs(trace: Trace, word: str) -> bool:
+    """Return whether an operator with `word` in its name asked for memory."""
+    return any(word in op for op in trace.ops)
+
+
+# ------------------------------------------------------------------------------------------------ what comes of it
+def _row(name: str, price: str, found: Estimate) -> Row:
+    return Row(name, price, found.reserved, found.upper_bound, found.fits(), {key: found.fits(key) for key in DEVICES})
+
+
+def _untraced(name: str, price: str, error: VramcastError) -> Row:
+    return Row(name, price, reason=" ".join(str(error).split()))
+
+
+def _pool(estimate: Estimate) -> Row:
+    """Return the row of a pool which places every block by its lifetime."""
+    try:
+        plan = plan_pool(estimate.trace, work=_POOL_WORK)
+    except CannotEstimate as error:
+        return _untraced(_POOL, "", error)
+    return _row(_POOL, "a program which follows the plan (vramcast plan)", _planned(estimate, plan.height_bytes))
+
+
+def _swap(estimate: Estimate, accesses: Trace) -> Row:
+    """Return the row of the least peak for which no operator waits for a copy."""
+    plan = plan_swap(accesses)
+    price = f"no wait by the roofline, {gib(plan.moved_bytes)} each way a step over {plan.link.name}"
+    return _row(_SWAP, price, _planned(estimate, plan.peak_bytes))
+
+
+def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
+    """Return the estimate as if all blocks lay in one allocation of `height_bytes`; bounds are those of first principles."""
+    return replace(
+        estimate,
+        reserved=height_bytes,
+        process=height_bytes + estimate.context.bytes,
+        out_of_memory=None,
+        correction=None,
+    )
