@@ -95,6 +95,7 @@ def _plain_head(head: Head) -> dict[str, Any]:
             for by_key in head.calibration.scores
         ],
         "helps": sorted(head.helps),
+        "spares": sorted(head.spares),
     }
 
 
@@ -164,7 +165,8 @@ def _head(values: Mapping[str, Any], model: Path) -> Head:
     if len(scores) != len(levels) or 0.5 not in levels:
         raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
     learner = _learner(values["learner"], model, len(names)) if values["learner"] is not None else None
-    return Head(learner, Calibration(levels, scores), helps, names)
+    spares = frozenset(str(key) for key in values.get("spares", ()))
+    return Head(learner, Calibration(levels, scores), helps, names, spares)
 
 
 def _learner(parameters: Mapping[str, Any], model: Path, n_features: int) -> ResidualQuantiles:

@@ -44,7 +44,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
     for peak, head in (("reserved", learned.reserved_head), ("process", learned.process_head)):
         if head is not None:
             where = ", ".join(sorted(head.helps)) or "nowhere: the simulation is used as it is"
-            lines += ["", f"The correction of the {peak} peak is used for: {where}."]
+            but = f", but for {', '.join(sorted(head.spares))}" if head.spares else ""
+            lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
     lines += ["", "## Context by stack", ""]
     if learned.contexts:
         lines += ["| stack | libraries | MiB | 90 % between | runs |", "|---|---|---:|---:|---:|"]

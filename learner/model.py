@@ -10,7 +10,7 @@ Where nothing was learned about the process peak, it is the reserved one with th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,6 +57,16 @@ class Subject:
         return segment_of(self.features)
 
 
+def spared_key(segment: str, family: str) -> str:
+    """Return what names a family's jobs of one segment."""
+    return f"{segment}|{family}"
+
+
+def is_used(subject: Subject, helps: Collection[str], spares: Collection[str]) -> bool:
+    """Return whether the learner speaks about a job: it helps in its segment, and its family is not spared."""
+    return subject.segment in helps and spared_key(subject.segment, subject.family) not in spares
+
+
 def segment_of(features: Mapping[str, float]) -> str:
     """Return `convolution` where a library's workspaces are in the trace, else `matmul`."""
     return CONVOLUTION if features["workspace_count"] > 0 else MATMUL
@@ -86,17 +96,19 @@ class Head:
         calibration: See `conformal`.
         helps: Segments in which the learner's median beats the plain simulation on models which it has not seen.
         names: The features which it reads, in order.
+        spares: Families in which it does not help though it does in their segment, see `spared_key`.
     """
 
     quantiles: ResidualQuantiles | None
     calibration: Calibration
     helps: frozenset[str] = frozenset()
     names: tuple[str, ...] = NAMES
+    spares: frozenset[str] = frozenset()
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
         """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where learning does not help."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
-        rows = [i for i, subject in enumerate(subjects) if subject.segment in self.helps]
+        rows = [i for i, subject in enumerate(subjects) if is_used(subject, self.helps, self.spares)]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
         return found

@@ -14,7 +14,7 @@ import xgboost
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for, none below the estimate
+LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
 Array = npt.NDArray[np.float64]
 
 

@@ -16,12 +16,13 @@ from vramcast.learner import stacks
 from vramcast.learner.conformal import calibrate, keys_of
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, segment_of
+from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, is_used, segment_of, spared_key
 from vramcast.learner.residual import LEVELS, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 FOLDS: Final = 5  # arbitrary: more make each learner a little better, and training as much longer
 _FEWEST: Final = 30  # arbitrary: groups in a segment from which a learner is tried
+_FEWEST_TO_SPARE: Final = 5  # arbitrary: groups of a family from which it is judged apart
 _MUST_HELP: Final = 0.95  # arbitrary: the learned error must be at most this share of the plain one
 
 
@@ -112,21 +113,35 @@ def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) ->
     return learner.fit(table.X[rows], table.y[rows], sample_weight=table.weights[rows], censored=table.censored[rows])
 
 
-def helpful(table: Table, medians: Array) -> frozenset[str]:
-    """Return the segments in which the learned median lowers the error of models it has not seen, on average over groups."""
-    found = set()
+def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str]]:
+    """Return where the learned median lowers the error of models it has not seen, on average over groups.
+
+    Returns:
+        The segments in which it does, and of those the families (as `spared_key` names them) in which it does not.
+    """
+    helps, spares = set(), set()
+    families = np.array([spared_key(str(s), e.family) for s, e in zip(table.segments, table.examples, strict=True)])
     for segment in (MATMUL, CONVOLUTION):
-        rows = (table.segments == segment) & ~table.censored
-        if len(set(table.groups[rows].tolist())) < _FEWEST:
+        if not _helps(table, medians, table.segments == segment, _FEWEST):
             continue
-        weights = table.weights[rows]
-        plain = float(np.average(np.abs(np.expm1(-table.y[rows])), weights=weights))
-        learned = float(np.average(np.abs(np.expm1(medians[rows] - table.y[rows])), weights=weights))
-        typical_plain = float(np.median(np.abs(np.expm1(-table.y[rows]))))
-        typical = float(np.median(np.abs(np.expm1(medians[rows] - table.y[rows]))))
-        if learned <= _MUST_HELP * plain and typical <= _MUST_HELP * typical_plain:
-            found.add(segment)
-    return frozenset(found)
+        helps.add(segment)
+        own = sorted(set(families[table.segments == segment].tolist()))
+        judged = [
+            key for key in own if len(set(table.groups[(families == key) & ~table.censored].tolist())) >= _FEWEST_TO_SPARE
+        ]
+        spares |= {key for key in judged if not _helps(table, medians, families == key, _FEWEST_TO_SPARE)}
+    return frozenset(helps), frozenset(spares)
+
+
+def _helps(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
+    """Return whether the learned median has less error in these rows: in the mean and in the median, both by enough."""
+    rows = rows & ~table.censored
+    if len(set(table.groups[rows].tolist())) < fewest:
+        return False
+    weights = table.weights[rows]
+    plain, learned = np.abs(np.expm1(-table.y[rows])), np.abs(np.expm1(medians[rows] - table.y[rows]))
+    means = [float(np.average(errors, weights=weights)) for errors in (plain, learned)]
+    return means[1] <= _MUST_HELP * means[0] and float(np.median(learned)) <= _MUST_HELP * float(np.median(plain))
 
 
 def train(
@@ -168,11 +183,12 @@ def train(
 def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> tuple[Head, Array]:
     """Return what a table teaches about its peak, and the quantiles by which that was judged."""
     out_of_fold = cross_fitted(table, parameters, folds=folds, seed=seed)
-    helps = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
-    out_of_fold[~np.isin(table.segments, list(helps))] = 0.0
+    helps, spares = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
+    used = [is_used(subject, helps, spares) for subject in table.subjects]
+    out_of_fold[~np.array(used)] = 0.0
     calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), _keys(table))
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if helps else None
-    return Head(learner, calibration, helps, table.names), out_of_fold
+    return Head(learner, calibration, helps, table.names, spares), out_of_fold
 
 
 def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:

@@ -142,6 +142,19 @@ def test_where_simulation_is_exact_nothing_is_added(learned: Learned, make_examp
     assert all(learned.bound(subject(example), 0.99).size_bytes == example.measured_reserved for example in exact)
 
 
+def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_corrected(make_examples: MakeExamples) -> None:
+    some = [e for e in make_examples(600) if e.family == "cnn"]
+    exact = [
+        dataclasses.replace(e, id=f"exact {e.id}", group=f"exact {e.group}", family="exact", measured_reserved=e.reserved)
+        for e in some[:60]
+    ]
+    learned = training.train([*some, *exact], QUICK, folds=4)
+    assert learned.reserved_head.helps == {"convolution"}
+    assert learned.reserved_head.spares == {"convolution|exact"}
+    assert all(learned.reserved(subject(e)) == e.reserved for e in exact)
+    assert learned.reserved(dataclasses.replace(subject(exact[-1]), family="new")) != exact[-1].reserved
+
+
 def test_where_simulation_misses_the_correction_finds_it(learned: Learned, make_examples: MakeExamples) -> None:
     new = [example for example in make_examples(400, seed=9) if example.family == "cnn"]
     errors = [abs(learned.reserved(subject(e)) / (e.measured_reserved or 1) - 1) for e in new]
