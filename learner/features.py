@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vramcast.devices import Device
 from vramcast.job import Job, TensorSpec, map_batch
-from vramcast.learner.plans import plan_features
+from vramcast.learner.convolution_plans import plan_features
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate

@@ -15,6 +15,7 @@ import numpy as np
 
 from vramcast.learner.examples import Example
 
+_LEAST_SHARE = 0.25  # arbitrary: of the context; contexts scatter by some hundredths, which is a tenth of such a job
 _FEWEST = 5  # arbitrary: runs of a stack from which a context is learned
 
 
@@ -105,11 +106,11 @@ def context_of(example: Example, contexts: Mapping[str, StackContext]) -> int | 
 def measured_reserved(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
     """Return the measured reserved peak, or what is left of the process peak without its stack's context; None: unknown.
 
-    What is left is as uncertain as the context, so that it is only used of jobs which reserve more than the context is.
+    What is left is as uncertain as the context, so that it is only used of jobs which reserve a good part of it.
     """
     if example.measured_reserved is not None:
         return example.measured_reserved
     context = context_of(example, contexts)
-    if example.measured_process is None or context is None or example.reserved < context:
+    if example.measured_process is None or context is None or example.reserved < _LEAST_SHARE * context:
         return None
     return max(example.measured_process - context, 1)

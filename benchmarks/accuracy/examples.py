@@ -48,7 +48,13 @@ def xmem_cases() -> list[Case]:
         replace(
             case,
             name=f"xmem {number} {case.name}",
-            facts={**case.facts, "group": case.facts["model"], "stack": "xmem", "censored": case.facts["real_oom"]},
+            facts={
+                **case.facts,
+                "group": case.facts["model"],
+                "family": "torchvision" if case.facts["family"] == "cnn" else "hf",
+                "stack": "xmem",
+                "censored": case.facts["real_oom"],
+            },
         )
         for number, case in enumerate(xmem.cases())
     ]

@@ -9,7 +9,6 @@ same examples give the same files.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import ROOT
@@ -28,10 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", default=str(ROOT / "models" / "default"))
     options = parser.parse_args()
-    found = examples.read(path_of("xmem"))[0]
-    # Families as estimates call them: by where the model comes from.
-    named = [replace(example, family="torchvision" if example.family == "cnn" else "hf") for example in found]
-    learned = training.train(named)
+    learned = training.train(examples.read(path_of("xmem"))[0])
     artifact.save(learned, options.out, cards.card_text(learned, "default", FACTS))
     print(f"{options.out}: {learned.card['runs']} runs of {learned.card['groups']} models")
 

@@ -103,8 +103,8 @@ def test_what_is_left_of_a_process_peak_is_used_where_it_is_the_larger_part(make
     (example,) = make_examples(1, process=True, convolution=False)
     known = {"one": stacks.StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
     assert stacks.measured_reserved(example, known) == example.reserved
-    assert stacks.measured_reserved(dataclasses.replace(example, reserved=400 * MIB), known) is None
-    assert stacks.measured_reserved(dataclasses.replace(example, reserved=400 * MIB, measured_reserved=7), known) == 7
+    assert stacks.measured_reserved(dataclasses.replace(example, reserved=120 * MIB), known) is None
+    assert stacks.measured_reserved(dataclasses.replace(example, reserved=120 * MIB, measured_reserved=7), known) == 7
 
 
 def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.learner.plans import KINDS, channels, convolutions, plan_features
+from vramcast.learner.convolution_plans import KINDS, channels, convolutions, plan_features
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
