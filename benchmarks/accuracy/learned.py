@@ -23,6 +23,7 @@ from unittest import mock
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
 from benchmarks.accuracy.figures import table
+from benchmarks.scheduling import tool_runs
 from vramcast.job import Job
 from vramcast.learner import examples, judging, stacks
 from vramcast.learner.evaluation import metrics, report
@@ -82,6 +83,8 @@ def main() -> None:
     rows = [_row("simulated", plain), _row("corrected", learned), _row("bound at 0.99", learned, 0.99)]
     if options.second_round:
         rows.append(_row("bound at 0.99, run again", second_rounds(learned, 0.99), 0.99))
+    if options.set == "xmem":
+        rows.append(_row("xMem, as published", tool_runs("xmem")))
     print(table([options.set, "runs", "exact to the MiB", *_KEYS], rows) + "\n")
     figures = metrics.evaluate(learned)
     print(

@@ -15,7 +15,7 @@ import shutil
 from typing import Any
 
 from vramcast.compiler import cache_folder
-from vramcast.correction import VARIABLE, chosen, load
+from vramcast.correction import SHIPPED, VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.convolution_workspaces import find_cudnn
@@ -134,7 +134,6 @@ def main(options: argparse.Namespace) -> int:
             if tracer.get("cudnn_workspaces"):
                 print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         print(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
-        print(
-            f"learned correction: {facts['artifact'] or 'none in use: train one, and name it with --artifact or ' + VARIABLE}"
-        )
+        none = f"none in use: '{SHIPPED}' is shipped, or train one; name it with --artifact or {VARIABLE}"
+        print(f"learned correction: {facts['artifact'] or none}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
