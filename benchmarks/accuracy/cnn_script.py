@@ -39,16 +39,7 @@ def main(job: dict[str, object]) -> None:
     model(summary)
     del summary
     criterion = torch.nn.CrossEntropyLoss() if network["classes"] > 1 else torch.nn.BCELoss()
-    optimizer = torch.optim.Adam(model.parameters())
-    for size in batch_sizes(int(str(job["batch"]))):
-        inputs, labels = torch.zeros(size, *shape), torch.zeros(size, dtype=torch.int64)
-        inputs, labels = inputs.to(device), labels.to(device)
-        optimizer.zero_grad()
-        outputs = model(inputs)
-        loss = criterion(outputs, labels)
-        loss.backward()
-        optimizer.step()
-        loss.item()
+    mlp_script.train(model, criterion, shape, batch_sizes(int(str(job["batch"]))))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -33,10 +34,15 @@ def main(job: dict[str, object]) -> None:
     device = torch.device("cuda")
     model = mlp(features, layers, float(str(job["dropout"]))).to(device)
     model(torch.rand(2, features).to(device))
-    criterion = torch.nn.CrossEntropyLoss()
+    train(model, torch.nn.CrossEntropyLoss(), (features,), batch_sizes(batch) * 2)
+
+
+def train(model: torch.nn.Module, criterion: torch.nn.Module, shape: Sequence[int], sizes: Iterable[int]) -> None:
+    """Train on a batch of each of these sizes; its samples have this shape."""
+    device = torch.device("cuda")
     optimizer = torch.optim.Adam(model.parameters())
-    for size in batch_sizes(batch) * 2:
-        inputs, labels = torch.zeros(size, features), torch.zeros(size, dtype=torch.int64)
+    for size in sizes:
+        inputs, labels = torch.zeros(size, *shape), torch.zeros(size, dtype=torch.int64)
         inputs, labels = inputs.to(device), labels.to(device)
         optimizer.zero_grad()
         outputs = model(inputs)

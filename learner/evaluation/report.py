@@ -16,6 +16,7 @@ from vramcast.learner.evaluation.scored import Scored
 from vramcast.tracer.describe import shown
 from vramcast.tracer.trace import atomic_write
 from vramcast.units import gib
+from vramcast.views.head import opening
 
 _TITLE: Final = "Estimates and bounds, judged"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
@@ -42,19 +43,8 @@ th[scope=row] { font-weight: normal; } td { font-variant-numeric: tabular-nums; 
 """
 
 _PAGE: Final = Template(
-    """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>"""
-    + _STYLE
-    + """</style>
-</head>
-<body>
-<main>
+    opening(_STYLE)
+    + """<main>
 <h1>$title</h1>
 <ul class="summary">$summary</ul>
 <div class="charts">$charts</div>

@@ -28,6 +28,7 @@ from vramcast.tracer.describe import shown
 from vramcast.tracer.trace import Action, Category, Trace, atomic_write
 from vramcast.units import gib
 from vramcast.views import check_path, style
+from vramcast.views.head import opening
 from vramcast.views.page import STYLE
 
 if TYPE_CHECKING:
@@ -223,22 +224,12 @@ def _panel(axes: Axes, trace: Trace, packing: Packing, top: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ HTML
-_PAGE: Final = Template(
-    """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>"""
-    + STYLE
-    + """.live { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 5 3; }
+_LIVE: Final = """.live { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 5 3; }
 .chart rect.block { stroke: var(--paper); stroke-width: .3; }
-</style>
-</head>
-<body>
-<main>
+"""
+_PAGE: Final = Template(
+    opening(STYLE + _LIVE)
+    + """<main>
 <h1>$title</h1>
 <ul class="summary">$summary</ul>
 <svg class="chart" viewBox="$view_box" role="img" aria-label="$label">

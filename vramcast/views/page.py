@@ -5,6 +5,8 @@ from __future__ import annotations
 from string import Template
 from typing import Final
 
+from vramcast.views.head import opening
+
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5a5a5a; --paper: #ffffff; --faint: #d9d9d9; --shade: #000000;
   --alarm: #b00000; }
@@ -81,19 +83,8 @@ _SCRIPT: Final = """
 """
 
 PAGE: Final = Template(
-    """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>$title</title>
-<style>"""
-    + STYLE
-    + """</style>
-</head>
-<body>
-<main>
+    opening(STYLE, runs_scripts=True)
+    + """<main>
 <h1>$title</h1>
 <ul class="summary">$summary</ul>
 <svg id="chart" class="chart" viewBox="$view_box" role="img" aria-label="$label" tabindex="0">
