@@ -25,7 +25,9 @@ MATMUL, CONVOLUTION = "matmul", "convolution"
 CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
 PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
-_MOST_OUTSIDE: Final = 3  # arbitrary: features outside of their range from which a job counts as unlike all that was learned
+_MOST_OUTSIDE: Final = (
+    6  # arbitrary: a twentieth of the features; from so many outside a job counts as unlike all that was learned
+)
 _WIDER: Final = 1.5  # arbitrary: by which such a job's bound moves out, in residuals
 
 

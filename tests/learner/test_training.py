@@ -188,10 +188,13 @@ def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
 def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Learned, make_examples: MakeExamples) -> None:
     (_, like) = make_examples(2, seed=44)
     assert not learned.is_unlike(subject(like))
-    strange = {**like.features, "batch_size": 1e6, "card_gib": 900.0, "sm_count": 5000.0}
+    names = ["batch_size", "card_gib", "sm_count", "near_capacity", "unknown", "peak_step"]
+    strange = {**like.features, **dict.fromkeys(names, 1e6)}
     unlike = Subject(strange, like.reserved, like.gpu, like.family)
-    assert learned.outside(unlike) == ["batch_size", "card_gib", "sm_count"]
+    assert set(learned.outside(unlike)) == set(names)
     assert learned.is_unlike(unlike)
+    less = dataclasses.replace(unlike, features={**strange, "unknown": 0.0})
+    assert not learned.is_unlike(less)
     assert learned.bound(unlike, 0.95).size_bytes > learned.bound(subject(like), 0.95).size_bytes
 
 
