@@ -134,14 +134,14 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
 
 
 def _helps(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
-    """Return whether the learned median has less error in these rows: in the mean and in the median, both by enough."""
+    """Return whether the learned median has less error in these rows: in the mean by enough, and in the median no more."""
     rows = rows & ~table.censored
     if len(set(table.groups[rows].tolist())) < fewest:
         return False
     weights = table.weights[rows]
     plain, learned = np.abs(np.expm1(-table.y[rows])), np.abs(np.expm1(medians[rows] - table.y[rows]))
     means = [float(np.average(errors, weights=weights)) for errors in (plain, learned)]
-    return means[1] <= _MUST_HELP * means[0] and float(np.median(learned)) <= _MUST_HELP * float(np.median(plain))
+    return means[1] <= _MUST_HELP * means[0] and float(np.median(learned)) <= float(np.median(plain))
 
 
 def train(
