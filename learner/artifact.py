@@ -52,7 +52,7 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
     try:
         fresh.mkdir(parents=True)
         (fresh / "artifact.json").write_text(json.dumps(_plain(learned), indent=None, separators=(",", ":"), sort_keys=True))
-        for name, head in _heads(learned).items():
+        for name, head in learned.heads.items():
             if head.quantiles is not None:
                 (fresh / f"{name}.json").write_bytes(bytes(head.quantiles.booster_.save_raw("json")))
         (fresh / "CARD.md").write_text(card_text)
@@ -66,16 +66,11 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _heads(learned: Learned) -> dict[str, Head]:
-    heads = {"reserved": learned.reserved_head, "process": learned.process_head}
-    return {name: head for name, head in heads.items() if head is not None}
-
-
 def _plain(learned: Learned) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "schema": SCHEMA,
-        "heads": {name: _plain_head(head) for name, head in _heads(learned).items()},
+        "heads": {name: _plain_head(head) for name, head in learned.heads.items()},
         "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
         "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
         "card": learned.card,

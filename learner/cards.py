@@ -41,11 +41,10 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 cells = [errors[key] for key in ("simulated_median", "simulated_p90", "corrected_median", "corrected_p90")]
                 shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
                 lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
-    for peak, head in (("reserved", learned.reserved_head), ("process", learned.process_head)):
-        if head is not None:
-            where = ", ".join(sorted(head.helps)) or "nowhere: the simulation is used as it is"
-            but = f", but for {', '.join(sorted(head.spares))}" if head.spares else ""
-            lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
+    for peak, head in learned.heads.items():
+        where = ", ".join(sorted(head.helps)) or "nowhere: the simulation is used as it is"
+        but = f", but for {', '.join(sorted(head.spares))}" if head.spares else ""
+        lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
     lines += ["", "## Context by stack", ""]
     if learned.contexts:
         lines += ["| stack | libraries | MiB | 90 % between | runs |", "|---|---|---:|---:|---:|"]

@@ -66,7 +66,7 @@ def convolutions(trace: Trace, element_bytes: int = 4) -> list[_Convolution]:
     inputs = _inputs(trace)
     found: list[_Convolution] = []
     outputs: dict[tuple[int, int], int] = {}  # (step, module) -> bytes of its output
-    pending: list[tuple[_Convolution, tuple[int, int]]] = []  # forward runs, whose input is known when the gradient is
+    pending: dict[tuple[int, int], list[_Convolution]] = {}  # forward runs, whose input is known when the gradient is
     for group in _runs(trace, rows.tolist()):
         key = (int(trace.step[group[0]]), int(trace.module[group[0]]))
         is_workspace = [trace.category[row] == Category.WORKSPACE for row in group]
@@ -76,7 +76,7 @@ def convolutions(trace: Trace, element_bytes: int = 4) -> list[_Convolution]:
         if trace.phase[group[0]] != Phase.BACKWARD:
             outputs[key] = int(trace.size_bytes[tensors[0]])
             one = _Convolution("forward", _workspace_after(group, is_workspace, tensors[0]), tensors[0])
-            pending.append((one, key))
+            pending.setdefault(key, []).append(one)
             found.append(one)
             continue
         data, weight = (int(trace.size_bytes[row]) for row in (tensors[0], tensors[-1]))
@@ -88,9 +88,8 @@ def convolutions(trace: Trace, element_bytes: int = 4) -> list[_Convolution]:
         for kind, row in (("data", tensors[0]), ("weight", tensors[-1])):
             if kind == "weight" or len(tensors) > 1:
                 found.append(_Convolution(kind, _workspace_after(group, is_workspace, row), row, operands, width))  # type: ignore[arg-type]
-        for one, of in pending:
-            if of == key and not one.operands:
-                one.operands, one.width = operands, width
+        for one in pending.pop(key, ()):
+            one.operands, one.width = operands, width
     return found
 
 

@@ -54,6 +54,11 @@ class Subject:
         return [share if name == CONTEXT_SHARE else float(self.features[name]) for name in names]
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """What it is calibrated by, from the finest to the coarsest."""
+        return (*keys_of(self.gpu, self.family), self.segment)
+
+    @property
     def segment(self) -> str:
         """Which of the two kinds of job it is: do convolutions take workspaces or not."""
         return segment_of(self.features)
@@ -126,7 +131,7 @@ class Head:
         return max(self.median(quantiles), *(value for value, _ in bounds)), bounds[-1][1]
 
     def _at(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
-        correction = self.calibration.correction(level, (*keys_of(subject.gpu, subject.family), subject.segment))
+        correction = self.calibration.correction(level, subject.keys)
         return float(quantiles[correction.column]) + correction.value, correction
 
 
@@ -147,6 +152,12 @@ class Learned:
     contexts: Mapping[str, StackContext] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     card: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def heads(self) -> dict[str, Head]:
+        """The heads that there are, by peak."""
+        heads = {"reserved": self.reserved_head, "process": self.process_head}
+        return {peak: head for peak, head in heads.items() if head is not None}
 
     def reserved(self, subject: Subject) -> int:
         """Return the corrected reserved peak, bytes."""

@@ -13,10 +13,10 @@ from sklearn.model_selection import GroupKFold
 
 from vramcast.errors import DatasetError
 from vramcast.learner import stacks
-from vramcast.learner.conformal import calibrate, keys_of
+from vramcast.learner.conformal import calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, is_used, segment_of, spared_key
+from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, is_used, spared_key
 from vramcast.learner.residual import LEVELS, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
@@ -85,7 +85,7 @@ def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, St
         np.array([np.log(measured / simulated) for _, measured, simulated in usable]),
         np.array([example.group for example in chosen]),
         np.array([example.censored for example in chosen]),
-        np.array([segment_of(example.features) for example in chosen]),
+        np.array([subject.segment for subject in subjects]),
         np.array([1.0 / counts[example.group] for example in chosen]),
     )
 
@@ -120,7 +120,7 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
         The segments in which it does, and of those the families (as `spared_key` names them) in which it does not.
     """
     helps, spares = set(), set()
-    families = np.array([spared_key(str(s), e.family) for s, e in zip(table.segments, table.examples, strict=True)])
+    families = np.array([spared_key(subject.segment, subject.family) for subject in table.subjects])
     for segment in (MATMUL, CONVOLUTION):
         if not _helps(table, medians, table.segments == segment, _FEWEST):
             continue
@@ -186,7 +186,7 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     helps, spares = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
     used = [is_used(subject, helps, spares) for subject in table.subjects]
     out_of_fold[~np.array(used)] = 0.0
-    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), _keys(table))
+    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), [subject.keys for subject in table.subjects])
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if helps else None
     return Head(learner, calibration, helps, table.names, spares), out_of_fold
 
@@ -219,12 +219,10 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
 def _again(head: Head, table: Table) -> tuple[Head, Array]:
     """Return the head calibrated on a table, and its quantiles there."""
     quantiles = head.residuals(table.subjects)
-    calibration = calibrate(head.calibration.levels, quantiles, table.y, table.groups.tolist(), _keys(table))
+    calibration = calibrate(
+        head.calibration.levels, quantiles, table.y, table.groups.tolist(), [subject.keys for subject in table.subjects]
+    )
     return replace(head, calibration=calibration), quantiles
-
-
-def _keys(table: Table) -> list[tuple[str, ...]]:
-    return [(*keys_of(e.gpu, e.family), str(segment)) for e, segment in zip(table.examples, table.segments, strict=True)]
 
 
 def _errors_by(table: Table, quantiles: Array) -> dict[str, dict[str, dict[str, float]]]:

@@ -21,7 +21,7 @@ from vramcast.devices import DEVICES
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.estimator import run_job
 from vramcast.job import Job, TensorSpec, map_batch
-from vramcast.plans import plan_pool, plan_swap
+from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -133,7 +133,7 @@ def advise(estimate: Estimate, *, timeout_s: float = 1800.0, artifact: str | os.
     accesses: Trace | None = None
     try:
         watched = run(replace(job, accesses=True))
-        if not (watched.trace.action == Action.READ).any():
+        if not has_reads(watched.trace):
             raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
         accesses = watched.trace
         rows.append(_swap(estimate, accesses))
@@ -187,13 +187,14 @@ def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Vari
         yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
         return
     held = np.cumsum([block.held_bytes for block in blocks])
+    forward_us = int(_forward_us(accesses).sum()) if accesses is not None else 0
     half = int(np.searchsorted(held, held[-1] / 2)) + 1
     for n in sorted({half, len(blocks)} if held[-1] else {len(blocks)}):
         names = [block.path for block in blocks[:n]]
         name = f"checkpointing {n} of {len(blocks)} blocks" if n < len(blocks) else f"checkpointing all {n} blocks"
         price = "at most one more forward pass" if n == len(blocks) else "these once more forward"
         if accesses is not None:
-            share = sum(block.forward_us for block in blocks[:n]) / max(_forward_us(accesses).sum(), 1)
+            share = sum(block.forward_us for block in blocks[:n]) / max(forward_us, 1)
             price = f"{share:.0%} of the forward pass once more, by the roofline"
         if n < len(blocks):
             price += f": {', '.join(names)}"
@@ -227,17 +228,16 @@ def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
     held = _by_block(trace, trace.module[live], trace.rounded_bytes()[live])
     takes: dict[str, int] = {}
     if accesses is not None:
-        writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))
-        _, first = np.unique(accesses.time_us[writes], return_index=True)  # one output says in which block an operator runs
-        writes = writes[first]
-        takes = _by_block(accesses, accesses.module[accesses.block[writes]], _forward_us(accesses)[writes])
+        forward_us = _forward_us(accesses)
+        writes = np.flatnonzero(forward_us)  # one output says in which block an operator runs
+        takes = _by_block(accesses, accesses.module[accesses.block[writes]], forward_us[writes])
     found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
     return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
 
 
 def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
     """Return the modelled time of each forward operator at one of its WRITE rows, int64 [rows]; 0 elsewhere."""
-    rows = np.flatnonzero((accesses.action == Action.READ) | (accesses.action == Action.WRITE))
+    rows = np.flatnonzero(accesses.is_access())
     begins = np.unique(accesses.time_us[rows])
     takes = np.diff(begins, append=max(accesses.header["clock"]["end_us"], begins[-1])) if len(begins) else begins
     writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))

@@ -11,7 +11,7 @@ from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.repetition import Repetition
 from vramcast.simulator.planning.swap import SwapPlan
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.trace import Action, Trace
 
 _FULL: Final = 0.9  # arbitrary: the share of the peak which an iteration of training reaches, and a loop inside of one does not
 
@@ -31,6 +31,11 @@ def plan_pool(trace: Trace, *, work: int = pool.WORK) -> PoolPlan:
     plan = pool.plan(lifetimes, iterations(trace, lifetimes), work=work)
     _proved("pool", pool_checker.check(lifetimes, plan))
     return plan
+
+
+def has_reads(trace: Trace) -> bool:
+    """Return whether the trace says when blocks are read, without which nothing can be swapped."""
+    return bool((trace.action == Action.READ).any())
 
 
 def iterations(trace: Trace, lifetimes: Lifetimes) -> Repetition | None:

@@ -23,7 +23,7 @@ from unittest import mock
 import joblib
 
 from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
-from benchmarks.accuracy.runner import BUILD, Case, data_folder, read_rows
+from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows
 from vramcast.context import context_bytes
 from vramcast.datasets.histories import formats
 from vramcast.datasets.run import Workload
@@ -224,8 +224,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # transformers 4.51 first for xMem's rows: the worker finds it on the path which it inherits.
-    packages = str(xmem.TRANSFORMERS) if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir() else ""
-    with mock.patch.dict(
-        os.environ, {"PYTHONPATH": os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH", "")]))}
-    ):
+    packages = xmem.TRANSFORMERS if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir() else None
+    with mock.patch.dict(os.environ, {"PYTHONPATH": python_path(packages)}):
         main()

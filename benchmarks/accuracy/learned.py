@@ -23,6 +23,7 @@ from unittest import mock
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
 from benchmarks.accuracy.figures import table
+from benchmarks.accuracy.runner import python_path
 from benchmarks.scheduling import tool_runs
 from vramcast.job import Job
 from vramcast.learner import examples, judging, stacks
@@ -103,7 +104,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # transformers 4.51 first for xMem's rows, as in benchmarks.accuracy.examples.
-    packages = str(xmem.TRANSFORMERS) if xmem.TRANSFORMERS.is_dir() else ""
-    paths = filter(None, [packages, os.environ.get("PYTHONPATH", "")])
-    with mock.patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(paths)}):
+    packages = xmem.TRANSFORMERS if xmem.TRANSFORMERS.is_dir() else None
+    with mock.patch.dict(os.environ, {"PYTHONPATH": python_path(packages)}):
         main()

@@ -117,10 +117,15 @@ class Cache:
             file.write(json.dumps(record) + "\n")
 
 
+def python_path(packages: Path | None) -> str:
+    """Return the PYTHONPATH of a worker which finds `packages` first."""
+    return os.pathsep.join(filter(None, [str(packages or ""), os.environ.get("PYTHONPATH", "")]))
+
+
 @contextmanager
 def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
     """Yield a worker of its own for `variant`."""
-    path = os.pathsep.join(filter(None, [str(variant.packages or ""), os.environ.get("PYTHONPATH", "")]))
+    path = python_path(variant.packages)
     with _oracle_or_none(variant.oracle), mock.patch.dict(os.environ, {"PYTHONPATH": path, **dict(variant.environment)}):
         tracer = NullGpuTracer()
     try:

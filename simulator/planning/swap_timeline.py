@@ -99,7 +99,8 @@ class Timeline:
         row = accesses[begins]
         ends = np.append(accesses[begins[1:] - 1], accesses[-1])  # last access row of each operator
         start = trace.time_us[row]
-        live = Lifetimes.of(trace).live()
+        lifetimes = Lifetimes.of(trace)
+        live = lifetimes.live()
         firsts = np.append(first, ends[:-1] + 1)
         is_alloc = trace.action == Action.ALLOC
         load, rest = np.empty(len(row), np.int64), np.empty(len(row), np.int64)
@@ -118,7 +119,7 @@ class Timeline:
             duration_us=np.diff(start, append=_end_us(trace, int(accesses[-1]))),
             load_bytes=load,
             rest_bytes=rest,
-            **_blocks(trace, accesses, begins, first),
+            **_blocks(trace, lifetimes, accesses, begins, first),
             source=str(trace.header.get("clock", {}).get("source", "recorded")),
         )
 
@@ -131,22 +132,21 @@ def _end_us(trace: Trace, row: int) -> int:
     return int(found[0]) if len(found) else max(int(trace.header.get("clock", {}).get("end_us", begin_us)), begin_us)
 
 
-def _blocks(trace: Trace, rows: Int64s, begins: Int64s, first: int) -> dict[str, Any]:
+def _blocks(trace: Trace, lifetimes: Lifetimes, rows: Int64s, begins: Int64s, first: int) -> dict[str, Any]:
     operator = np.searchsorted(begins, np.arange(len(rows)), side="right") - 1
     accesses: dict[int, list[int]] = {}
     for block, k in zip(trace.block[rows].tolist(), operator.tolist(), strict=True):
         known = accesses.setdefault(block, [])
         if not known or known[-1] != k:
             known.append(k)
-    lives = Lifetimes.of(trace)
     # Behind the last access of a trace the job clears up.
     following = np.flatnonzero(trace.is_access() & (np.arange(len(trace)) > rows[-1]))
     last = int(following[0]) if len(following) else int(rows[-1])
-    always = (lives.birth < first) & (lives.death > last)
+    always = (lifetimes.birth < first) & (lifetimes.death > last)
     sizes = trace.rounded_bytes()
     return {
         "accesses": accesses,
-        "lasting": frozenset(lives.row[always].tolist()),
+        "lasting": frozenset(lifetimes.row[always].tolist()),
         "size_bytes": {block: int(sizes[block]) for block in accesses},
     }
 

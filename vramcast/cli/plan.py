@@ -23,7 +23,7 @@ from vramcast.cli import options as shared
 from vramcast.cli.replay import read
 from vramcast.errors import UsageError
 from vramcast.estimator import run_job
-from vramcast.plans import plan_pool, plan_swap
+from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import SCHEMA
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
@@ -32,7 +32,7 @@ from vramcast.simulator.planning.swap_links import LINKS
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.trace import Action, Trace, atomic_write
+from vramcast.tracer.trace import Trace, atomic_write
 from vramcast.units import gib, parse_bytes
 from vramcast.views import packing
 
@@ -125,7 +125,7 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
     job = replace(shared.job_of(options), accesses=accesses)
     with shared.progress(f"tracing {options.target}"):
         found = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact)
-    return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", _has_reads(found.trace))
+    return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 
 
 def _recorded(options: argparse.Namespace) -> _Source:
@@ -137,14 +137,10 @@ def _recorded(options: argparse.Namespace) -> _Source:
         )
     trace = read(options.target, options.device_index)
     settings = Settings.parse(options.alloc_conf) if options.alloc_conf else recorded_settings(trace)
-    if _has_reads(trace):  # one of our own, from an empty card: as it was traced
+    if has_reads(trace):  # one of our own, from an empty card: as it was traced
         return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True)
     found = simulate(trace, settings)
     return _Source(found.replayed(), found.reserved, Path(options.target).name, False)
-
-
-def _has_reads(trace: Trace) -> bool:
-    return bool((trace.action == Action.READ).any())
 
 
 # ------------------------------------------------------------------------------------------------ what is said

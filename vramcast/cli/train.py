@@ -59,8 +59,7 @@ def main(options: argparse.Namespace) -> int:
     licences = Counter(run.passport.licence or "the site's own" for run in runs)
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
     artifact.save(learned, options.out, cards.card_text(learned, Path(options.out).name, facts))
-    heads = {"reserved": learned.reserved_head, "process": learned.process_head}
-    helps = {peak: sorted(head.helps) for peak, head in heads.items() if head is not None}
+    helps = {peak: sorted(head.helps) for peak, head in learned.heads.items()}
     said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": helps, **learned.card}
     if older is not None:
         changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
