@@ -22,9 +22,10 @@ from unittest import mock
 from vramcast.devices import Device, device
 from vramcast.job import Job, TensorSpec
 from vramcast.tracer.nullgpu import client
-from vramcast.tracer.nullgpu.build import build, find_torch
+from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
+from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.units import MIB
 
 _PLANS = 3  # arbitrary
@@ -42,7 +43,7 @@ def describe(graph: str) -> str:
 def questions(cache: Path) -> Iterator[tuple[int, str]]:
     """Yield (heuristic mode, graph) of every list of engines that was asked for."""
     with closing(sqlite3.connect(cache)) as database:
-        for (request,) in database.execute("SELECT DISTINCT request FROM answer_1 WHERE request LIKE 'HEUR %'"):
+        for (request,) in database.execute("SELECT DISTINCT request FROM answer_2 WHERE request LIKE 'HEUR %'"):
             _, mode, graph = request.split(" ", 2)
             yield int(mode), graph
 
@@ -52,7 +53,7 @@ def plans(oracle: CudnnOracle, mode: int, graph: str) -> list[str]:
     sizes = []
     for index in range(min(_PLANS, len(oracle.heuristics(mode, graph)))):
         try:
-            sizes.append(f"{oracle.plan(mode, index, graph) / MIB:,.0f}")
+            sizes.append(f"{oracle.plan(mode, index, graph).workspace_bytes / MIB:,.0f}")
         except PlanDoesNotBuild:
             sizes.append("-")
     return sizes
@@ -64,9 +65,9 @@ def main(target: str, batch: str, card: Device) -> None:
     job = Job(card, target=target, batch=spec, labels=TensorSpec((spec.shape[0],), "int64"))
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cudnn.sqlite"
-        libraries, site = build(), find_torch().site
+        site = find_torch().site
         cudnn = Path(os.environ.get("VRAMCAST_CUDNN_DIR") or site / "nvidia" / "cudnn" / "lib")
-        oracle = CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache, device=card.cudnn_record())
+        oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record())
         for name, choice in (("without workspaces", None), ("with workspaces", oracle)):
             with mock.patch.object(client, "_oracle", return_value=choice):
                 tracer = NullGpuTracer()
@@ -75,7 +76,7 @@ def main(target: str, batch: str, card: Device) -> None:
             assert trace is not None
             print(f"{target} {batch} on {card.key}, {name}: reserved {trace.header['peaks']['reserved'] // MIB:,} MiB")
         asked = list(questions(cache))
-        with CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache, device=card.cudnn_record()) as again:
+        with CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record()) as again:
             rows = [(plans(again, mode, graph), describe(graph)) for mode, graph in asked]
     rows.sort(key=lambda row: -float(row[0][0].replace(",", "")) if row[0] and row[0][0] != "-" else 0.0)
     print("\n| 1st plan, MiB | 2nd | 3rd | operation: tensors |\n|---:|---:|---:|---|")

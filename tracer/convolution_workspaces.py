@@ -20,18 +20,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
 from vramcast.compiler import cache_folder
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError
-from vramcast.tracer.nullgpu.build import find_torch, refusing_driver
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
+from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
-from vramcast.tracer.result import LedgerEntry
+from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
 
@@ -151,11 +152,12 @@ class Workspace:
     """What one convolution takes, in bytes.
 
     `search_bytes` is what cudnn.benchmark takes first, to try all plans: it is freed and the cache emptied before the
-    workspace itself is asked for. None when nothing is searched.
+    workspace itself is asked for. None when nothing is searched. `cublaslt_limit_bytes` is `PlanSize`'s.
     """
 
     size_bytes: int
     search_bytes: int | None = None
+    cublaslt_limit_bytes: int = 0
 
 
 class ConvolutionWorkspaces:
@@ -177,6 +179,7 @@ class ConvolutionWorkspaces:
         self._searched: set[tuple[int, str, CudnnSettings]] = set()
         self._unanswered: Counter[str] = Counter()
         self._n_answered = 0
+        self._bounded: list[int] = []
 
     @property
     def sizes(self) -> set[int]:
@@ -213,8 +216,9 @@ class ConvolutionWorkspaces:
             self._unanswered[found] += 1
             return None
         self._n_answered += 1
+        self._bounded += [found.cublaslt_limit_bytes] * bool(found.cublaslt_limit_bytes)
         if (thread, *key) in self._searched:
-            return Workspace(found.size_bytes)
+            return replace(found, search_bytes=None)
         self._searched.add((thread, *key))
         return found
 
@@ -226,6 +230,8 @@ class ConvolutionWorkspaces:
         ]
         if self._foreign and self._n_answered:
             entries.append(LedgerEntry("assumed", "convolution workspaces of another cuDNN version", self._n_answered, 0))
+        if self._bounded:
+            entries.append(LedgerEntry("bounded", CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
 
     def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
@@ -238,7 +244,9 @@ class ConvolutionWorkspaces:
             first = next(plans, None)
             if first is None:
                 return "cuDNN has no engine for a convolution"
-            return Workspace(first, max(first, *plans, 0) if settings.benchmark else None)
+            tried = (first, *plans) if settings.benchmark else ()  # each further plan costs cuDNN a second or less
+            search_bytes = max((plan.workspace_bytes for plan in tried), default=None)
+            return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes)
         except (OracleError, OSError) as error:
             if oracle.process.poll() is not None:
                 self._oracle, self._silence = None, str(error)
@@ -248,15 +256,15 @@ class ConvolutionWorkspaces:
         if self._oracle is None and not self._silence:
             try:
                 cudnn, self._foreign = find_cudnn()
-                oracle = CudnnOracle(cudnn, refusing_driver(cudnn), cache=cache_folder() / "cudnn.sqlite", device=self._record)
+                oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite", device=self._record)
                 self._oracle = self._resources.enter_context(oracle)
             except (NullGpuError, CompilerError, OSError) as error:
                 self._silence = str(error)
         return self._oracle
 
 
-def _plans(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[int]:
-    """Yield the workspaces of the plans which build, in the order in which PyTorch tries them."""
+def _plans(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:
+    """Yield the sizes of the plans which build, in the order in which PyTorch tries them."""
     for mode in (_INSTANT, _FALLBACK):
         for index, config in enumerate(oracle.heuristics(mode, graph)):
             if _is_allowed(config, dtype, settings):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from vramcast.errors import VramcastError
 from vramcast.tracer.trace import Trace
 
+CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"  # as dnn_graph.c calls it
 DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
 
 
@@ -16,8 +17,9 @@ DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depe
 class LedgerEntry:
     """One line of a tracer's account of calls that were not fully answered.
 
-    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), read (the host
-    read zeros), drawn (the host read a number drawn at random), workspace (a size that a library was handed as workspace),
+    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), bounded (answered
+    with 0 where `size_bytes` is the sum of the most that was possible each time), read (the host read zeros),
+    drawn (the host read a number drawn at random), workspace (a size that a library was handed as workspace),
     launches.
     """
 

@@ -322,6 +322,11 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         warnings.append(f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it")
     others = [name for name in unknown if not name.startswith(DRAWN)]
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in others]
+    warnings += [
+        f"{e.name} ({e.hits} times; at most {gib(e.size_bytes // e.hits)} each; the bound's residuals were measured with it)"
+        for e in result.ledger
+        if e.kind == "bounded"
+    ]
     if result.reads:
         warnings.append(
             f"the host read from the device {result.reads} times and got zeros: a branch on such a value may go the other way"

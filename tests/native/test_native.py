@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from vramcast.compiler import FLAGS, SANITIZERS
 from vramcast.devices import device
 from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
 from vramcast.tracer.nullgpu.entry_points import CSRC
@@ -17,13 +19,18 @@ CONFIG = device("a100-40gb").with_memory(64 << 20).to_config() + f";context_byte
 
 
 @pytest.fixture(scope="module")
-def sanitized(needs_null_gpu: None, clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stand-ins compiled with sanitizers; skips where the compiler has none."""
+def sanitizing_compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips where the compiler has no sanitizers."""
     probe = tmp_path_factory.mktemp("probe") / "probe"
     command = ["gcc", "-fsanitize=address,undefined", "-x", "c", "-", "-o", str(probe)]
     compiled = subprocess.run(command, input="int main(void) { return 0; }", text=True, capture_output=True)
     if compiled.returncode or subprocess.run([str(probe)], capture_output=True).returncode:
         pytest.skip("this compiler has no address sanitizer")
+
+
+@pytest.fixture(scope="module")
+def sanitized(needs_null_gpu: None, clean_environment: None, sanitizing_compiler: None) -> Path:
+    """The stand-ins compiled with sanitizers."""
     return build(sanitize=True)
 
 
@@ -79,6 +86,33 @@ def test_the_c_code_holds_under_the_sanitizers(sanitized: Path, tmp_path: Path, 
 @pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
 def test_the_c_code_holds_as_it_is_used(needs_null_gpu: None, tmp_path: Path, source: str) -> None:
     ran = compile_and_run(source, build(), tmp_path / "program")
+    assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("sanitizers", [(), SANITIZERS], ids=["as it is used", "under the sanitizers"])
+@pytest.mark.parametrize("cuda_major", [12, 13])
+def test_the_oracles_cublaslt_keeps_what_it_is_told_and_refuses_the_rest(
+    request: pytest.FixtureRequest, tmp_path: Path, sanitizers: tuple[str, ...], cuda_major: int
+) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    if sanitizers:
+        request.getfixturevalue("sanitizing_compiler")
+    source = CSRC / "oracle" / "cublaslt.c"
+    program = tmp_path / "program"
+    command = [
+        "gcc",
+        *FLAGS,
+        *sanitizers,
+        f"-DCUDA_MAJOR={cuda_major}",
+        str(source),
+        str(HERE / "cublaslt.c"),
+        "-o",
+        str(program),
+    ]
+    assert subprocess.run([*command, "-lpthread"], capture_output=True, text=True).stderr == ""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
+    ran = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
 
 

@@ -23,8 +23,9 @@ from vramcast.job import Job, TensorSpec
 from vramcast.tracer import convolution_workspaces
 from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace, find_cudnn
 from vramcast.tracer.fake.client import trace as trace_fake
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
+from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
+from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
 from vramcast.tracer.trace import Action, Category, Trace
 
 A100 = device("a100-40gb")
@@ -115,7 +116,7 @@ def history(trace: Trace) -> list[int]:
 def questions() -> set[str]:
     """All that cuDNN was asked so far, by the null GPU or by us."""
     with closing(sqlite3.connect(cache_folder() / "cudnn.sqlite")) as database:
-        return {request for (request,) in database.execute("SELECT request FROM answer_1")}
+        return {request for (request,) in database.execute("SELECT request FROM answer_2")}
 
 
 IMAGES = "8x64x28x28"
@@ -243,6 +244,7 @@ class Oracle:
         self.process = self
         self.failure: Exception | None = None
         self.ended: int | None = None
+        self.limit_bytes = 0
 
     def poll(self) -> int | None:
         return self.ended
@@ -253,11 +255,11 @@ class Oracle:
             raise self.failure
         return [EngineConfig(0, notes, ()) for notes, _ in self.table.get(mode, [])]
 
-    def plan(self, mode: int, index: int, graph: str) -> int:
+    def plan(self, mode: int, index: int, graph: str) -> PlanSize:
         size = self.table[mode][index][1]
         if size is None:
             raise PlanDoesNotBuild(3000)
-        return size
+        return PlanSize(size, self.limit_bytes)
 
 
 TENSOR_CORE, DOWN_CONVERTED, BY_CHANCE = (0,), (1,), (4,)
@@ -297,6 +299,16 @@ def test_a_search_takes_the_largest_plan_once_in_each_thread() -> None:
     found = [workspaces.ask(CONV, "forward", settings, thread=thread) for thread in (0, 0, 1, 1)]
     assert found == [Workspace(2, search_bytes=9), Workspace(2), Workspace(2, search_bytes=9), Workspace(2)]
     assert workspaces.sizes == {2, 9}
+
+
+def test_what_cublaslt_could_have_asked_for_is_in_the_ledger_each_time() -> None:
+    workspaces, oracle = answering(SUGGESTED)
+    oracle.limit_bytes = 128
+    for _ in range(2):
+        found = workspaces.ask(CONV, "forward", CudnnSettings(benchmark=True), thread=0)
+        assert found is not None
+        assert found.cublaslt_limit_bytes == 128
+    assert workspaces.ledger() == [LedgerEntry("bounded", CUBLASLT_WORKSPACE, 2, 256)]
 
 
 def test_an_equal_question_is_asked_once() -> None:

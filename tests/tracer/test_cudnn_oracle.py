@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -18,12 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import cudnn_backend, cudnn_graph
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
+from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_cache import AnswerCache
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import Attribute, Descriptor, GraphError, convolution_graph
 from vramcast.tracer.nullgpu.cudnn_oracle import Oracle, Session
+from vramcast.tracer.nullgpu.oracle_libraries import LookedUp, looked_up, oracle_libraries
 
 MIB = 2**20
 INSTANT, MODE_B, FALLBACK, MODE_A = 0, 1, 2, 3
@@ -210,17 +212,17 @@ class PaperCudnn:
             raise cudnn_backend.CudnnFailure(2000, "finalizing the heuristics query")
         return [EngineConfig(38, (0, 4), ()), EngineConfig(1, (), (0,))]
 
-    def plan(self, record: str, mode: int, index: int, graph: Descriptor) -> int:
+    def plan(self, record: str, mode: int, index: int, graph: Descriptor) -> PlanSize:
         self.asked += 1
         if index == 1:
             raise cudnn_backend.PlanFailure(3000, "finalizing the plan")
         if index == 2:
             raise cudnn_backend.PlanFailure(4003, "finalizing the plan")
-        return 4096
+        return PlanSize(4096, 1024)
 
-    def engine(self, record: str, engine: int, knobs: list[tuple[int, int]], graph: Descriptor) -> int:
+    def engine(self, record: str, engine: int, knobs: list[tuple[int, int]], graph: Descriptor) -> PlanSize:
         self.asked += 1
-        return engine + sum(value for _, value in knobs)
+        return PlanSize(engine + sum(value for _, value in knobs))
 
 
 @pytest.fixture
@@ -243,10 +245,10 @@ def test_heuristics_are_one_line_a_configuration_in_cudnns_order(paper: PaperCud
 
 def test_a_plan_has_a_workspace_or_fails_with_cudnns_status(paper: PaperCudnn) -> None:
     session = paper_session()
-    assert session.answer(f"PLAN 0 0 {GRAPH}") == "OK 4096"
+    assert session.answer(f"PLAN 0 0 {GRAPH}") == "OK 4096 1024"
     assert session.answer(f"PLAN 0 1 {GRAPH}") == "FAIL 3000"
-    assert session.answer(f"ENGINE 5 12=2,13=3 {GRAPH}") == "OK 10"  # 5 + 2 + 3
-    assert session.answer(f"ENGINE 5 - {GRAPH}") == "OK 5"
+    assert session.answer(f"ENGINE 5 12=2,13=3 {GRAPH}") == "OK 10 0"  # 5 + 2 + 3
+    assert session.answer(f"ENGINE 5 - {GRAPH}") == "OK 5 0"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_a_question_without_a_device_record_is_an_error(paper: PaperCudnn) -> No
 
 
 def test_an_absent_cudnn_is_told(tmp_path: Path) -> None:
-    session = Session(Oracle(tmp_path, tmp_path / "libcuda.so.1", AnswerCache(None)))
+    session = Session(Oracle(tmp_path, tmp_path, AnswerCache(None)))
     assert session.answer("VERSION").startswith("ERROR No libcudnn_graph.so.9 in ")
 
 
@@ -321,27 +323,27 @@ CUDNN = installed_cudnn()
 needs_cudnn = pytest.mark.skipif(CUDNN is None, reason="cuDNN is not installed (torch's CUDA build brings it)")
 
 
-def compile_driver(folder: Path, status: int, *, without: str = "") -> Path:
-    """Compile a libcuda.so.1 in which every driver function that cuDNN knows by name returns `status`."""
+def pretending_driver(folder: Path) -> Path:
+    """Return a folder with a libcuda.so.1 in which every driver function that cuDNN knows by name says that all is well."""
     assert CUDNN is not None
-    image = (CUDNN / "libcudnn_graph.so.9").read_bytes()  # the names are looked up at run time, so nm has none of them
-    names = {name.decode() for name in re.findall(rb"\0(cu[A-Z][A-Za-z0-9_]{3,60})(?=\0)", image)} - {without}
-    source = folder / "refuse.c"
-    source.write_text("".join(f"int {name}(void) {{ return {status}; }}\n" for name in sorted(names | {"cuInit"})))
+    names = looked_up(CUDNN).driver | {"cuInit"}
+    source = folder / "pretend.c"
+    source.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in sorted(names)))
     path = folder / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", path, source], check=True)
-    return path
+    return folder
 
 
 @pytest.fixture(scope="module")
-def refusing_libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_driver(tmp_path_factory.mktemp("driver"), status=100)  # spec: CUDA_ERROR_NO_DEVICE
-
-
-@pytest.fixture(scope="module")
-def oracle(refusing_libcuda: Path) -> Iterator[CudnnOracle]:
+def libraries(clean_environment: None) -> Path:
     assert CUDNN is not None
-    with CudnnOracle(CUDNN, refusing_libcuda, device=A100) as running:
+    return oracle_libraries(CUDNN)
+
+
+@pytest.fixture(scope="module")
+def oracle(libraries: Path) -> Iterator[CudnnOracle]:
+    assert CUDNN is not None
+    with CudnnOracle(CUDNN, libraries, device=A100) as running:
         yield running
 
 
@@ -354,7 +356,7 @@ def on_a100(oracle: CudnnOracle) -> CudnnOracle:
 def first_workspace(oracle: CudnnOracle, graph: str, wanted: Callable[[EngineConfig], bool]) -> int:
     for index, config in enumerate(oracle.heuristics(INSTANT, graph)):
         if wanted(config):
-            return oracle.plan(INSTANT, index, graph)
+            return oracle.plan(INSTANT, index, graph).workspace_bytes
     raise AssertionError("no suggestion passes the filter")
 
 
@@ -372,17 +374,17 @@ def test_cudnn_suggests_tensor_cores_for_a_resnet_convolution(
     configs = on_a100.heuristics(INSTANT, graph)
     assert len(configs) >= 5
     assert TENSOR_CORE in configs[0].numerical_notes
-    assert 0 <= on_a100.plan(INSTANT, 0, graph) < 1024 * MIB
+    assert 0 <= on_a100.plan(INSTANT, 0, graph).workspace_bytes < 1024 * MIB
 
 
 @needs_cudnn
-def test_tf32_off_takes_the_workspace_of_a_pointwise_backward_away(on_a100: CudnnOracle) -> None:
-    """MobileNetV2, first 1x1: the two answers between which PyTorch's allow_tf32 decides."""
-    graph = convolution_graph("backward_data", (128, 32, 112, 112), (16, 32, 1, 1))
+def test_tf32_off_takes_the_workspace_of_a_backward_away(on_a100: CudnnOracle) -> None:
+    """VGG-16, second 3x3: the two answers between which PyTorch's allow_tf32 decides."""
+    graph = convolution_graph("backward_data", (32, 64, 112, 112), (64, 64, 3, 3), padding=1)
     with_tf32 = first_workspace(on_a100, graph, lambda config: True)
     without = first_workspace(on_a100, graph, lambda config: TENSOR_CORE not in config.numerical_notes)
-    assert without == 0
-    assert with_tf32 >= 128 * (32 + 16) * 112 * 112 * 4  # at least both tensors again, in another layout
+    assert without < MIB
+    assert with_tf32 >= 32 * (64 + 64) * 112 * 112 * 4  # at least both tensors again, in another layout
 
 
 @needs_cudnn
@@ -412,7 +414,7 @@ def test_an_engine_compiled_at_run_time_tells_its_workspace_at_once(on_a100: Cud
     compiled = [i for i, c in enumerate(on_a100.heuristics(INSTANT, graph)) if 0 in c.behavior_notes]
     assert compiled
     start = time.monotonic()
-    assert on_a100.plan(INSTANT, compiled[0], graph) >= 0
+    assert on_a100.plan(INSTANT, compiled[0], graph).workspace_bytes >= 0
     assert time.monotonic() - start < 0.3  # compiling it would take a second, and end in a refusal
 
 
@@ -497,11 +499,11 @@ def test_an_attention_graph_of_ten_linked_operations_is_answered(on_a100: CudnnO
     graph = attention_graph(8, 12, 1024, 64)
     configs = on_a100.heuristics(MODE_A, graph)
     assert configs
-    assert on_a100.plan(MODE_A, 0, graph) >= 0
+    assert on_a100.plan(MODE_A, 0, graph).workspace_bytes >= 0
 
 
 @needs_cudnn
-def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, refusing_libcuda: Path) -> None:
+def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, libraries: Path) -> None:
     graphs = [convolution_graph("forward", (8, 32 * n, 14, 14), (64, 32 * n, 3, 3), padding=1) for n in range(1, 9)]
     oracle.set_device(A100)
     expected = [oracle.plan(INSTANT, 0, graph) for graph in graphs]
@@ -519,29 +521,100 @@ def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, r
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(found[n] == ["OK\n", *(f"OK {size}\n" for size in expected)] for n in range(8))
+    assert all(
+        found[n] == ["OK\n", *(f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes}\n" for size in expected)]
+        for n in range(8)
+    )
 
 
 @needs_cudnn
 def test_a_driver_which_does_not_refuse_is_never_put_under_cudnn(tmp_path: Path) -> None:
     assert CUDNN is not None
-    pretending = compile_driver(tmp_path, status=0)
-    with CudnnOracle(CUDNN, pretending) as oracle, pytest.raises(OracleError, match="does not refuse"):
+    with CudnnOracle(CUDNN, pretending_driver(tmp_path)) as oracle, pytest.raises(OracleError, match="does not refuse"):
         oracle.version()
 
 
-@needs_cudnn
-def test_a_driver_without_the_names_cudnn_looks_up_is_refused(tmp_path: Path) -> None:
-    assert CUDNN is not None
-    lacking = compile_driver(tmp_path, status=100, without="cuLibraryLoadData")
-    with CudnnOracle(CUDNN, lacking) as oracle, pytest.raises(OracleError, match="lacks cuLibraryLoadData:"):
-        oracle.version()
+# -- the libraries beside it: what cuDNN looks up, and the stand-in for cuBLASLt ------------------------------------------
+
+
+def make_cudnn(folder: Path, *names: str) -> Path:
+    """Make a library which names these functions in its read-only data, as cuDNN's do."""
+    source = folder / "names.c"
+    source.write_text("".join(f'const char *const name_{i} = "{name}";\n' for i, name in enumerate(names)))
+    command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libcudnn_graph.so.9"), str(source)]
+    subprocess.run(command, check=True)
+    return folder
+
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+@needs_gcc
+def test_what_a_library_looks_up_is_read_from_its_own_names(tmp_path: Path) -> None:
+    folder = make_cudnn(tmp_path, "cuLibraryLoadData", "cublasLtCreate", "libcublasLt.so.12", "not a name", "cudnnCreate")
+    assert looked_up(folder) == LookedUp(frozenset({"cuLibraryLoadData"}), frozenset({"cublasLtCreate"}), 12)
+
+
+@needs_gcc
+def test_a_function_of_cublaslt_which_the_stand_in_lacks_is_an_error_with_its_name(tmp_path: Path) -> None:
+    folder = make_cudnn(tmp_path, "cublasLtCreate", "cublasLtNewThing", "libcublasLt.so.13")
+    with pytest.raises(NullGpuError, match=r"looks up cublasLtNewThing, which"):
+        oracle_libraries(folder)
+
+
+@needs_gcc
+def test_a_folder_of_other_libraries_is_no_cudnn(tmp_path: Path) -> None:
+    with pytest.raises(NullGpuError, match="is this cuDNN"):
+        oracle_libraries(make_cudnn(tmp_path, "cuLibraryLoadData"))
 
 
 @needs_cudnn
-def test_the_oracle_ends_and_removes_its_socket_when_its_parent_lets_go(refusing_libcuda: Path) -> None:
+def test_the_stand_in_has_every_function_which_the_installed_cudnn_looks_up(libraries: Path) -> None:
     assert CUDNN is not None
-    with CudnnOracle(CUDNN, refusing_libcuda) as running:
+    names = looked_up(CUDNN)
+    assert {"cublasLtCreate", "cublasLtMatmulAlgoGetHeuristic"} <= names.cublaslt
+    assert {"cuLibraryLoadData", "cuKernelGetFunction"} <= names.driver
+    assert (libraries / f"libcublasLt.so.{names.cuda_major}").is_file()
+
+
+def pointwise(operation: str, channels: int = 64, side: int = 56) -> str:
+    return convolution_graph(operation, (32, channels, side, side), (256, channels, 1, 1))
+
+
+@needs_cudnn
+@pytest.mark.parametrize(
+    ("operation", "engine", "size_bytes"),
+    [("forward", 58, 0), ("backward_data", 63, 0), ("backward_filter", 62, 32 * 64 * 256 * 4)],
+)
+def test_a_pointwise_convolution_runs_as_a_multiplication_of_cublaslts(
+    on_a100: CudnnOracle, operation: str, engine: int, size_bytes: int
+) -> None:
+    """Real A100s run ResNet-50's 1x1 convolutions so: docs/accuracy.md, kernels of a real card."""
+    assert on_a100.heuristics(INSTANT, pointwise(operation))[0].engine == engine
+    assert on_a100.plan(INSTANT, 0, pointwise(operation)).workspace_bytes == size_bytes
+
+
+@needs_cudnn
+def test_the_most_that_cublaslt_could_ask_for_is_told(on_a100: CudnnOracle) -> None:
+    limits = [on_a100.plan(INSTANT, index, pointwise("forward")).cublaslt_limit_bytes for index in range(3)]
+    assert 128 * MIB in [limit // MIB * MIB for limit in limits]
+    assert 0 in limits  # the plans which are cuDNN's own
+    assert on_a100.plan(INSTANT, 0, GRAPH).cublaslt_limit_bytes == 0
+
+
+@needs_cudnn
+def test_without_the_stand_in_cudnn_is_not_asked_in_silence(tmp_path: Path, libraries: Path) -> None:
+    """An engine which drops out unseen is what the stand-in is for: a folder without it must not give other answers."""
+    assert CUDNN is not None
+    (tmp_path / "libcuda.so.1").symlink_to(libraries / "libcuda.so.1")
+    with CudnnOracle(CUDNN, tmp_path) as alone, pytest.raises(OracleError, match="cublasLt"):
+        alone.version()
+
+
+@needs_cudnn
+def test_the_oracle_ends_and_removes_its_socket_when_its_parent_lets_go(libraries: Path) -> None:
+    assert CUDNN is not None
+    with CudnnOracle(CUDNN, libraries) as running:
         assert running.version() >= cudnn_backend.OLDEST_VERSION
         assert running.process.stdin is not None
         running.process.stdin.close()
@@ -550,14 +623,14 @@ def test_the_oracle_ends_and_removes_its_socket_when_its_parent_lets_go(refusing
 
 
 @needs_cudnn
-def test_a_second_oracle_answers_from_the_first_ones_cache(refusing_libcuda: Path, tmp_path: Path) -> None:
+def test_a_second_oracle_answers_from_the_first_ones_cache(libraries: Path, tmp_path: Path) -> None:
     assert CUDNN is not None
-    with CudnnOracle(CUDNN, refusing_libcuda, cache=tmp_path / "c", device=A100) as first:
+    with CudnnOracle(CUDNN, libraries, cache=tmp_path / "c", device=A100) as first:
         configs, workspace = first.heuristics(INSTANT, GRAPH), first.plan(INSTANT, 0, GRAPH)
     with CudnnOracle(CUDNN, tmp_path / "no driver here", cache=tmp_path / "c", device=A100) as second:
         assert second.heuristics(INSTANT, GRAPH) == configs
         assert second.plan(INSTANT, 0, GRAPH) == workspace
-        with pytest.raises(OracleError, match="stand-in driver"):
+        with pytest.raises(OracleError, match="cannot be loaded"):
             second.plan(INSTANT, 1, GRAPH)
 
 

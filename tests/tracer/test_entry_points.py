@@ -13,6 +13,7 @@ from vramcast.tracer.nullgpu import entry_points
 from vramcast.tracer.nullgpu.build import _FLAGS, build, find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol, needed_symbols, read_list, stub_source
+from vramcast.tracer.nullgpu.oracle_libraries import refusing_driver_source
 
 LISTED = read_list()
 # Functions of our own, which no library of NVIDIA's has.
@@ -133,7 +134,7 @@ def test_each_listed_symbol_stands_under_the_library_its_prefix_says() -> None:
 
 def test_the_generated_c_compiles_without_a_warning(needs_null_gpu: None, tmp_path: Path) -> None:
     symbols = [Symbol(name, "", f"{library}.so.1") for name, (library, kind) in LISTED.items() if kind != "body"]
-    sources = {"stubs": stub_source(symbols, set()), "refusing": entry_points.refusing_driver_source(LISTED)}
+    sources = {"stubs": stub_source(symbols, set()), "refusing": refusing_driver_source(set(LISTED))}
     for name, source in sources.items():
         path = tmp_path / f"{name}.c"
         path.write_text(source)

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from vramcast.compiler import FLAGS, SANITIZERS, cache_folder, find_compiler, run_compiler
 from vramcast.errors import CompilerError, NullGpuError
-from vramcast.tracer.nullgpu import cudnn_backend, entry_points
-from vramcast.tracer.nullgpu.cudnn_backend import DRIVER_NAMES
+from vramcast.tracer.nullgpu import entry_points
 from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
 
 # Which hand-written files make which library; all others are generated only. libcuda holds the common state.
@@ -99,8 +98,8 @@ def _key(torch: TorchBuild) -> str:
     digest = hashlib.sha256(torch.version.encode())
     here = Path(__file__)
     for path in sorted(
-        [path for path in CSRC.rglob("*") if path.is_file()]
-        + [here, here.with_name("entry_points.py"), here.with_name("cudnn_backend.py")]
+        [path for path in CSRC.rglob("*") if path.is_file() and path.parent.name != "oracle"]
+        + [here, here.with_name("entry_points.py")]
     ):
         digest.update(path.read_bytes())
     # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
@@ -154,9 +153,6 @@ def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -
     by_soname = entry_points.needed_symbols(torch.lib)
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, by_soname[soname], compiler, work, includes, extra)
-    folder = work / "refusing"
-    folder.mkdir()
-    _build_refusing_driver(torch.site / "nvidia" / "cudnn" / "lib", compiler, folder)
 
 
 def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]) -> None:
@@ -191,44 +187,3 @@ def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, in
         compiler,
         [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options],
     )
-
-
-def refusing_driver(cudnn: Path) -> Path:
-    """Return a libcuda.so.1 which refuses every call, for a cuDNN without torch's CUDA build; compiled once.
-
-    Args:
-        cudnn: Folder of cuDNN's libraries.
-    Raises:
-        CompilerError: no compiler, or the cache folder cannot be written.
-        OSError: the same, from the system.
-    """
-    digest = hashlib.sha256()
-    for path in (Path(__file__), Path(entry_points.__file__), CSRC / "entry_points.txt", Path(cudnn_backend.__file__)):
-        digest.update(path.read_bytes())
-    for path in sorted(cudnn.glob("libcudnn*.so.*")):
-        digest.update(f"{path.name}:{path.stat().st_size}".encode())
-    target = cache_folder() / f"refusing-{digest.hexdigest()[:12]}" / "libcuda.so.1"
-    if not target.exists():
-        compiler = find_compiler()
-        target.parent.mkdir(exist_ok=True)
-        # Two processes may compile at once: each into a folder of its own, the last rename stands.
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
-            _build_refusing_driver(cudnn, compiler, Path(work))
-            (Path(work) / target.name).replace(target)
-    return target
-
-
-def _build_refusing_driver(cudnn: Path, compiler: str, folder: Path) -> None:
-    names = {name for name, (library, _) in entry_points.read_list().items() if library == "libcuda"} | set(DRIVER_NAMES)
-    for path in cudnn.glob("libcudnn*.so.*"):
-        undefined = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True).stdout
-        names |= {
-            n
-            for n in (line.split()[-1].split("@")[0] for line in undefined.splitlines())
-            if entry_points._guess(n) == "libcuda"
-        }
-    source = folder / "refusing.c"
-    source.write_text(entry_points.refusing_driver_source(names))
-    library = folder / "libcuda.so.1"
-    options = ["-fvisibility=default", "-shared", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)]
-    run_compiler(compiler, [*_FLAGS, *options])

@@ -21,6 +21,7 @@ from vramcast.job import Job
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
+from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, python_path
 from vramcast.tracer.result import Result
@@ -172,4 +173,4 @@ def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
     cudnn = Path(chosen) if chosen else site / "nvidia" / "cudnn" / "lib"
     if not cudnn.is_dir():
         return None
-    return CudnnOracle(cudnn, libraries / "refusing" / "libcuda.so.1", cache=cache_folder() / "cudnn.sqlite")
+    return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite")

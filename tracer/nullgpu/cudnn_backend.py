@@ -2,7 +2,8 @@
 
 Only documented entry points are called (create, set, finalize, get, destroy, version) on the installed, unchanged
 library. No device is pretended to it: the driver library it finds refuses every call, and the device is described by a
-device-property record, as cuDNN documents for ahead-of-time compilation (cuDNN >= 9.11).
+device-property record, as cuDNN documents for ahead-of-time compilation (cuDNN >= 9.8). Engines which call cuBLASLt find
+a stand-in of ours (oracle_libraries.py), else they would drop out of the lists.
 
 What a plan needs as workspace is read in one of two ways, because a plan whose kernels are compiled at run time cannot
 be finished where no driver takes the compiled module (status 5001 after about a second of NVRTC):
@@ -26,7 +27,7 @@ from typing import cast
 
 from vramcast.tracer.nullgpu import cudnn_graph as cg
 
-OLDEST_VERSION = 91100  # spec: cuDNN 9.11 release notes, device-property records as JSON
+OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers as 9.10.2 does; 9.5 and 9.7 know no record, 2026-11
 KEPT_QUERIES = 4  # arbitrary: a client asks HEUR, then PLAN 0, 1, ... of the same graph
 
 # spec: cuDNN 9 backend API, cudnnBackendDescriptorType_t
@@ -50,15 +51,6 @@ _RUNTIME_COMPILATION = 0  # spec: CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
 _MAX_NOTES = 64  # arbitrary; cuDNN 9.19 knows 10 numerical and 5 behaviour notes
 _CUDA_SUCCESS = 0  # spec: CUDA driver API, CUresult
 _DATA_TYPES = 22  # spec: cuDNN 9.19, cudnnDataType_t; cuDNN itself ends the process at an unknown one (seen with 22)
-# What cuDNN's engines for run-time compilation look up by name; where one is missing, these engines quietly drop out
-# of the suggestions. measured: cuDNN 9.19, 2026-11
-DRIVER_NAMES = [
-    "cuCtxGetCurrent", "cuCtxGetLimit", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuDeviceGet",
-    "cuDeviceGetCount", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuKernelGetAttribute",
-    "cuKernelSetAttribute", "cuLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchKernelEx",
-    "cuLibraryGetKernel", "cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryUnload", "cuLinkAddData",
-    "cuLinkComplete", "cuLinkCreate", "cuLinkDestroy", "cuOccupancyMaxPotentialClusterSize", "cuStreamGetCtx",
-]  # fmt: skip
 
 
 class CudnnUnusable(Exception):
@@ -99,28 +91,64 @@ def find_library(cudnn_dir: Path) -> Path:
     raise CudnnUnusable(f"No libcudnn_graph.so.9 in {cudnn_dir}: install torch's CUDA build or nvidia-cudnn.")
 
 
-def load(cudnn_dir: Path, libcuda: Path) -> Backend:
+class CublasLt:
+    """The stand-in for cuBLASLt in this process, and what it noted since the last question.
+
+    Args:
+        folder: Where it lies, from `oracle_libraries`.
+    Raises:
+        CudnnUnusable: it is not there or does not load, or another library of that name is in this process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = next(folder.glob("libcublasLt.so.*"), None)
+        if path is None:
+            raise CudnnUnusable(f"No stand-in for cublasLt in {folder}: cuDNN would leave out the engines which need it.")
+        library = _loaded_first(path)
+        try:
+            self._ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
+            self._refused = _function(library, "vramcast_cublaslt_refused", result=ctypes.c_char_p)
+        except AttributeError:
+            raise CudnnUnusable(f"Another {path.name} than vramcast's stand-in is in this process.") from None
+
+    def ask_for_limit(self, on: bool) -> int:
+        """Have its heuristics ask for the largest workspace which they are allowed, or for none.
+
+        Returns:
+            How many of them since the last call were allowed any.
+        """
+        return self._ask_for_limit(int(on))
+
+    def refused(self) -> str:
+        """Return the name of the first function since the last call which it could not answer; "": none."""
+        return cast("bytes", self._refused()).decode()
+
+
+def _loaded_first(path: Path) -> ctypes.CDLL:
+    """Load a stand-in, and return what this process has by its SONAME: catches a preloaded or a second library."""
+    try:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(path.name)
+    except OSError as error:
+        raise CudnnUnusable(f"The stand-in {path} cannot be loaded: {error}") from None
+
+
+def load(cudnn_dir: Path, libraries: Path) -> Backend:
     """Load the installed cuDNN over a driver library which refuses.
 
     Args:
         cudnn_dir: Folder of libcudnn_graph.so.9 (or libcudnn.so.9), e.g. site-packages/nvidia/cudnn/lib.
-        libcuda: A library of SONAME libcuda.so.1 which has DRIVER_NAMES and in which each entry point returns an
-            error. cuDNN's libcudnn_engines_runtime_compiled.so.9 names it NEEDED.
+        libraries: Folder of the stand-ins, from `oracle_libraries`. cuDNN's libcudnn_engines_runtime_compiled.so.9 names
+            libcuda.so.1 NEEDED; in it each entry point must return an error.
 
     Raises:
         CudnnUnusable: nothing to load, too old, or a driver is in this process that does not refuse.
     """
-    try:
-        ctypes.CDLL(str(libcuda), mode=ctypes.RTLD_GLOBAL)
-        # By SONAME, as cuDNN's own loader will look it up: catches a preloaded or a second libcuda.
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise CudnnUnusable(f"The stand-in driver {libcuda} cannot be loaded: {error}") from None
+    driver = _loaded_first(libraries / "libcuda.so.1")
     if driver.cuInit(0) == _CUDA_SUCCESS:
         # A boundary, not a convenience: NVIDIA's libraries are never run against a driver which pretends a device.
         raise CudnnUnusable("libcuda.so.1 in this process does not refuse cuInit; cuDNN is not loaded over it.")
-    if missing := [name for name in DRIVER_NAMES if not hasattr(driver, name)]:
-        raise CudnnUnusable(f"The stand-in driver {libcuda} lacks {', '.join(missing)}: cuDNN would answer otherwise.")
+    cublaslt = CublasLt(libraries)
     path = find_library(cudnn_dir)
     _preload_nvrtc(cudnn_dir)
     try:
@@ -130,7 +158,7 @@ def load(cudnn_dir: Path, libcuda: Path) -> Backend:
         raise CudnnUnusable(f"{path} cannot be loaded: {error}") from None
     if version < OLDEST_VERSION:
         raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} is too old for device records: {OLDEST_VERSION} is needed.")
-    return Backend(library, int(version))
+    return Backend(library, int(version), cublaslt)
 
 
 def _preload_nvrtc(cudnn_dir: Path) -> None:
@@ -154,20 +182,38 @@ def _function(
     return cast("Callable[..., int]", function)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSize:
+    """What a plan needs as workspace.
+
+    Attributes:
+        workspace_bytes: cuDNN's answer.
+        cublaslt_limit_bytes: How much more it could be: the engine lets cuBLASLt ask for a workspace, and here that asks for
+            none. 0 where the answer is cuDNN's alone.
+    """
+
+    workspace_bytes: int
+    cublaslt_limit_bytes: int = 0
+
+
 class _Query:
     """A finished heuristics query, kept so that plans of its configurations can be built."""
 
-    def __init__(self, owner: ExitStack, handles: list[ctypes.c_void_p], configs: list[EngineConfig]) -> None:
+    def __init__(
+        self, owner: ExitStack, handles: list[ctypes.c_void_p], configs: list[EngineConfig], limits_bytes: list[int]
+    ) -> None:
         self.owner = owner
         self.handles = handles
         self.configs = configs
+        self.limits_bytes = limits_bytes  # as in PlanSize, one a configuration
 
 
 class Backend:
     """The few cuDNN calls, one caller at a time (the oracle holds a lock)."""
 
-    def __init__(self, library: ctypes.CDLL, version: int) -> None:
+    def __init__(self, library: ctypes.CDLL, version: int, cublaslt: CublasLt) -> None:
         self.version = version
+        self._cublaslt = cublaslt
         self._create = _function(library, "cudnnBackendCreateDescriptor", [ctypes.c_int, ctypes.c_void_p])
         self._set = _function(
             library,
@@ -198,8 +244,8 @@ class Backend:
         """
         return self._query(record, mode, graph).configs
 
-    def plan(self, record: str, mode: int, index: int, graph: cg.Descriptor) -> int:
-        """Return the workspace of the plan of one suggestion, in bytes.
+    def plan(self, record: str, mode: int, index: int, graph: cg.Descriptor) -> PlanSize:
+        """Return the workspace of the plan of one suggestion.
 
         Raises:
             PlanFailure: the plan does not build.
@@ -209,10 +255,12 @@ class Backend:
         query = self._query(record, mode, graph)
         if not 0 <= index < len(query.configs):
             raise IndexError(f"Configuration {index} was asked, the heuristics gave {len(query.configs)}.")
-        return self._workspace(query.handles[index], query.configs[index].behavior_notes)
+        return PlanSize(
+            self._workspace_bytes(query.handles[index], query.configs[index].behavior_notes), query.limits_bytes[index]
+        )
 
-    def engine(self, record: str, engine: int, knobs: Sequence[tuple[int, int]], graph: cg.Descriptor) -> int:
-        """Return the workspace of the plan of a hand-made configuration, in bytes.
+    def engine(self, record: str, engine: int, knobs: Sequence[tuple[int, int]], graph: cg.Descriptor) -> PlanSize:
+        """Return the workspace of the plan of a hand-made configuration.
 
         Args:
             record: Device-property record, JSON.
@@ -227,7 +275,13 @@ class Backend:
         with ExitStack() as owner:
             device, operations = self._device(owner, record), self._build(owner, graph)
             try:
-                return self._hand_made(owner, device, operations, engine, knobs)
+                self._cublaslt.ask_for_limit(False)
+                config, notes = self._hand_made(owner, device, operations, engine, knobs)
+                limit_bytes = 0
+                if self._cublaslt.ask_for_limit(True):
+                    greedy, _ = self._hand_made(owner, device, operations, engine, knobs)
+                    limit_bytes = self._growth_bytes(config, greedy)
+                return PlanSize(self._workspace_bytes(config, notes), limit_bytes)
             except PlanFailure:
                 raise
             except CudnnFailure as failure:
@@ -241,19 +295,46 @@ class Backend:
             self._queries.move_to_end(key)
             return self._queries[key]
         with ExitStack() as owner:
-            heuristics = self._new(owner, _ENGINEHEUR)
-            self._put_descriptors(heuristics, _HEUR_GRAPH, [self._build(owner, graph)])
-            self._put(heuristics, _HEUR_MODE, _T_HEUR_MODE, [mode])
-            self._put_descriptors(heuristics, _HEUR_DEVICEPROP, [self._device(owner, record)])
-            self._finish(heuristics, "heuristics query")
-            expected = self._read(heuristics, _HEUR_RESULTS, cg.TYPE_DESCRIPTOR, 0, None)
-            handles = [self._new(owner, _ENGINECFG) for _ in range(expected)]
-            handles = handles[: self._fill(heuristics, _HEUR_RESULTS, handles)]
-            query = _Query(owner.pop_all(), handles, [self._describe(handle) for handle in handles])
+            self._cublaslt.ask_for_limit(False)
+            handles = self._suggestions(owner, record, mode, graph)
+            configs = [self._describe(handle) for handle in handles]
+            limits_bytes = [0] * len(handles)
+            if self._cublaslt.ask_for_limit(True):
+                try:
+                    limits_bytes = self._limits_bytes(handles, configs, record, mode, graph)
+                finally:
+                    self._cublaslt.ask_for_limit(False)
+            if refused := self._cublaslt.refused():
+                raise CudnnUnusable(f"cuDNN called {refused} in a way which vramcast's stand-in for cuBLASLt does not answer.")
+            query = _Query(owner.pop_all(), handles, configs, limits_bytes)
         self._queries[key] = query
         if len(self._queries) > KEPT_QUERIES:
             self._queries.popitem(last=False)[1].owner.close()
         return query
+
+    def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> list[ctypes.c_void_p]:
+        heuristics = self._new(owner, _ENGINEHEUR)
+        self._put_descriptors(heuristics, _HEUR_GRAPH, [self._build(owner, graph)])
+        self._put(heuristics, _HEUR_MODE, _T_HEUR_MODE, [mode])
+        self._put_descriptors(heuristics, _HEUR_DEVICEPROP, [self._device(owner, record)])
+        self._finish(heuristics, "heuristics query")
+        expected = self._read(heuristics, _HEUR_RESULTS, cg.TYPE_DESCRIPTOR, 0, None)
+        handles = [self._new(owner, _ENGINECFG) for _ in range(expected)]
+        return handles[: self._fill(heuristics, _HEUR_RESULTS, handles)]
+
+    def _limits_bytes(
+        self, handles: list[ctypes.c_void_p], configs: list[EngineConfig], record: str, mode: int, graph: cg.Descriptor
+    ) -> list[int]:
+        """Return how much larger each suggestion's workspace is where cuBLASLt asks for all it may; it does so now."""
+        with ExitStack() as owner:
+            greedy = self._suggestions(owner, record, mode, graph)
+            engines = [self._describe(handle).engine for handle in greedy]
+            if engines != [config.engine for config in configs]:
+                raise CudnnUnusable("cuDNN's list depends on the workspace which cuBLASLt asks for, and nobody knows that.")
+            return [self._growth_bytes(*pair) for pair in zip(handles, greedy, strict=True)]
+
+    def _growth_bytes(self, config: ctypes.c_void_p, greedy: ctypes.c_void_p) -> int:
+        return max(0, self._int64(greedy, _CFG_WORKSPACE_SIZE) - self._int64(config, _CFG_WORKSPACE_SIZE))
 
     def _device(self, owner: ExitStack, record: str) -> ctypes.c_void_p:
         device = self._new(owner, _DEVICEPROP)
@@ -279,7 +360,7 @@ class Backend:
         operations: ctypes.c_void_p,
         index: int,
         knobs: Sequence[tuple[int, int]],
-    ) -> int:
+    ) -> tuple[ctypes.c_void_p, tuple[int, ...]]:
         engine = self._new(owner, _ENGINE)
         self._put_descriptors(engine, _ENGINE_GRAPH, [operations])
         self._put(engine, _ENGINE_INDEX, cg.TYPE_INT64, [index])
@@ -297,7 +378,7 @@ class Backend:
         if choices:
             self._put_descriptors(config, _CFG_KNOB_CHOICES, choices)
         self._finish(config, "engine configuration")
-        return self._workspace(config, self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE))
+        return config, self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE)
 
     def _describe(self, config: ctypes.c_void_p) -> EngineConfig:
         with ExitStack() as owner:
@@ -308,7 +389,7 @@ class Backend:
             behavior = self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE)
             return EngineConfig(index, numerical, behavior)
 
-    def _workspace(self, config: ctypes.c_void_p, behavior_notes: Sequence[int]) -> int:
+    def _workspace_bytes(self, config: ctypes.c_void_p, behavior_notes: Sequence[int]) -> int:
         try:
             if _RUNTIME_COMPILATION in behavior_notes:
                 return self._int64(config, _CFG_WORKSPACE_SIZE)

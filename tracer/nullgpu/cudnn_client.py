@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from vramcast.errors import NullGpuError
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
+from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 
 START_LIMIT_S = 20.0  # arbitrary; it starts in about a tenth of a second
 ANSWER_LIMIT_S = 120.0  # arbitrary; the first question takes about a second on a cold disk
@@ -38,15 +38,15 @@ class CudnnOracle:
 
     Args:
         cudnn_dir: Folder of the installed cuDNN's libraries.
-        libcuda: A libcuda.so.1 in which every entry point refuses.
+        libraries: Folder of the stand-ins beside it, from `oracle_libraries`.
         cache: File of answers, or None.
         device: Device-property record; `set_device` may follow.
     """
 
     def __init__(
-        self, cudnn_dir: Path, libcuda: Path, *, cache: Path | None = None, device: Mapping[str, object] | None = None
+        self, cudnn_dir: Path, libraries: Path, *, cache: Path | None = None, device: Mapping[str, object] | None = None
     ) -> None:
-        self._options = ["--cudnn-dir", str(cudnn_dir), "--libcuda", str(libcuda)]
+        self._options = ["--cudnn-dir", str(cudnn_dir), "--libraries", str(libraries)]
         if cache is not None:
             self._options += ["--cache", str(cache)]
         self._device = device
@@ -118,14 +118,14 @@ class CudnnOracle:
         lines = [self._answers.readline().split() for _ in range(count)]
         return [EngineConfig(int(engine), _notes(numerical), _notes(behavior)) for engine, numerical, behavior in lines]
 
-    def plan(self, mode: int, index: int, graph: str) -> int:
-        """Return the workspace in bytes of the plan of one suggestion; raises PlanDoesNotBuild."""
-        return int(self._ok(f"PLAN {mode} {index} {graph}"))
+    def plan(self, mode: int, index: int, graph: str) -> PlanSize:
+        """Return the workspace of the plan of one suggestion; raises PlanDoesNotBuild."""
+        return _plan_size(self._ok(f"PLAN {mode} {index} {graph}"))
 
-    def engine(self, engine: int, graph: str, knobs: Mapping[int, int] | None = None) -> int:
-        """Return the workspace in bytes of the plan of a hand-made configuration; raises PlanDoesNotBuild."""
+    def engine(self, engine: int, graph: str, knobs: Mapping[int, int] | None = None) -> PlanSize:
+        """Return the workspace of the plan of a hand-made configuration; raises PlanDoesNotBuild."""
         text = ",".join(f"{knob}={value}" for knob, value in (knobs or {}).items()) or "-"
-        return int(self._ok(f"ENGINE {engine} {text} {graph}"))
+        return _plan_size(self._ok(f"ENGINE {engine} {text} {graph}"))
 
     def _ok(self, request: str) -> str:
         kind, _, rest = self.ask(request).partition(" ")
@@ -134,6 +134,11 @@ class CudnnOracle:
         if kind != "OK":
             raise OracleError(f"The cuDNN oracle says: {rest}")
         return rest
+
+
+def _plan_size(text: str) -> PlanSize:
+    workspace_bytes, limit_bytes = map(int, text.split())
+    return PlanSize(workspace_bytes, limit_bytes)
 
 
 def _notes(text: str) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The cuDNN oracle: a process which answers questions on cuDNN's own heuristics for a GPU that is not there.
 
-    python -m vramcast.tracer.nullgpu.cudnn_oracle --socket PATH --cudnn-dir DIR --libcuda PATH [--cache FILE]
+    python -m vramcast.tracer.nullgpu.cudnn_oracle --socket PATH --cudnn-dir DIR --libraries DIR [--cache FILE]
 
 The null cuDNN inside PyTorch has no algorithms, so it asks here which engines cuDNN would suggest and how large a
 workspace their plans need. A process of its own, because the real library must not share one with the null libraries.
@@ -8,9 +8,10 @@ It serves until its stdin closes or its parent is gone, and must be started with
 when connections are taken. One line a request, in ASCII; the answers:
 
     DEVICE <json>               OK                   the device-property record of this connection
-    VERSION                     OK <version>         or ERROR: no cuDNN, or one older than 9.11
+    VERSION                     OK <version>         or ERROR: no cuDNN, or one older than 9.8
     HEUR <mode> <graph>         OK <n>, then n lines "<engine> <numerical notes> <behaviour notes>", notes a,b,c or -
-    PLAN <mode> <i> <graph>     OK <workspace bytes> or FAIL <cudnn status>: the plan does not build
+    PLAN <mode> <i> <graph>     OK <workspace bytes> <limit bytes>, or FAIL <cudnn status>: the plan does not build;
+                                the limit is how much more cuBLASLt could have asked for, see PlanSize
     ENGINE <index> <knobs> <graph>                   as PLAN; knobs type=value,type=value or -
 
 Everything else is answered ERROR <text>. The graph's text is described in cudnn_graph.py, the record's keys in
@@ -49,9 +50,9 @@ class RequestError(ValueError):
 class Oracle:
     """Answers requests from the cache, else from cuDNN, which is loaded at the first question that needs it."""
 
-    def __init__(self, cudnn_dir: Path, libcuda: Path, cache: AnswerCache) -> None:
+    def __init__(self, cudnn_dir: Path, libraries: Path, cache: AnswerCache) -> None:
         self._cudnn_dir = cudnn_dir
-        self._libcuda = libcuda
+        self._libraries = libraries
         self._cache = cache
         self._lock = threading.Lock()
         self._backend: backend.Backend | None = None
@@ -89,7 +90,7 @@ class Oracle:
             raise self._unusable
         if self._backend is None:
             try:
-                self._backend = backend.load(self._cudnn_dir, self._libcuda)
+                self._backend = backend.load(self._cudnn_dir, self._libraries)
             except backend.CudnnUnusable as error:
                 self._unusable = error
                 raise
@@ -186,9 +187,10 @@ class Session:
         return self._record
 
 
-def _built(plan: Callable[[], int]) -> str:
+def _built(plan: Callable[[], backend.PlanSize]) -> str:
     try:
-        return f"OK {plan()}"
+        size = plan()
+        return f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes}"
     except backend.PlanFailure as failure:
         return f"FAIL {failure.status}"
 
@@ -277,11 +279,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="cudnn_oracle", description="Answers on cuDNN's heuristics, without a GPU.")
     parser.add_argument("--socket", type=Path, required=True, help="AF_UNIX socket to create")
     parser.add_argument("--cudnn-dir", type=Path, required=True, help="folder of libcudnn_graph.so.9")
-    parser.add_argument("--libcuda", type=Path, required=True, help="a libcuda.so.1 which refuses every call")
+    parser.add_argument("--libraries", type=Path, required=True, help="folder of the stand-ins which cuDNN finds")
     parser.add_argument("--cache", type=Path, help="sqlite3 file of answers; without it nothing is kept")
     arguments = parser.parse_args()
     try:
-        serve(Oracle(arguments.cudnn_dir, arguments.libcuda, AnswerCache(arguments.cache)), arguments.socket)
+        serve(Oracle(arguments.cudnn_dir, arguments.libraries, AnswerCache(arguments.cache)), arguments.socket)
     except OSError as error:
         sys.exit(f"vramcast: cannot listen on {arguments.socket}: {error}; a path of at most 90 characters is safe.")
     wait_for_parent()

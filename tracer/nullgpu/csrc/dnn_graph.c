@@ -143,6 +143,7 @@ struct descriptor {
     char **results;          /* ENGINEHEUR: one line an engine                                  */
     int64_t n_results;
     int64_t workspace_bytes; /* EXECUTION_PLAN                                                  */
+    int64_t limit_bytes;     /* EXECUTION_PLAN: how much more cuBLASLt could have asked for     */
     int known;               /* EXECUTION_PLAN: the workspace is cuDNN's answer                 */
 };
 
@@ -342,7 +343,9 @@ static cudnnStatus_t build_plan(struct descriptor *d) {
     }
     free(question.s);
     if (answer && !strncmp(answer, "OK ", 3)) {
-        d->workspace_bytes = strtoll(answer + 3, NULL, 10);
+        char *rest = NULL;
+        d->workspace_bytes = strtoll(answer + 3, &rest, 10);
+        d->limit_bytes = strtoll(rest, NULL, 10);
         d->known = 1;
     } else if (answer && !strncmp(answer, "FAIL", 4)) {
         status = CUDNN_STATUS_NOT_SUPPORTED;
@@ -369,6 +372,7 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     ng_workspace((uint64_t)d->workspace_bytes);
     ng_device_changed();
     if (!d->known) NG_HIT(NG_ASSUMED, "cuDNN plan without an oracle's answer, workspace: 0", 0);
+    if (d->limit_bytes) NG_HIT(NG_BOUNDED, "cuBLASLt's workspace inside a cuDNN plan: 0", d->limit_bytes);
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -18,7 +18,8 @@ enum ng_kind {
     NG_NOOP,    /* a reviewed call without results: did nothing and succeeded              */
     NG_REFUSED, /* a call which should have returned numbers we do not have: failed loudly */
     NG_ASSUMED, /* answered with a number which is an assumption, not NVIDIA's answer       */
-    NG_READ     /* the host read device memory and got zeros                                */
+    NG_READ,    /* the host read device memory and got zeros                                */
+    NG_BOUNDED  /* answered with 0 where at most so many bytes are possible: the ledger's bytes add up these limits */
 };
 struct ng_counter {
     enum ng_kind kind;

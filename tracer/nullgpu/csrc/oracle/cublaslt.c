@@ -1,0 +1,275 @@
+/* A cuBLASLt for the cuDNN oracle's process: descriptors and heuristics, no mathematics and no device.
+ *
+ * Some of cuDNN's engines call cuBLASLt. NVIDIA's own needs a device as soon as a handle is made, so that in cuDNN's
+ * deviceless mode these engines drop out of the lists in which a real card has them first. This library has the documented
+ * entry points that cuDNN looks up. Descriptors keep what was set. The heuristic answers with one algorithm and no
+ * workspace; what cuBLASLt would really ask for is not known without a device, but it is at most the limit that cuDNN
+ * states: the oracle can have it answer with that limit, and so sees how much a plan could need. Whatever would run on a
+ * device, and whatever is not understood, is refused and kept by name.
+ *
+ * Written from NVIDIA's public cuBLAS documentation; it needs no header of NVIDIA's, so that a cuDNN without a CUDA toolkit
+ * can be asked too. spec: cuBLAS 13 documentation, "Using the cuBLASLt API"
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* spec: cublasStatus_t */
+typedef enum { SUCCESS = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 } status;
+
+/* ---------------------------------------------------------------------------------------- what the oracle reads */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int asks_for_limit;          /* whether heuristics answer with the largest workspace that is allowed, or with none */
+static int n_limited;               /* heuristics since the last reading which were allowed a workspace */
+static const char *refused = "";    /* the first call since the last reading which could not be answered */
+
+/* From now on heuristics ask for all the workspace they are allowed (1) or for none (0). Returns how many since the last
+ * call were allowed any. */
+EXPORT int vramcast_cublaslt_ask_for_limit(int on);
+int vramcast_cublaslt_ask_for_limit(int on) {
+    pthread_mutex_lock(&lock);
+    const int n = n_limited;
+    n_limited = 0;
+    asks_for_limit = on;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+/* Returns the name of the first call since the last reading which could not be answered; "" if all could. */
+EXPORT const char *vramcast_cublaslt_refused(void);
+const char *vramcast_cublaslt_refused(void) {
+    pthread_mutex_lock(&lock);
+    const char *name = refused;
+    refused = "";
+    pthread_mutex_unlock(&lock);
+    return name;
+}
+
+static status refuse(const char *name, status why) {
+    pthread_mutex_lock(&lock);
+    if (!*refused) refused = name;
+    pthread_mutex_unlock(&lock);
+    return why;
+}
+#define REFUSE(why) refuse(__func__, why)
+
+/* ---------------------------------------------------------------------------------------- descriptors
+ * All kinds are alike: a list of attributes. What the caller holds is a cell with a pointer to it, in memory of our own
+ * (Create) or in the caller's (Init, which the caller's inline functions use; nobody tells us when such a one ends). */
+enum {
+    MAX_ATTRIBUTES = 48,      /* arbitrary: cuBLAS 13 documents 39 for a multiplication, the most of any descriptor */
+    MAX_ATTRIBUTE_BYTES = 8,  /* spec: pointers and 64-bit numbers are the largest attributes */
+};
+struct attributes {
+    int count;
+    struct {
+        int name;
+        size_t size_bytes;
+        unsigned char value[MAX_ATTRIBUTE_BYTES];
+    } of[MAX_ATTRIBUTES];
+};
+struct descriptor {
+    struct attributes *attributes;
+};
+
+static status set(struct descriptor *d, int name, const void *value, size_t size_bytes) {
+    struct attributes *a = d ? d->attributes : NULL;
+    if (!a || !value || size_bytes == 0 || size_bytes > MAX_ATTRIBUTE_BYTES) return INVALID_VALUE;
+    int i = 0;
+    while (i < a->count && a->of[i].name != name) i++;
+    if (i == MAX_ATTRIBUTES) return INVALID_VALUE;
+    if (i == a->count) a->count++;
+    a->of[i].name = name;
+    a->of[i].size_bytes = size_bytes;
+    memcpy(a->of[i].value, value, size_bytes);
+    return SUCCESS;
+}
+
+static status get(const struct descriptor *d, int name, void *value, size_t size_bytes, size_t *written) {
+    const struct attributes *a = d ? d->attributes : NULL;
+    for (int i = 0; a && i < a->count; i++) {
+        if (a->of[i].name != name) continue;
+        if (written) *written = a->of[i].size_bytes;
+        if (size_bytes == 0 && written) return SUCCESS; /* spec: asks for the size alone */
+        if (!value || size_bytes != a->of[i].size_bytes) return INVALID_VALUE;
+        memcpy(value, a->of[i].value, size_bytes);
+        return SUCCESS;
+    }
+    return INVALID_VALUE; /* a default which nobody set: better refused than guessed */
+}
+
+static status init(struct descriptor *d, size_t size_bytes) {
+    if (!d || size_bytes < sizeof *d) return ALLOC_FAILED;
+    memset(d, 0, size_bytes);
+    d->attributes = calloc(1, sizeof *d->attributes);
+    return d->attributes ? SUCCESS : ALLOC_FAILED;
+}
+
+static status create(struct descriptor **out) {
+    struct descriptor *d = malloc(sizeof *d);
+    const status made = d ? init(d, sizeof *d) : ALLOC_FAILED;
+    if (made != SUCCESS) free(d);
+    *out = made == SUCCESS ? d : NULL;
+    return made;
+}
+
+static status destroy(struct descriptor *d) {
+    if (d) free(d->attributes);
+    free(d);
+    return SUCCESS;
+}
+
+/* The entry points which every kind of descriptor has. */
+#define SETTABLE(kind)                                                                                     \
+    EXPORT status cublasLt##kind##SetAttribute(struct descriptor *, int, const void *, size_t);            \
+    status cublasLt##kind##SetAttribute(struct descriptor *d, int name, const void *value, size_t size) { \
+        const status done = set(d, name, value, size);                                                    \
+        return done == SUCCESS ? done : REFUSE(done);                                                     \
+    }
+#define DESTROYABLE(kind)                                          \
+    EXPORT status cublasLt##kind##Destroy(struct descriptor *);    \
+    status cublasLt##kind##Destroy(struct descriptor *d) { return destroy(d); }
+#define READABLE(kind)                                                                                              \
+    EXPORT status cublasLt##kind##GetAttribute(struct descriptor *, int, void *, size_t, size_t *);                 \
+    status cublasLt##kind##GetAttribute(struct descriptor *d, int name, void *value, size_t size, size_t *written) { \
+        const status done = get(d, name, value, size, written);                                                     \
+        return done == SUCCESS ? done : REFUSE(done);                                                               \
+    }
+SETTABLE(MatmulDesc) DESTROYABLE(MatmulDesc) READABLE(MatmulDesc)
+SETTABLE(MatrixLayout) DESTROYABLE(MatrixLayout) READABLE(MatrixLayout)
+SETTABLE(MatrixTransformDesc) DESTROYABLE(MatrixTransformDesc) READABLE(MatrixTransformDesc)
+SETTABLE(MatmulPreference) DESTROYABLE(MatmulPreference)
+
+/* spec: cublasLtMatmulDescAttributes_t; the computation's type and the scale's are the first two */
+static status describe_matmul(struct descriptor *d, int compute_type, int scale_type) {
+    set(d, 0, &compute_type, sizeof compute_type);
+    return set(d, 1, &scale_type, sizeof scale_type);
+}
+
+EXPORT status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type);
+status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type) {
+    const status made = init(d, size);
+    return made == SUCCESS ? describe_matmul(d, compute_type, scale_type) : REFUSE(made);
+}
+
+EXPORT status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type);
+status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type) {
+    const status made = create(out);
+    return made == SUCCESS ? describe_matmul(*out, compute_type, scale_type) : REFUSE(made);
+}
+
+/* spec: cublasLtMatrixLayoutAttribute_t: 0 type, 2 rows, 3 columns, 4 leading dimension */
+static status describe_layout(struct descriptor *d, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+    set(d, 0, &type, sizeof type);
+    set(d, 2, &rows, sizeof rows);
+    set(d, 3, &columns, sizeof columns);
+    return set(d, 4, &leading, sizeof leading);
+}
+
+EXPORT status cublasLtMatrixLayoutInit_internal(struct descriptor *d, size_t size, int type, uint64_t rows, uint64_t columns,
+                                                int64_t leading);
+status cublasLtMatrixLayoutInit_internal(struct descriptor *d, size_t size, int type, uint64_t rows, uint64_t columns,
+                                         int64_t leading) {
+    const status made = init(d, size);
+    return made == SUCCESS ? describe_layout(d, type, rows, columns, leading) : REFUSE(made);
+}
+
+EXPORT status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading);
+status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+    const status made = create(out);
+    return made == SUCCESS ? describe_layout(*out, type, rows, columns, leading) : REFUSE(made);
+}
+
+EXPORT status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type);
+status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type) {
+    const status made = init(d, size);
+    return made == SUCCESS ? set(d, 0, &scale_type, sizeof scale_type) : REFUSE(made);
+}
+
+EXPORT status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type);
+status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type) {
+    const status made = create(out);
+    return made == SUCCESS ? set(*out, 0, &scale_type, sizeof scale_type) : REFUSE(made);
+}
+
+EXPORT status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size);
+status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size) {
+    const status made = init(d, size);
+    return made == SUCCESS ? made : REFUSE(made);
+}
+
+EXPORT status cublasLtMatmulPreferenceCreate(struct descriptor **out);
+status cublasLtMatmulPreferenceCreate(struct descriptor **out) {
+    const status made = create(out);
+    return made == SUCCESS ? made : REFUSE(made);
+}
+
+/* ---------------------------------------------------------------------------------------- heuristics */
+enum { PREFERENCE_MAX_WORKSPACE_BYTES = 1 }; /* spec: cublasLtMatmulPreferenceAttributes_t */
+struct heuristic {                           /* spec: cublasLtMatmulHeuristicResult_t */
+    uint64_t algorithm[8];
+    size_t workspace_bytes;
+    int state;
+    float waves;
+    int reserved[4];
+};
+
+EXPORT status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *matmul, struct descriptor *a,
+                                             struct descriptor *b, struct descriptor *c, struct descriptor *d,
+                                             struct descriptor *preference, int wanted, struct heuristic results[],
+                                             int *found);
+status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *matmul, struct descriptor *a, struct descriptor *b,
+                                      struct descriptor *c, struct descriptor *d, struct descriptor *preference, int wanted,
+                                      struct heuristic results[], int *found) {
+    uint64_t limit = 0; /* spec: the default */
+    if (!handle || !matmul || !a || !b || !c || !d || wanted < 1 || !results || !found) return REFUSE(INVALID_VALUE);
+    if (preference) get(preference, PREFERENCE_MAX_WORKSPACE_BYTES, &limit, sizeof limit, NULL);
+    memset(results, 0, sizeof *results); /* state 0: the algorithm can be used */
+    results->waves = 1.0f;               /* arbitrary: nobody reads it as a time */
+    pthread_mutex_lock(&lock);
+    n_limited += limit > 0;
+    if (asks_for_limit) results->workspace_bytes = limit;
+    pthread_mutex_unlock(&lock);
+    *found = 1;
+    return SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- the library itself */
+static char the_handle;
+
+EXPORT status cublasLtCreate(void **handle);
+status cublasLtCreate(void **handle) {
+    *handle = &the_handle;
+    return SUCCESS;
+}
+
+EXPORT status cublasLtDestroy(void *handle);
+status cublasLtDestroy(void *handle) {
+    (void)handle;
+    return SUCCESS;
+}
+
+/* CUDA's major version is that of the name under which cuDNN looks this library up; the rest moves no answer.
+ * measured: cuDNN 9.19's lists of 467 questions are the same for 12.0, 13.1 and 13.4, 2026-11 */
+enum { MAJOR = CUDA_MAJOR, MINOR = 0, PATCH = 0 };
+
+EXPORT size_t cublasLtGetVersion(void);
+size_t cublasLtGetVersion(void) { return MAJOR * 10000 + MINOR * 100 + PATCH; }
+
+EXPORT status cublasLtGetProperty(int property, int *value);
+status cublasLtGetProperty(int property, int *value) {
+    const int values[] = {MAJOR, MINOR, PATCH}; /* spec: libraryPropertyType */
+    if (property < 0 || property > 2 || !value) return REFUSE(INVALID_VALUE);
+    *value = values[property];
+    return SUCCESS;
+}
+
+/* Nothing runs here: cuDNN looks these up, and in its deviceless mode has no reason to call them. */
+EXPORT status cublasLtMatmul(void);
+status cublasLtMatmul(void) { return REFUSE(NOT_SUPPORTED); }
+
+EXPORT status cublasLtMatrixTransform(void);
+status cublasLtMatrixTransform(void) { return REFUSE(NOT_SUPPORTED); }
