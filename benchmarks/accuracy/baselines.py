@@ -160,6 +160,8 @@ def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, 
 
 def jobs_of(name: str) -> dict[str, Job]:
     """Return the job of each example's id, as a model which trains (GPUMemNet's networks too, which run as scripts)."""
+    if name == "timm":
+        return {f"{row['model']} {row['batch']}": sets.timm_a100.plain_job(row) for row in sets.timm_rows()}
     if name not in _FILES:
         return {case.name: case.job for case in sets.SETS[name]()}
     reader = formats.find("gpumemnet")

@@ -23,7 +23,7 @@ from unittest import mock
 import joblib
 
 from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
-from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows
+from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
 from vramcast.context import context_bytes
 from vramcast.datasets.histories import formats
 from vramcast.datasets.run import Workload
@@ -60,26 +60,35 @@ def xmem_cases() -> list[Case]:
     ]
 
 
-def timm_cases() -> list[Case]:
+def timm_rows() -> list[dict[str, str]]:
     """Return the sheet's clean rows, in a seeded order of the models: any first part is a fair sample."""
     rows = timm_a100.clean_rows(read_rows("timm_a100.csv"))
     models = sorted({row["model"] for row in rows})
     random.Random(SEED).shuffle(models)
     place = {model: number for number, model in enumerate(models)}
-    cases = [timm_a100.case_of(row) for row in sorted(rows, key=lambda row: place[row["model"]])]
-    return [
-        replace(
-            case,
-            facts={
-                "group": case.facts["model"],
-                "family": "timm",
-                "stack": "a100 sheet",
-                "process": "1",
-                "context": str(_CONTEXT),
-            },
-        )
-        for case in cases
-    ]
+    return sorted(rows, key=lambda row: place[row["model"]])
+
+
+def timm_cases() -> list[Case]:
+    """Return the cases of those rows."""
+    cases = [timm_a100.case_of(row) for row in timm_rows()]
+    return [replace(case, facts=_timm_facts(case)) for case in cases]
+
+
+def _timm_facts(case: Case) -> dict[str, str]:
+    assert case.job.script is not None
+    described = json.loads(case.job.script[1])
+    return {
+        "group": case.facts["model"],
+        "family": "timm",
+        "stack": "a100 sheet",
+        "process": "1",
+        "settled": "1",
+        "context": str(_CONTEXT),
+        "optimizer": case.facts["optimizer"],
+        "batch_size": str(described["batch"]),
+        "input_elements": str(described["batch"] * math.prod(described["size"])),
+    }
 
 
 def cnn_cases() -> list[Case]:
@@ -154,6 +163,7 @@ def example_of(case: Case) -> Example | str:
         return f"{case.name}: {result.status} {result.message}"[:300]
     unknown = sum(entry.kind in ("refused", "assumed") for entry in result.ledger)
     peaks = result.trace.header["peaks"]
+    reserved = settled_reserved(result.trace) if "settled" in case.facts else int(peaks["reserved"])
     smallest = min_feasible(result.trace, recorded_settings(result.trace))
     touched = " ".join(entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")).lower()
     return Example(
@@ -162,9 +172,9 @@ def example_of(case: Case) -> Example | str:
         case.facts["family"],
         case.job.device.key,
         case.facts["stack"],
-        features(result.trace, _circumstances(case, unknown)),
+        features(result.trace, _circumstances(case, unknown), reserved=reserved),
         int(peaks["allocated"]),
-        int(peaks["reserved"]),
+        reserved,
         measured_reserved=None if "process" in case.facts else case.measured_bytes,
         measured_process=case.measured_bytes if "process" in case.facts else None,
         censored=case.facts.get("censored") == "True",

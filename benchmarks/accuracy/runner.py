@@ -28,6 +28,7 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "accuracy"
@@ -72,10 +73,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the null GPU said: status ok, oom or failed; peaks in bytes, 0 when there are none."""
+    """What the null GPU said: status ok, oom or failed; peaks in bytes, 0 when there are none.
+
+    `settled` is the reserved peak from the second step on: without the first one's searches for plans (cudnn.benchmark).
+    """
 
     status: str
     reserved: int = 0
+    settled: int = 0
     allocated: int = 0
     retries: int = 0
     cudnn_calls: int = 0
@@ -144,6 +149,12 @@ def _oracle_or_none(oracle: bool) -> Iterator[None]:
         yield
 
 
+def settled_reserved(trace: Trace) -> int:
+    """Return the reserved peak from the second step on, in bytes; of the whole trace where it has one step."""
+    settled = trace.step >= 1
+    return int(trace.reserved_bytes()[settled if settled.any() else slice(None)].max(initial=0))
+
+
 def _ask(tracer: NullGpuTracer, job: Job) -> Answer:
     started = time.perf_counter()
     try:
@@ -154,8 +165,8 @@ def _ask(tracer: NullGpuTracer, job: Job) -> Answer:
     peaks = result.trace.header["peaks"]
     calls = sum(entry.hits for entry in result.ledger if entry.name.lower().startswith("cudnn"))
     return Answer(
-        result.status, peaks["reserved"], peaks["allocated"], peaks["retries"], calls, time.perf_counter() - started,
-        result.message[:500],
+        result.status, peaks["reserved"], settled_reserved(result.trace), peaks["allocated"], peaks["retries"], calls,
+        time.perf_counter() - started, result.message[:500],
     )  # fmt: skip
 
 

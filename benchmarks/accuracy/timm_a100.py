@@ -2,19 +2,24 @@
 
     python -m benchmarks.accuracy.timm_a100 [--fresh] [--limit N]
 
-float32, SGD with Nesterov momentum, each model's own input size and 1000 classes: the defaults of timm's train.py, which
-the published sheet does not state. The context is one constant, the median of measured - reserved.
+The job is timm_script.py: timm's train.py with its defaults, which the published sheet does not state. That script lets
+cuDNN search for the fastest plans in its first step, for fractions of a second each; the sheet's peaks were sampled once a
+second. So the estimate is the reserved peak from the second step on; the peak with the searches stands beside it. The
+context is one constant, the median of measured - reserved.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import sys
 from collections import defaultdict
 from typing import Final
 
 import numpy as np
 
+from benchmarks.accuracy import timm_script
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast.devices import device
@@ -51,23 +56,39 @@ def clean_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return clean
 
 
-def case_of(row: dict[str, str]) -> Case:
-    """Return the job which one row measured."""
+def size_of(row: dict[str, str]) -> tuple[int, int, int]:
+    """Return channels, height and width of the images which a row's model takes."""
     import timm  # type: ignore[import-untyped,unused-ignore]
 
     config = timm.get_pretrained_cfg(row["model"])
-    size = config.input_size if config is not None else (3, 224, 224)
+    return tuple(config.input_size) if config is not None else (3, 224, 224)
+
+
+def plain_job(row: dict[str, str]) -> Job:
+    """Return the row's model as a job that trains it, without what timm's script does besides: for other people's tools."""
     batch = int(row["batch"])
-    job = Job(
+    return Job(
         device("a100-40gb"),
         target=f"timm:{row['model']}",
-        batch=TensorSpec((batch, *size)),
+        batch=TensorSpec((batch, *size_of(row))),
         labels=TensorSpec((batch,), "int64", high=1000),
         optimizer="sgd:momentum=0.9,nesterov=true",
         zero_grad="after-step",  # spec: timm 1.0 train.py
         limited=False,
     )
-    return Case(f"{row['model']} {batch}", job, round(float(row["gib"]) * GIB), dict(row))
+
+
+def case_of(row: dict[str, str]) -> Case:
+    """Return the job which one row measured."""
+    described = {"model": row["model"], "batch": int(row["batch"]), "size": list(size_of(row))}
+    job = Job(
+        device("a100-40gb"),
+        script=(timm_script.__file__, json.dumps(described)),
+        steps=timm_script.STEPS,
+        limited=False,
+        search_path=tuple(sys.path),
+    )
+    return Case(f"{row['model']} {row['batch']}", job, round(float(row["gib"]) * GIB), {**row, "optimizer": "sgdm"})
 
 
 def cases() -> list[Case]:
@@ -86,7 +107,8 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
             "batch": case.facts["batch"],
             "status": answer.status,
             "measured_bytes": case.measured_bytes,
-            "reserved_bytes": answer.reserved,
+            "reserved_bytes": answer.settled,
+            "searching_bytes": answer.reserved,
             "no_workspace_bytes": without.reserved,
             "cudnn_calls": answer.cudnn_calls,
             "message": answer.message or without.message,
@@ -106,7 +128,11 @@ def report(rows: list[dict[str, object]]) -> str:
     """Return the table as markdown."""
     usable = [row for row in rows if row["status"] == "ok" and row["no_workspace_bytes"]]
     lines = []
-    for name, column in (("with workspaces", "reserved_bytes"), ("no workspaces", "no_workspace_bytes")):
+    for name, column in (
+        ("with workspaces", "reserved_bytes"),
+        ("with workspaces, searches too", "searching_bytes"),
+        ("no workspaces", "no_workspace_bytes"),
+    ):
         constant = context_of(usable, column)
         pairs = [(int(str(row[column])) + constant, int(str(row["measured_bytes"]))) for row in usable]
         lines.append([name, f"{constant / MIB:.0f} MiB", *summarize(pairs).cells()])
