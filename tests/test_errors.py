@@ -15,6 +15,7 @@ TREE = {
     "TraceFileError": ("VramcastError", 2),
     "DatasetError": ("VramcastError", 2),
     "ArtifactError": ("VramcastError", 2),
+    "DownloadError": ("VramcastError", 3),
     "SimulatedOutOfMemory": ("VramcastError", 1),
     "CannotEstimate": ("VramcastError", 3),
     "CompilerError": ("CannotEstimate", 3),

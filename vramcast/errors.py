@@ -5,6 +5,7 @@
     ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
     ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
     ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
+    ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
@@ -48,6 +49,10 @@ class ArtifactError(VramcastError, ValueError):
     """A trained artifact is damaged, newer, made for other features, or cannot be written."""
 
     exit_code = 2
+
+
+class DownloadError(VramcastError, RuntimeError):
+    """A library cannot be fetched: no pip, no network, no such version, another hash, or no place for it."""
 
 
 class SimulatedOutOfMemory(VramcastError):

@@ -1,6 +1,7 @@
-"""Say what is installed, which tracers work here and why not.
+"""Say what is installed, which tracers work here and why not; fetch another cuDNN to ask.
 
 vramcast doctor
+vramcast doctor --get-cudnn 9.10.2
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import platform
 import shutil
 from typing import Any
 
+from vramcast.cli.options import progress
 from vramcast.compiler import cache_folder
 from vramcast.correction import SHIPPED, VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
-from vramcast.tracer.convolution_workspaces import find_cudnn
+from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.cudnn_fetch import fetch
 
 _PACKAGES = (
     "torch",
@@ -36,6 +39,11 @@ _PACKAGES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
+    parser.add_argument(
+        "--get-cudnn",
+        metavar="VERSION",
+        help="fetch this cuDNN (9.10.2) with pip into the cache, some 700 MB, for jobs whose --stack has it; then end",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -54,6 +62,7 @@ def report() -> dict[str, Any]:
         "packages": packages,
         "alloc_conf_in_environment": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
         "cache": _try(lambda: str(cache_folder())),
+        "cudnn": _try(_cudnns),
         "tracers": {
             "nullgpu": _nullgpu(),
             "fake": _portable("fake tensors, any build of torch"),
@@ -95,10 +104,23 @@ def _portable(why: str) -> dict[str, Any]:
 def _cudnn() -> str:
     """Return whose workspaces convolutions take in the portable tracers."""
     try:
-        folder, foreign = find_cudnn()
+        choice = cudnn_libraries.choose(None)
     except NullGpuError as error:
         return f"count as 0: {error}"
-    return f"from {folder}" + (", another cuDNN than torch's own" if foreign else "")
+    return f"from {choice.library.folder}" + (f"; {choice.warning}" if choice.warning else "")
+
+
+def _cudnns() -> list[dict[str, Any]]:
+    """Return the cuDNNs which can be asked here, and those which are too old for it."""
+    return [
+        {
+            "version": library.version,
+            "folder": str(library.folder),
+            "place": library.place,
+            "can_answer": library.can_answer,
+        }
+        for library in cudnn_libraries.found()
+    ]
 
 
 def _simulator() -> dict[str, str]:
@@ -123,6 +145,8 @@ def _artifact() -> str | None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when at least one tracer works, else 3."""
+    if options.get_cudnn is not None:
+        return _get_cudnn(options)
     facts = report()
     if options.json:
         print(json.dumps(facts))
@@ -133,7 +157,27 @@ def main(options: argparse.Namespace) -> int:
             print(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
             if tracer.get("cudnn_workspaces"):
                 print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
+        print(f"cuDNN: {_words(facts['cudnn'])}")
         print(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         none = f"none in use: '{SHIPPED}' is shipped, or train one; name it with --artifact or {VARIABLE}"
         print(f"learned correction: {facts['artifact'] or none}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
+
+
+def _words(cudnns: list[dict[str, Any]] | str) -> str:
+    """Return the cuDNNs as one line."""
+    if isinstance(cudnns, str):
+        return cudnns
+    named = (
+        f"{one['version'] or 'of unknown version'} {one['place']}{'' if one['can_answer'] else ' (too old to be asked)'}"
+        for one in cudnns
+    )
+    return ", ".join(named) or "none: vramcast doctor --get-cudnn 9.10.2 fetches one"
+
+
+def _get_cudnn(options: argparse.Namespace) -> int:
+    """Fetch a cuDNN and say where it is."""
+    with progress(f"fetching cuDNN {options.get_cudnn}"):
+        folder = fetch(options.get_cudnn)
+    print(json.dumps({"schema": 1, "folder": str(folder)}) if options.json else f"cuDNN is in {folder}")
+    return 0

@@ -1,0 +1,211 @@
+"""Which cuDNN answers for a job: that of the job's stack where it is here, else the nearest, and what is said of it.
+
+A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; beside torch; elsewhere on the import path; or in the
+cache, where `vramcast doctor --get-cudnn` puts it (`cudnn_fetch.py`). Nothing is loaded here: a version is read from the
+folder's name in the cache, or from what pip noted beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vramcast.compiler import cache_folder
+from vramcast.errors import CompilerError, NullGpuError
+from vramcast.stack import INSTALLED, Stack, cudnn_version
+from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
+
+OTHER_CUDNN: Final = "convolution workspaces of another cuDNN version"  # as a ledger calls what another cuDNN answered
+FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
+_VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
+_OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
+# Versions which suggest the same engines first: in the first eight plans of 17 convolutions' lists 9.8.0, 9.10.2 and 9.11.0
+# were equal, 9.13.1 and 9.19.0 were not; 9.9 was not asked.
+_ALIKE: Final = ((9, 8, 0), (9, 12, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One cuDNN: the folder of its files, its version if that is known without loading it, and where it was found."""
+
+    folder: Path
+    version: str | None
+    place: str
+
+    def __str__(self) -> str:
+        return f"cuDNN {self.version or 'of unknown version'} {self.place}"
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether it has a deviceless mode; one of unknown version is asked and says so itself."""
+        return self.version is None or _number(self.version) >= _number(_OLDEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which cuDNN answers.
+
+    Attributes:
+        library: The one which is asked.
+        is_another: Its answers may differ from those of the job's stack: the bound is wider for it.
+        warning: What the reader should know; "" where there is nothing to say.
+    """
+
+    library: Library
+    is_another: bool = False
+    warning: str = ""
+
+
+def choose(stack: Stack | None) -> Choice:
+    """Return which cuDNN answers for a stack: the one place where that is decided.
+
+    Args:
+        stack: The job's; where it does not say its cuDNN, or there is none, that of the torch which is installed.
+    Raises:
+        NullGpuError: none here can answer.
+    """
+    if platform.system() != "Linux":
+        raise NullGpuError(f"cuDNN is asked on Linux only, this is {platform.system()}")
+    own = _torchs_own()
+    wanted = (stack.cudnn if stack is not None else None) or (own.version if own is not None else None)
+    here = found()
+    if here and here[0].place == _place(_VARIABLE):
+        here = here[:1]
+    able = [library for library in here if library.can_answer]
+    if not able:
+        if not here:
+            raise NullGpuError(
+                f"no cuDNN is installed here: run vramcast doctor --get-cudnn {_named(wanted)}, or set {_VARIABLE} to the "
+                "folder of its libraries"
+            )
+        raise NullGpuError(
+            f"{here[0]} cannot answer without a GPU, {_OLDEST} is the oldest which can: run vramcast doctor --get-cudnn "
+            f"{_named(wanted)}"
+        )
+    if wanted is None:
+        first = able[0]
+        if first == own:
+            return Choice(first)
+        return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
+    asked = max(wanted, _OLDEST, key=_number)
+    best = min(able, key=lambda library: _strangeness(library, asked))
+    if _strangeness(best, asked)[0] > 1:
+        advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
+        return Choice(best, True, f"the job's stack has cuDNN {wanted}, {best} answers: for its own, {advice}")
+    if asked != wanted:
+        return Choice(
+            best, False, f"the job's stack has cuDNN {wanted}, which cannot answer without a GPU: {best} answers for it"
+        )
+    return Choice(best)
+
+
+def warning_of(stack: Stack | None) -> str:
+    """Return what is to be said of who answers; "" where there is nothing to say, or nobody answers."""
+    try:
+        return choose(stack).warning
+    except NullGpuError:
+        return ""
+
+
+def found() -> list[Library]:
+    """Return the cuDNNs of this machine: $VRAMCAST_CUDNN_DIR, beside torch, on the import path, in the cache.
+
+    Raises:
+        NullGpuError: $VRAMCAST_CUDNN_DIR is no folder.
+    """
+    libraries = []
+    if chosen := os.environ.get(_VARIABLE):
+        if not Path(chosen).is_dir():
+            raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder")
+        libraries.append(_library(Path(chosen), _place(_VARIABLE)))
+    own = _torchs_own()
+    if own is not None:
+        libraries.append(own)
+    sites = [_torch_site(), *map(Path, sys.path)]
+    elsewhere = [site / FOLDER for site in sites if site is not None and (site / FOLDER).is_dir()]
+    libraries += [_library(folder, "installed here") for folder in elsewhere[:1] if own is None or folder != own.folder]
+    return libraries + cached()
+
+
+def cached() -> list[Library]:
+    """Return the cuDNNs in the cache, oldest first."""
+    try:
+        folders = sorted(cudnn_cache().glob(f"*-cu*/{FOLDER}"))
+    except (CompilerError, OSError):
+        return []
+    libraries = [_library(folder, "in the cache") for folder in folders]
+    return sorted(libraries, key=lambda library: _number(library.version or "0"))
+
+
+def cudnn_cache() -> Path:
+    """Return the folder in which fetched cuDNNs lie, each in `VERSION-cuMAJOR`; it need not exist.
+
+    Raises:
+        CompilerError: the cache folder cannot be made.
+    """
+    return cache_folder() / "cudnn"
+
+
+def installed_stack() -> Stack:
+    """Return the stack of this machine: what its torch is built for, and the cuDNN beside it."""
+    try:
+        torch = find_torch()
+    except NullGpuError:  # a CPU-only build, or none
+        return Stack(source=INSTALLED)
+    own = _torchs_own()
+    return Stack(torch.version, torch.cuda, own.version if own is not None else None, INSTALLED)
+
+
+def _torchs_own() -> Library | None:
+    """Return the cuDNN which the installed torch is built for; None: it is a CPU-only build, or has its cuDNN elsewhere."""
+    try:
+        folder = find_torch().site / FOLDER
+    except NullGpuError:
+        return None
+    return _library(folder, "beside torch") if folder.is_dir() else None
+
+
+def _torch_site() -> Path | None:
+    spec = importlib.util.find_spec("torch")
+    return Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else None
+
+
+def _library(folder: Path, place: str) -> Library:
+    """Return the cuDNN in a folder with the version that its surroundings tell."""
+    site = folder.parents[2] if len(folder.parents) > 2 else folder
+    told = {match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))}
+    if match := re.fullmatch(r"([\d.]+)-cu\d+", site.name):  # our cache
+        told = {match[1]}
+    return Library(folder, cudnn_version(told.pop()) if len(told) == 1 else None, place)
+
+
+def _place(variable: str) -> str:
+    return f"in ${variable}"
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3])
+
+
+def _strangeness(library: Library, asked: str) -> tuple[int, int]:
+    """Return how far a cuDNN's answers may be from those of the version asked: 0 itself, 1 alike, 2 by distance, 3 unknown."""
+    if library.version is None:
+        return 3, 0
+    is_, wanted = _number(library.version), _number(asked)
+    if is_ == wanted:
+        return 0, 0
+    distance = abs((is_[0] - wanted[0]) * 10_000 + (is_[1] - wanted[1]) * 100 + is_[2] - wanted[2])
+    low, high = _ALIKE
+    return (1 if low <= is_ < high and low <= wanted < high else 2), distance
+
+
+def _named(wanted: str | None) -> str:
+    """Return the version to fetch: three numbers, and one which can answer."""
+    return ".".join(map(str, _number(max(wanted or _OLDEST, _OLDEST, key=_number))))
