@@ -638,3 +638,12 @@ def test_the_oracle_starts_without_torch_or_numpy() -> None:
     code = "import sys, vramcast.tracer.nullgpu.cudnn_oracle; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_client_whose_oracle_has_ended_says_so(libraries: Path) -> None:
+    with CudnnOracle(CUDNN, libraries) as running:
+        running.process.kill()
+        running.process.wait()
+        for _ in range(3):  # the end of the stream, then a broken pipe
+            with pytest.raises(OracleError, match="ended without an answer"):
+                running.version()

@@ -98,8 +98,11 @@ class CudnnOracle:
 
     def ask(self, request: str) -> str:
         """Send one request line and return the first line of the answer, whatever it is."""
-        self._connection.sendall(request.encode("ascii") + b"\n")
-        answer = self._answers.readline()
+        try:
+            self._connection.sendall(request.encode("ascii") + b"\n")
+            answer = self._answers.readline()
+        except ConnectionError:  # cuDNN has ended its process
+            answer = ""
         if not answer:
             raise OracleError("The cuDNN oracle ended without an answer; its stderr says why.")
         return answer.rstrip("\n")
