@@ -69,9 +69,9 @@ def main(target: str, batch: str, card: Device) -> None:
         cudnn = Path(os.environ.get("VRAMCAST_CUDNN_DIR") or site / "nvidia" / "cudnn" / "lib")
         oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record())
         for name, choice in (("without workspaces", None), ("with workspaces", oracle)):
+            tracer = NullGpuTracer(ask_cudnn=choice is not None)
             with mock.patch.object(client, "_oracle", return_value=choice):
-                tracer = NullGpuTracer()
-            trace = tracer.trace(replace(job, limited=False)).trace
+                trace = tracer.trace(replace(job, limited=False)).trace
             tracer.close()
             assert trace is not None
             print(f"{target} {batch} on {card.key}, {name}: reserved {trace.header['peaks']['reserved'] // MIB:,} MiB")

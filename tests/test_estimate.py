@@ -93,7 +93,7 @@ def test_the_json_has_the_keys_of_the_contract(found: Estimate) -> None:
     keys = (
         "schema target device tracer torch precision optimizer steps peaks quantiles upper_bound context_bytes workspace_bytes"
     )
-    keys += " breakdown peak_at fits seconds artifact out_of_distribution warnings"
+    keys += " breakdown peak_at fits seconds artifact out_of_distribution warnings stack"
     assert set(keys.split()) <= set(said)
     assert said["schema"] == 1
     assert (said["device"], said["precision"], said["optimizer"], said["steps"]) == ("a100-40gb", "fp32", "adam", 3)

@@ -12,25 +12,21 @@ spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-import platform
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self
 
 from vramcast.compiler import cache_folder
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError
-from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.stack import Stack
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
+from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
 
@@ -166,15 +162,17 @@ class ConvolutionWorkspaces:
     Args:
         device: The card.
         total_bytes: Its size in this job.
+        stack: The job's, whose cuDNN is asked; None: that of the torch which is installed.
     """
 
-    def __init__(self, device: Device, total_bytes: int) -> None:
+    def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
         self.device = device
+        self._stack = stack
         self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()
         self._oracle: CudnnOracle | None = None
         self._silence = ""  # why no oracle answers
-        self._foreign = False
+        self._is_another = False
         self._known: dict[tuple[str, CudnnSettings], Workspace | str] = {}
         self._searched: set[tuple[int, str, CudnnSettings]] = set()
         self._unanswered: Counter[str] = Counter()
@@ -228,8 +226,8 @@ class ConvolutionWorkspaces:
             LedgerEntry("assumed", f"convolution workspaces: 0 ({reason})", hits, 0)
             for reason, hits in sorted(self._unanswered.items())
         ]
-        if self._foreign and self._n_answered:
-            entries.append(LedgerEntry("assumed", "convolution workspaces of another cuDNN version", self._n_answered, 0))
+        if self._is_another and self._n_answered:
+            entries.append(LedgerEntry("assumed", OTHER_CUDNN, self._n_answered, 0))
         if self._bounded:
             entries.append(LedgerEntry("bounded", CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
@@ -255,7 +253,8 @@ class ConvolutionWorkspaces:
     def _open(self) -> CudnnOracle | None:
         if self._oracle is None and not self._silence:
             try:
-                cudnn, self._foreign = find_cudnn()
+                choice = choose(self._stack)
+                cudnn, self._is_another = choice.library.folder, choice.is_another
                 oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite", device=self._record)
                 self._oracle = self._resources.enter_context(oracle)
             except (NullGpuError, CompilerError, OSError) as error:
@@ -279,33 +278,3 @@ def _is_allowed(config: EngineConfig, dtype: str, settings: CudnnSettings) -> bo
     in_tf32 = _TENSOR_CORE in notes and dtype == "float32" and not settings.allow_tf32
     by_chance = _NONDETERMINISTIC in notes and settings.deterministic
     return not (in_tf32 or by_chance or _DOWN_CONVERTED in notes)
-
-
-def find_cudnn() -> tuple[Path, bool]:
-    """Return the folder of cuDNN's libraries, and whether it is another cuDNN than that of the torch installed here.
-
-    $VRAMCAST_CUDNN_DIR names one; else the wheel beside torch, or anywhere on sys.path, is taken.
-
-    Raises:
-        NullGpuError: none is here, or not for this system.
-    """
-    if platform.system() != "Linux":
-        raise NullGpuError(f"cuDNN is asked on Linux only, this is {platform.system()}")
-    if chosen := os.environ.get("VRAMCAST_CUDNN_DIR"):
-        if not Path(chosen).is_dir():
-            raise NullGpuError(f"VRAMCAST_CUDNN_DIR: {chosen} is no folder")
-        return Path(chosen), True
-    spec = importlib.util.find_spec("torch")
-    beside_torch = [Path(spec.origin).parents[1]] if spec is not None and spec.origin is not None else []
-    for site in (*beside_torch, *map(Path, sys.path)):
-        folder = site / "nvidia" / "cudnn" / "lib"
-        if folder.is_dir():
-            return folder, not _is_torchs_own(folder)
-    raise NullGpuError("no cuDNN is installed here: pip install nvidia-cudnn-cu13, or set VRAMCAST_CUDNN_DIR to its libraries")
-
-
-def _is_torchs_own(folder: Path) -> bool:
-    try:
-        return folder == find_torch().site / "nvidia" / "cudnn" / "lib"
-    except NullGpuError:
-        return False

@@ -22,9 +22,12 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, with_context
 from vramcast.simulator.whatif import min_feasible
+from vramcast.stack import Stack, same_minor
+from vramcast.stack import parse as parse_stack
 from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
 from vramcast.tracer.result import DRAWN, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes, torch_size
@@ -64,6 +67,7 @@ def estimate(
     checkpointing: bool = False,
     channels_last: bool = False,
     cudnn_benchmark: bool = False,
+    stack: str | Stack | None = None,
     tracer: str = "auto",
     level: float = 0.99,
     timeout_s: float = 1800.0,
@@ -94,6 +98,8 @@ def estimate(
         checkpointing: Switch the model's gradient checkpointing on.
         channels_last: Convert model and images to channels_last.
         cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
+        stack: Software of the card's machine where it differs from this one's: `"torch==2.8.0"`, or any of
+            `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It decides which cuDNN is asked and which CUDA context is counted.
         tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
             (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
         level: Of `upper_bound`.
@@ -132,6 +138,7 @@ def estimate(
         checkpointing=checkpointing,
         channels_last=channels_last,
         cudnn_benchmark=cudnn_benchmark,
+        stack=parse_stack(stack) if isinstance(stack, str) else stack,
         memory_bytes=parse_bytes(memory) if isinstance(memory, str) else memory,
         search_path=tuple(sys.path),
         working_folder=os.getcwd(),
@@ -232,7 +239,8 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
     assert result.trace is not None
     traced_s = time.perf_counter() - started
     libraries = frozenset(name for name, words in _FIRST_USE.items() if first_row(result.trace, words) is not None)
-    trace = _with_context(job, result.trace, _ASSUMED_CUDA, libraries)
+    cuda_major = _assumed_stack(job, result).cuda_major or _ASSUMED_CUDA
+    trace = _with_context(job, result.trace, cuda_major, libraries)
     found = simulate(trace, settings, Card(job.total_bytes))
     out_of_memory = None
     if found.out_of_memory is not None:
@@ -245,7 +253,7 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
     smallest = min_feasible(found.requests, settings)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return _estimate(
-        _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, _ASSUMED_CUDA, seconds),
+        _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, cuda_major, seconds),
         job, level, out_of_memory,
     )  # fmt: skip
 
@@ -254,7 +262,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     started = time.perf_counter()
     worker = NullGpuTracer.shared()
     ready = time.perf_counter()
-    cuda_major = worker.cuda_major
+    cuda_major = (job.stack.cuda_major if job.stack is not None else None) or worker.cuda_major
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     assumed = context_bytes(job.device.key, cuda_major, ("cublas", "cudnn"))
     job = replace(job, context_bytes=min(assumed.bytes, job.total_bytes))
@@ -284,13 +292,8 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
         job, level, out_of_memory,
     )  # fmt: skip
     if any(name.startswith(_NO_ORACLE) for name in found.unknown):
-        found = replace(found, warnings=(*found.warnings, f"convolution workspaces count as 0: {worker.cudnn_answer()}"))
-    elif worker.foreign_cudnn and "cudnn" in found.libraries:
-        found = replace(
-            found,
-            unknown=(*found.unknown, "convolution workspaces of another cuDNN version"),
-            warnings=(*found.warnings, f"convolution workspaces come from {worker.cudnn_answer()}"),
-        )
+        why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
+        found = replace(found, warnings=(*found.warnings, why))
     return found
 
 
@@ -320,13 +323,15 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
     shapes = [name.removeprefix(DRAWN).strip() for name in unknown if name.startswith(DRAWN)]
     if shapes:
         warnings.append(f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it")
-    others = [name for name in unknown if not name.startswith(DRAWN)]
+    others = [name for name in unknown if not name.startswith(DRAWN) and name != OTHER_CUDNN]
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in others]
     warnings += [
         f"{e.name} ({e.hits} times; at most {gib(e.size_bytes // e.hits)} each; the bound's residuals were measured with it)"
         for e in result.ledger
         if e.kind == "bounded"
     ]
+    stack = _assumed_stack(job, result)
+    warnings += _stack_warnings(job, stack, result.torch, traced.libraries, OTHER_CUDNN in unknown)
     if result.reads:
         warnings.append(
             f"the host read from the device {result.reads} times and got zeros: a branch on such a value may go the other way"
@@ -361,6 +366,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         tracer=traced.tracer,
         torch=result.torch,
         cuda_major=traced.cuda_major,
+        stack=stack,
         steps=result.steps if job.mode == "train" or job.script else job.steps,
         out_of_memory=out_of_memory,
         libraries=traced.libraries,
@@ -371,6 +377,27 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         seconds={**traced.seconds, "total": sum(traced.seconds.values())},
         max_resident_bytes=result.max_resident_bytes,
     )
+
+
+def _assumed_stack(job: Job, result: Result) -> Stack:
+    """Return the stack for which the answer holds: the job's own, and what it does not say from this machine."""
+    here = replace(installed_stack(), torch=result.torch)
+    return here if job.stack is None else job.stack.over(here)
+
+
+def _stack_warnings(job: Job, stack: Stack, torch: str, libraries: frozenset[str], is_another: bool) -> list[str]:
+    """Return what is to be said of a stack which is not this machine's."""
+    warnings = []
+    if stack.torch is not None and not same_minor(stack.torch, torch):
+        warnings.append(
+            f"requests and allocator are those of the installed torch {torch}, the job's stack has {stack.torch}: versions "
+            "differ by up to 7 % on the same job"  # measured: docs/accuracy.md, 2026-11
+        )
+    if "cudnn" in libraries:
+        said = warning_of(job.stack)
+        wider = "; the bound is wider for it" if is_another else ""
+        warnings += [*stack.notes, *([f"convolution workspaces: {said}{wider}"] if said else [])]
+    return warnings
 
 
 def _libraries(result: Result) -> frozenset[str]:

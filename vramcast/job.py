@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vramcast.devices import Device
 from vramcast.errors import UsageError
+from vramcast.stack import Stack
 from vramcast.throughput import Roofline
 
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
@@ -149,6 +150,8 @@ class Job:
         overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
             `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
             variable names the new host tensor first.
+        stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
+            and the CUDA context.
         memory_bytes: The card's size instead of the device's own.
         context_bytes: What of the card is gone before the first tensor.
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
@@ -176,6 +179,7 @@ class Job:
     channels_last: bool = False
     cudnn_benchmark: bool = False
     alloc_conf: str = ""
+    stack: Stack | None = None
     memory_bytes: int | None = None
     context_bytes: int = 0
     limited: bool = True

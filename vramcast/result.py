@@ -16,6 +16,7 @@ from vramcast.job import Job
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import Case, what_if
+from vramcast.stack import Stack
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
@@ -45,6 +46,7 @@ class Estimate:
         min_feasible: The smallest card on which it still runs, the allocator releasing and retrying; None: unknown.
         out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
             those of a card without an end.
+        stack: torch, CUDA and cuDNN of the card's machine, as far as they are known, and who says so.
         libraries: Which libraries the job used that take memory of their own.
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
         warnings: What the reader should know.
@@ -64,6 +66,7 @@ class Estimate:
     torch: str
     cuda_major: int
     steps: int
+    stack: Stack = field(default_factory=Stack)
     out_of_memory: str | None = None
     libraries: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
@@ -198,6 +201,7 @@ class Estimate:
             "memory_bytes": job.total_bytes,
             "tracer": self.tracer,
             "torch": self.torch,
+            "stack": self.stack.to_dict(),
             "precision": job.precision if job.script is None else None,
             "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable")
             if job.script is None and job.mode == "train"

@@ -26,7 +26,6 @@ from unittest import mock
 
 from vramcast.errors import VramcastError
 from vramcast.job import Job
-from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.trace import Trace
 
@@ -131,22 +130,12 @@ def python_path(packages: Path | None) -> str:
 def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
     """Yield a worker of its own for `variant`."""
     path = python_path(variant.packages)
-    with _oracle_or_none(variant.oracle), mock.patch.dict(os.environ, {"PYTHONPATH": path, **dict(variant.environment)}):
-        tracer = NullGpuTracer()
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path, **dict(variant.environment)}):
+        tracer = NullGpuTracer(ask_cudnn=variant.oracle)
     try:
         yield tracer
     finally:
         tracer.close()
-
-
-@contextmanager
-def _oracle_or_none(oracle: bool) -> Iterator[None]:
-    """Leave the client as it is, or let it find no cuDNN to ask while a worker starts."""
-    if oracle:
-        yield
-        return
-    with mock.patch.object(client, "_oracle", return_value=None):
-        yield
 
 
 def settled_reserved(trace: Trace) -> int:

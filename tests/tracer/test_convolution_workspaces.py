@@ -20,11 +20,13 @@ from vramcast.compiler import cache_folder
 from vramcast.devices import device
 from vramcast.errors import NullGpuError
 from vramcast.job import Job, TensorSpec
-from vramcast.tracer import convolution_workspaces
-from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace, find_cudnn
+from vramcast.stack import Stack
+from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.fake.client import trace as trace_fake
+from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
 from vramcast.tracer.trace import Action, Category, Trace
 
@@ -102,7 +104,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def needs_cudnn() -> None:
     try:
-        find_cudnn()
+        choose(None)
     except NullGpuError as error:
         pytest.skip(str(error))
 
@@ -362,12 +364,14 @@ def named(workspaces: ConvolutionWorkspaces) -> str:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_an_absent_cudnn_is_named_and_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution_workspaces.platform, "system", lambda: "Linux")
-    assert "no cuDNN is installed here: pip install" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
+    monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
+    assert "no cuDNN is installed here: run vramcast doctor --get-cudnn 9.8.0" in named(
+        ConvolutionWorkspaces(A100, A100.total_bytes)
+    )
 
 
 def test_another_system_than_linux_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution_workspaces.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Darwin")
     assert "on Linux only, this is Darwin" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
 
 
@@ -381,11 +385,32 @@ def test_a_folder_which_is_not_there_and_a_missing_compiler_are_named(monkeypatc
 
 
 @pytest.mark.usefixtures("needs_cudnn")
-def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, _ = find_cudnn()
-    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(folder))
-    with ConvolutionWorkspaces(A100, A100.total_bytes) as workspaces:
+def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "of-unknown-version" / "nvidia" / "cudnn" / "lib"
+    other.parent.mkdir(parents=True)
+    other.symlink_to(choose(None).library.folder)
+    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(other))
+    assert ledger_of_one(None) == ["convolution workspaces of another cuDNN version"]
+
+
+@pytest.mark.usefixtures("needs_cudnn")
+def test_the_cudnn_of_the_jobs_stack_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("VRAMCAST_CUDNN_DIR", raising=False)
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    own = choose(None).library
+    stack = Stack(cudnn="9.17.0")
+    assert ledger_of_one(stack) == ["convolution workspaces of another cuDNN version"]
+    wanted = tmp_path / "cudnn" / "9.17.0.5-cu13" / "nvidia" / "cudnn" / "lib"  # it stands for one that was fetched
+    wanted.parent.mkdir(parents=True)
+    wanted.symlink_to(own.folder)
+    assert choose(stack).library.folder == wanted
+    assert ledger_of_one(stack) == []
+
+
+def ledger_of_one(stack: Stack | None) -> list[str]:
+    """What is said of one convolution which cuDNN answered."""
+    with ConvolutionWorkspaces(A100, A100.total_bytes, stack) as workspaces:
         found = workspaces.ask(CONV, "backward_filter", CudnnSettings(), thread=0)
     assert found is not None
     assert found.size_bytes >= 0
-    assert [entry.name for entry in workspaces.ledger()] == ["convolution workspaces of another cuDNN version"]
+    return [entry.name for entry in workspaces.ledger()]

@@ -33,7 +33,7 @@ def run_job(job: Job) -> Result:
     sys.path[:] = [*job.search_path] or sys.path  # from here on the caller's; torch is this interpreter's own
     os.chdir(job.working_folder)
     result = Result("ok", torch=torch.__version__, cuda="none")
-    workspaces = ConvolutionWorkspaces(job.device, job.total_bytes)
+    workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
     capability, training = job.device.compute_capability, job.mode == "train"
     recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
     try:

@@ -48,7 +48,7 @@ def run_job(job: Job) -> Result:
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     history = History()
     recorder = FakeRecorder(history)
-    convolution_workspaces = ConvolutionWorkspaces(job.device, job.total_bytes)
+    convolution_workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
     mode = CardMode(history, recorder, job.device, convolution_workspaces)
     cuda.pretend(job.device, job.total_bytes, history)
     library = composites.register(mode, job.device.compute_capability)

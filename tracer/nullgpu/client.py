@@ -10,33 +10,40 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramcast.compiler import cache_folder
 from vramcast.devices import Device
-from vramcast.errors import NullGpuError, WorkerError
+from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.job import Job
+from vramcast.stack import Stack
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
+from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, python_path
-from vramcast.tracer.result import Result
+from vramcast.tracer.result import LedgerEntry, Result
 from vramcast.tracer.warm import WarmWorker
 
 
 class NullGpuTracer:
     """A warm worker for one interpreter; jobs run one after the other, each in a process of its own.
 
-    Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds.
+    Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds. For each cuDNN which jobs ask there is
+    an oracle's process, from the first such job until `close`.
+
+    Args:
+        ask_cudnn: Whether cuDNN is asked at all; without, its workspaces count as 0.
     """
 
     _shared: NullGpuTracer | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, *, ask_cudnn: bool = True) -> None:
         """Build the stand-ins if need be and start the worker.
 
         Raises:
@@ -46,20 +53,20 @@ class NullGpuTracer:
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
         self._resources = contextlib.ExitStack()
-        oracle = _oracle(torch.site, libraries)
-        self._oracle = self._resources.enter_context(oracle) if oracle is not None else None
+        self._ask_cudnn = ask_cudnn
+        self._oracles: dict[Path, CudnnOracle] = {}
+        self._oracles_lock = threading.Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
         try:
             self._worker = WarmWorker(command, self._environment())
         except WorkerError as error:
-            self._resources.close()
             raise NullGpuError(f"The null GPU does not start: {error} Run vramcast doctor.") from None
         self.torch_version: str = self._worker.ready
 
     def _environment(self) -> dict[str, str]:
         environment = {
             **os.environ,
-            "NULLGPU_CUDNN_SOCKET": str(self._oracle.socket_path) if self._oracle is not None else "",
+            "NULLGPU_CUDNN_SOCKET": "",
             "PYTHONPATH": python_path(),
             "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
         }
@@ -99,7 +106,11 @@ class NullGpuTracer:
         return checked(result)
 
     def _run(self, job: Job, timeout_s: float) -> Result:
-        result: Result = self._ask(job, _cudnn_environment(job.device.with_memory(job.total_bytes)), timeout_s)
+        environment = self._cudnn_environment(job.device.with_memory(job.total_bytes), job.stack)
+        result: Result = self._ask(job, environment, timeout_s)
+        calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
+        if calls and environment["NULLGPU_CUDNN_SOCKET"] and choose(job.stack).is_another:
+            result.ledger.append(LedgerEntry("assumed", OTHER_CUDNN, calls, 0))
         return result
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
@@ -109,7 +120,7 @@ class NullGpuTracer:
             TimeLimit: its time is up.
             WorkerError: its process died.
         """
-        return self._ask(program, _cudnn_environment(program.device), timeout_s)
+        return self._ask(program, self._cudnn_environment(program.device, None), timeout_s)
 
     def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
         """Play bare requests through PyTorch's own allocator and return what became of each sequence.
@@ -137,40 +148,47 @@ class NullGpuTracer:
         """Whether the worker still runs."""
         return self._worker.is_alive
 
-    @property
-    def foreign_cudnn(self) -> bool:
-        """Whether another cuDNN than torch's own answers for the workspaces."""
-        return bool(os.environ.get("VRAMCAST_CUDNN_DIR"))
-
-    def cudnn_answer(self) -> str:
+    def cudnn_answer(self, stack: Stack | None = None) -> str:
         """Return who answers for cuDNN's workspaces, for people: a version, or why nobody does."""
-        if self._oracle is None:
-            return "unknown: no cuDNN is installed beside torch"
         try:
-            return f"cuDNN {self._oracle.version()} in its deviceless mode" + (
-                ", not torch's own" if self.foreign_cudnn else ""
-            )
+            version = self._oracle(choose(stack).library.folder).version()
         except NullGpuError as error:
             return f"unknown: {error}"
+        return f"cuDNN {version} in its deviceless mode"
+
+    def _oracle(self, cudnn: Path) -> CudnnOracle:
+        """Return the process which asks the cuDNN in a folder, started when it is first wanted.
+
+        Raises:
+            NullGpuError: it does not start, or there is no C compiler.
+        """
+        with self._oracles_lock:
+            if cudnn not in self._oracles:
+                self._oracles[cudnn] = self._resources.enter_context(_oracle(cudnn))
+            return self._oracles[cudnn]
+
+    def _cudnn_environment(self, device: Device, stack: Stack | None) -> dict[str, str]:
+        """Return what tells the null cuDNN whom to ask, and for which card; nobody, where no cuDNN can answer."""
+        socket_path = ""
+        if self._ask_cudnn:
+            with contextlib.suppress(NullGpuError):  # `cudnn_answer` says why
+                socket_path = str(self._oracle(choose(stack).library.folder).socket_path)
+        record = json.dumps(device.cudnn_record(), separators=(",", ":"))
+        return {"NULLGPU_CUDNN_SOCKET": socket_path, "NULLGPU_CUDNN_DEVICE": record}
 
     def close(self) -> None:
-        """End the worker and the oracle."""
+        """End the worker and the oracles."""
         self._worker.close()
         self._resources.close()
 
 
-def _cudnn_environment(device: Device) -> dict[str, str]:
-    """Return what tells the null cuDNN for which card the oracle shall answer."""
-    return {"NULLGPU_CUDNN_DEVICE": json.dumps(device.cudnn_record(), separators=(",", ":"))}
+def _oracle(cudnn: Path) -> CudnnOracle:
+    """Return the (not yet started) process which asks the cuDNN in a folder.
 
-
-def _oracle(site: Path, libraries: Path) -> CudnnOracle | None:
-    """Return the (not yet started) process which asks the real cuDNN; None where cuDNN is not installed.
-
-    $VRAMCAST_CUDNN_DIR names another cuDNN's folder of libraries, for a torch whose own is too old to answer.
+    Raises:
+        NullGpuError: what stands beside it cannot be compiled, or this is no cuDNN.
     """
-    chosen = os.environ.get("VRAMCAST_CUDNN_DIR")
-    cudnn = Path(chosen) if chosen else site / "nvidia" / "cudnn" / "lib"
-    if not cudnn.is_dir():
-        return None
-    return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite")
+    try:
+        return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite")
+    except (CompilerError, OSError) as error:
+        raise NullGpuError(str(error)) from None

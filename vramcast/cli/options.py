@@ -17,6 +17,8 @@ from vramcast.devices import DEVICES, device
 from vramcast.errors import UsageError
 from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Job, TensorSpec, parse_batch
 from vramcast.result import Estimate
+from vramcast.stack import Stack
+from vramcast.stack import parse as parse_stack
 from vramcast.units import parse_bytes
 from vramcast.views import check_path
 
@@ -26,6 +28,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="h200", help=f"the card: {', '.join(DEVICES)} (default: h200)")
     parser.add_argument("--memory", metavar="SIZE", help="the card's size instead of the device's own: 12622168064 or 12GiB")
     parser.add_argument("--alloc-conf", default="", help="PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True")
+    parser.add_argument(
+        "--stack",
+        metavar="VERSIONS",
+        type=_stack,
+        help="software of the card's machine where it differs from this one: torch==2.8.0, or any of torch==,cudnn==,cuda==",
+    )
     parser.add_argument("--tracer", choices=TRACERS, default="auto")
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
     parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
@@ -50,6 +58,14 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         type=_plot_path,
         help="timeline with the card's line: .png, .html or .txt; '-' prints the text view on stdout (on stderr with --json)",
     )
+
+
+def _stack(text: str) -> Stack:
+    """Return the stack which the text says, or why it is none."""
+    try:
+        return parse_stack(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _plot_path(text: str) -> str:
@@ -113,6 +129,7 @@ def job_of(options: argparse.Namespace) -> Job:
         channels_last=options.channels_last,
         cudnn_benchmark=options.cudnn_benchmark,
         alloc_conf=options.alloc_conf,
+        stack=options.stack,
         memory_bytes=parse_bytes(options.memory) if options.memory else None,
         search_path=("", *sys.path),
         working_folder=os.getcwd(),

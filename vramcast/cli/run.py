@@ -44,6 +44,7 @@ def main(options: argparse.Namespace) -> int:
         script=(str(script), *command[1:]),
         steps=options.steps,
         alloc_conf=options.alloc_conf,
+        stack=options.stack,
         memory_bytes=parse_bytes(options.memory) if options.memory else None,
         search_path=_search_path(),
         working_folder=os.getcwd(),
