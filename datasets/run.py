@@ -13,6 +13,7 @@ from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.devices import Device
 from vramcast.errors import DatasetError, UsageError
 from vramcast.job import MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, parse_batch
+from vramcast.stack import Stack, of_passport
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
@@ -140,6 +141,14 @@ class Passport:
     vramcast: str | None = None
     source: str | None = None
     licence: str | None = None
+
+    @property
+    def stack(self) -> Stack | None:
+        """torch, CUDA and cuDNN of the machine; what it does not say of them is that of its torch's default wheel.
+
+        None: nothing is known.
+        """
+        return of_passport(self.torch, self.cuda, self.cudnn)
 
     def __post_init__(self) -> None:
         _positive("passport", {"gpu_total_bytes": self.gpu_total_bytes})

@@ -19,12 +19,13 @@ from vramcast.compiler import cache_folder
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
-from vramcast.errors import CannotEstimate, UsageError
+from vramcast.errors import CannotEstimate, NullGpuError, UsageError
 from vramcast.estimator import first_principles
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
 from vramcast.learner.features import Circumstances, features, parts_of
 from vramcast.result import Estimate
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
 
 _PORTION = 20  # arbitrary: runs which a process estimates before they are written
 
@@ -73,7 +74,7 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
             card = card.with_memory(run.passport.gpu_total_bytes)
-        job = run.workload.job(card)
+        job = run.workload.job(card, stack=run.passport.stack)
         # On a card without an end: what the job needs is what is corrected.
         estimate = first_principles(replace(job, limited=False), timeout_s=timeout_s)
     except UsageError as error:
@@ -193,5 +194,14 @@ def _key(run: Run) -> str:
     """Return what names an example: the run, and who estimates it."""
     from importlib.metadata import version
 
-    facts = json.dumps([to_plain(run), __version__, version("torch")], sort_keys=True)
+    facts = json.dumps([to_plain(run), __version__, version("torch"), _cudnn_of(run)], sort_keys=True)
     return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def _cudnn_of(run: Run) -> str:
+    """Return which cuDNN answers for a run: a better one may have come to this machine since."""
+    try:
+        library = choose(run.passport.stack).library
+    except NullGpuError:
+        return ""
+    return library.version or str(library.folder)
