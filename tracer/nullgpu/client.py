@@ -151,10 +151,11 @@ class NullGpuTracer:
     def cudnn_answer(self, stack: Stack | None = None) -> str:
         """Return who answers for cuDNN's workspaces, for people: a version, or why nobody does."""
         try:
-            version = self._oracle(choose(stack).library.folder).version()
+            choice = choose(stack)
+            version = self._oracle(choice.library.folder).version()
         except NullGpuError as error:
             return f"unknown: {error}"
-        return f"cuDNN {version} in its deviceless mode"
+        return f"cuDNN {version} in its deviceless mode" + (f"; {choice.warning}" if choice.warning else "")
 
     def _oracle(self, cudnn: Path) -> CudnnOracle:
         """Return the process which asks the cuDNN in a folder, started when it is first wanted.
