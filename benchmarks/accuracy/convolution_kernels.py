@@ -20,10 +20,11 @@ from typing import Final
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
 from vramcast.devices import device
-from vramcast.tracer.convolution_workspaces import Operation, find_cudnn
+from vramcast.tracer.convolution_workspaces import Operation
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.units import MIB
 
@@ -169,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", action="store_true", help="each convolution of the A100's which differs")
     options = parser.parse_args()
-    cudnn, _ = find_cudnn()
+    cudnn = choose(None).library.folder
     with CudnnOracle(cudnn, oracle_libraries(cudnn), device=device("a100-40gb").cudnn_record()) as oracle:
         print(f"cuDNN {oracle.version()}\n\n{a100(oracle, rows=options.rows)}\n")
         oracle.set_device(device("v100-32gb").cudnn_record())

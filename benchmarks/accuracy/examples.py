@@ -126,6 +126,7 @@ def _cnn_job(workload: Workload) -> Job:
         steps=len(cnn_script.batch_sizes(batch)),
         limited=False,
         search_path=tuple(sys.path),
+        stack=timm_a100.STACK,
     )
 
 

@@ -22,10 +22,14 @@ import numpy as np
 from benchmarks.accuracy import timm_script
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
+from vramcast import stack
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec
 from vramcast.units import GIB, MIB
 
+# spec: the project's scripts are of September 2024; the sheet does not say its torch. All torch releases of 2024 come with a
+# cuDNN that cannot answer without a GPU, and are asked alike.
+STACK: Final = stack.parse("torch==2.4.1")
 SAMPLE: Final = 150  # arbitrary
 SEED: Final = 0  # arbitrary
 CRASHED_MARGIN_MIB: Final = 1400  # spec: the sheet's screen; a run that trained shows at least its context above FakeTensor
@@ -87,6 +91,7 @@ def case_of(row: dict[str, str]) -> Case:
         steps=timm_script.STEPS,
         limited=False,
         search_path=tuple(sys.path),
+        stack=STACK,
     )
     return Case(f"{row['model']} {row['batch']}", job, round(float(row["gib"]) * GIB), {**row, "optimizer": "sgdm"})
 

@@ -27,6 +27,7 @@ from benchmarks.accuracy.runner import (
     run_cases,
     write_csv,
 )
+from vramcast import stack
 from vramcast.context import context_bytes
 from vramcast.datasets.histories.xmem import CNNS
 from vramcast.devices import device
@@ -36,7 +37,7 @@ from vramcast.units import MIB
 STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
 TOKENS: Final = 128  # spec: xMem truncates there; a batch of 10 lines nearly always holds a line as long
 IMAGE: Final = (3, 86, 86)  # spec: xMem, CIFAR-10 resized
-CUDA_MAJOR: Final = 12  # spec: xMem, CUDA 12.4
+STACK: Final = stack.parse("torch==2.6.0")  # spec: xMem, CUDA 12.4
 TRANSFORMERS: Final = ROOT / "build" / "transformers-4.51"
 CONFIGS: Final = Path(__file__).parent / "configs"
 
@@ -76,8 +77,9 @@ def case_of(row: dict[str, str]) -> Case:
         steps=STEPS,
         zero_grad=_ZERO_GRADS[row["zero_grad_mode"]],
         memory_bytes=total_bytes,
-        context_bytes=context_bytes(key, CUDA_MAJOR, ("cublas", "cudnn")).bytes,
+        context_bytes=context_bytes(key, STACK.cuda_major or 0, ("cublas", "cudnn")).bytes,
         limited=False,
+        stack=STACK,
     )
     facts = {**row, "device": key}
     return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts)

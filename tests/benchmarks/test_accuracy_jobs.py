@@ -30,8 +30,8 @@ from benchmarks.accuracy import (  # noqa: E402
 from vramcast.devices import device  # noqa: E402
 from vramcast.errors import NullGpuError  # noqa: E402
 from vramcast.job import Job, TensorSpec  # noqa: E402
-from vramcast.tracer.convolution_workspaces import find_cudnn  # noqa: E402
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle  # noqa: E402
+from vramcast.tracer.nullgpu.cudnn_libraries import choose  # noqa: E402
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries  # noqa: E402
 from vramcast.tracer.trace import Action, Trace  # noqa: E402
 
@@ -227,7 +227,7 @@ def test_a_kernel_tables_workspace_is_a_lower_bound_for_filter_gradients_on_tens
 def test_the_a100s_kernels_are_those_of_the_plans_that_come_first(needs_null_gpu: None) -> None:
     _data_or_skip("public/cudnn_a100_resnet50.csv")
     try:
-        cudnn, _ = find_cudnn()
+        cudnn = choose(None).library.folder
     except NullGpuError as error:
         pytest.skip(str(error))
     with CudnnOracle(cudnn, oracle_libraries(cudnn), device=device("a100-40gb").cudnn_record()) as oracle:
