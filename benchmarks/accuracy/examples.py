@@ -24,7 +24,6 @@ import joblib
 
 from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
-from vramcast.context import context_bytes
 from vramcast.datasets.histories import formats
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
@@ -38,7 +37,6 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
-_CONTEXT: Final = context_bytes("a100-40gb", 11, ("cublas", "cudnn")).bytes  # what GPUMemNet's runs took beside
 _CHUNK: Final = 40  # arbitrary: cases a process takes at a time; what it has is written then
 
 
@@ -72,7 +70,7 @@ def timm_rows() -> list[dict[str, str]]:
 def timm_cases() -> list[Case]:
     """Return the cases of those rows."""
     cases = [timm_a100.case_of(row) for row in timm_rows()]
-    return [replace(case, facts=_timm_facts(case)) for case in cases]
+    return [replace(case, job=replace(case.job, limited=False), facts=_timm_facts(case)) for case in cases]
 
 
 def _timm_facts(case: Case) -> dict[str, str]:
@@ -84,7 +82,7 @@ def _timm_facts(case: Case) -> dict[str, str]:
         "stack": "a100 sheet",
         "process": "1",
         "settled": "1",
-        "context": str(_CONTEXT),
+        "context": str(timm_a100.CONTEXT_BYTES),
         "optimizer": case.facts["optimizer"],
         "batch_size": str(described["batch"]),
         "input_elements": str(described["batch"] * math.prod(described["size"])),
@@ -104,7 +102,7 @@ def cnn_cases() -> list[Case]:
                 "family": "cnn",
                 "stack": "gpumemnet cnn",
                 "process": "1",
-                "context": str(_CONTEXT),
+                "context": str(timm_a100.CONTEXT_BYTES),
                 "censored": str(run.measurement.censored),
                 "batch_size": str(run.workload.batch_size),
                 "input_elements": str(math.prod(int(side) for side in run.workload.batch[0].split("x"))),

@@ -43,6 +43,7 @@ CONFIGS: Final = Path(__file__).parent / "configs"
 
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
 _ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
+_FAR: Final = 0.035  # arbitrary: which rows are listed one by one
 _NEAR_MIB: Final = 60  # arbitrary: where nothing but a constant is missing
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 
@@ -182,6 +183,8 @@ def report(rows: list[dict[str, object]]) -> str:
         _offsets(rows),
         "By model:",
         _by_model(rows),
+        f"CNN rows off by more than {100 * _FAR:.0f} %, MiB:",
+        _far_rows(rows),
     ]
     return "\n\n".join([text, *parts])
 
@@ -225,6 +228,20 @@ def _by_model(rows: list[dict[str, object]]) -> str:
             middle = errors[len(errors) // 2]
             lines.append([f"{gpu} {model}", len(errors), *(f"{100 * e:+.2f} %" for e in (middle, errors[0], errors[-1]))])
     return table(["model", "n", "median", "lowest", "highest"], lines)
+
+
+def _far_rows(rows: list[dict[str, object]]) -> str:
+    lines: list[tuple[float, list[object]]] = []
+    for row in rows:
+        if row["family"] != "cnn" or row["real_oom"]:
+            continue
+        sizes = [int(str(row[column])) for column in ("measured_bytes", "estimate_bytes", "no_workspace_bytes")]
+        error = sizes[1] / sizes[0] - 1
+        if abs(error) > _FAR:
+            name = f"{row['gpu']} {row['model']} {row['optimizer']} {row['batch']}"
+            lines.append((error, [name, *(f"{size // MIB:,}" for size in sizes), f"{100 * error:+.1f} %", row["retries"]]))
+    heads = ["row", "measured", "estimate", "without workspaces", "error", "retries"]
+    return table(heads, [cells for _, cells in sorted(lines, key=lambda line: line[0])])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ int cublasLtMatmulPreferenceDestroy(void *);
 int cublasLtMatmulAlgoGetHeuristic(void *, void *, void *, void *, void *, void *, void *, int, struct heuristic *, int *);
 int cublasLtMatmul(void);
 int cublasLtMatrixTransform(void);
+int cublasLtGroupedMatrixLayoutCreate(void);
 int vramcast_cublaslt_ask_for_limit(int);
 const char *vramcast_cublaslt_refused(void);
 
@@ -81,6 +82,8 @@ static void what_is_not_understood_is_refused_by_name(void) {
     CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatmulDescInit_internal")); /* the first one */
     CHECK(cublasLtMatrixTransform() == NOT_SUPPORTED);
     CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatrixTransform"));
+    CHECK(cublasLtGroupedMatrixLayoutCreate() == NOT_SUPPORTED);
+    CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtGroupedMatrixLayoutCreate"));
 }
 
 static void heuristics_ask_for_nothing_or_for_their_limit(void) {

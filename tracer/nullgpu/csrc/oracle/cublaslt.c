@@ -273,3 +273,7 @@ status cublasLtMatmul(void) { return REFUSE(NOT_SUPPORTED); }
 
 EXPORT status cublasLtMatrixTransform(void);
 status cublasLtMatrixTransform(void) { return REFUSE(NOT_SUPPORTED); }
+
+/* Looked up by cuDNN 9.26; the groups' sizes lie on the device, so that nobody could say what one takes. */
+EXPORT status cublasLtGroupedMatrixLayoutCreate(void);
+status cublasLtGroupedMatrixLayoutCreate(void) { return REFUSE(NOT_SUPPORTED); }
