@@ -37,6 +37,8 @@ CONTEXT_BYTES: Final = context_bytes("a100-40gb", 11, ("cublas", "cudnn")).bytes
 SAMPLE: Final = 150  # arbitrary
 SEED: Final = 0  # arbitrary
 CRASHED_MARGIN_MIB: Final = 1400  # spec: the sheet's screen; a run that trained shows at least its context above FakeTensor
+_OUTSTANDING: Final = 2.0  # arbitrary: searches which are seen at all take several times the rest
+_ABOVE: Final = 1.05  # arbitrary: how exact the peak of a search is taken to be
 CENSORED_BYTES: Final = round(37.5e9)  # spec: the same; near 40 GB the allocator releases and cuDNN falls back
 
 
@@ -141,6 +143,12 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
 def context_of(rows: list[dict[str, object]], column: str) -> int:
     """Return the median of measured - `column`, in bytes."""
     return int(np.median([int(str(row["measured_bytes"])) - int(str(row[column])) for row in rows]))
+
+
+def saw_search(row: dict[str, object]) -> bool:
+    """Tell whether the sheet's sample fell into a search: more than twice the peak without, and not above the one with."""
+    measured, settled, searching = (int(str(row[name])) for name in ("measured_bytes", "reserved_bytes", "searching_bytes"))
+    return _OUTSTANDING * (settled + CONTEXT_BYTES) < measured < _ABOVE * (searching + CONTEXT_BYTES)
 
 
 def report(rows: list[dict[str, object]]) -> str:

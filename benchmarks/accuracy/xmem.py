@@ -109,19 +109,27 @@ def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer
     return [answers[i] for i in range(len(of))]
 
 
+def _as_estimated(card: Answer, need: Answer) -> int:
+    """Return what `vramcast.estimator.run_job` says: the card's own story if the job fits, else what it needs."""
+    return card.reserved if card.status == "ok" else need.reserved
+
+
 def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
     """Return a row of figures for each case and write them to build/accuracy/xmem.csv."""
     all_cases = cases()[:limit]
     endless = _answers(all_cases, fresh=fresh)
     ending = _answers([limited(case) for case in all_cases], fresh=fresh)
-    no_cudnn = _answers([case for case in all_cases if case.facts["family"] == "cnn"], fresh=fresh, oracle=False)
-    without = iter(no_cudnn)
+    cnns = [case for case in all_cases if case.facts["family"] == "cnn"]
+    without = iter(_answers(cnns, fresh=fresh, oracle=False))
+    here = [replace(case, job=replace(case.job, stack=None)) for case in cnns]
+    installed = iter(_answers([limited(case) for case in here], fresh=fresh))
+    endless_installed = iter(_answers(here, fresh=fresh))
     rows: list[dict[str, object]] = []
     for case, need, card in zip(all_cases, endless, ending, strict=True):
         facts = case.facts
-        plain = next(without) if facts["family"] == "cnn" else None
-        # As `vramcast.estimator.run_job` does it: the card's own story if it fits, else what the job needs.
-        estimate = card.reserved if card.status == "ok" else need.reserved
+        is_cnn = facts["family"] == "cnn"
+        plain = next(without) if is_cnn else None
+        estimate = _as_estimated(card, need)
         rows.append(
             {
                 "gpu": facts["device"],
@@ -138,6 +146,7 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
                 "estimate_bytes": estimate,
                 "endless_bytes": need.reserved,
                 "no_workspace_bytes": plain.reserved if plain else "",
+                "installed_bytes": _as_estimated(next(installed), next(endless_installed)) if is_cnn else "",
                 "retries": card.retries,
                 "residual_mib": (case.measured_bytes - estimate) / MIB,
                 "seconds": need.seconds,
@@ -163,6 +172,7 @@ def report(rows: list[dict[str, object]]) -> str:
     """Return the tables as markdown."""
     groups = sorted({(str(row["gpu"]), str(row["family"])) for row in rows})
     columns = {"vramcast": "estimate_bytes", "vramcast, card without an end": "endless_bytes"}
+    columns |= {"vramcast, the installed cuDNN (CNN)": "installed_bytes"}
     columns |= {"vramcast, no cuDNN workspaces (CNN)": "no_workspace_bytes"}
     columns |= {name: f"{tool}_bytes" for name, tool in zip(("xMem", "DNNMem", "SchedTune", "LLMem"), _TOOLS, strict=True)}
     chosen = {

@@ -73,7 +73,7 @@ def test_doctor_fetches_a_cudnn_and_says_where_it_is(call: Call, tmp_path: Path,
 def test_a_cudnn_which_cannot_be_had_ends_with_a_code_and_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("doctor", "--get-cudnn", "9.1.0")
     assert (code, out) == (2, "")
-    assert "get that (--get-cudnn 9.8.0)" in err
+    assert "get that (--get-cudnn 9.12.0)" in err
 
     def fetch(version: str) -> Path:
         raise DownloadError("no network")

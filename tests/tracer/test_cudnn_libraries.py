@@ -49,21 +49,43 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 CASES: dict[str, tuple[str | None, str | None, list[str], str, bool, str]] = {
     "no stack": (None, "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),
     "torch's own": ("9.19.0", "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),
-    "fetched": ("9.10.2.21", "9.19.0.56", ["9.8.0.87", "9.10.2.21"], "9.10.2.21", False, ""),
-    "alike": ("9.10.2.21", "9.12.0.1", ["9.8.0.87"], "9.8.0.87", False, ""),
-    "alike in another order": ("9.8.0", "9.19.0.56", ["9.11.0.3", "9.13.0.1"], "9.11.0.3", False, ""),
-    "not there": ("9.10.2.21", "9.19.0.56", [], "9.19.0.56", True, "has cuDNN 9.10.2.21, .*--get-cudnn 9.10.2$"),
+    "complete": (
+        "9.10.2.21",
+        "9.19.0.56",
+        ["9.10.2.21", "9.12.0.46"],
+        "9.12.0.46",
+        False,
+        "leaves out .*9.12.0.46 in the cache answers",
+    ),
+    "complete beside torch": (
+        "9.10.2.21",
+        "9.12.0.1",
+        ["9.8.0.87"],
+        "9.12.0.1",
+        False,
+        "9.12.0.1 beside torch answers for it$",
+    ),
+    "itself, incomplete": (
+        "9.10.2.21",
+        "9.19.0.56",
+        ["9.8.0.87", "9.10.2.21"],
+        "9.10.2.21",
+        False,
+        "some out too: .*get-cudnn 9.12.0$",
+    ),
+    "alike": ("9.8.0", "9.19.0.56", ["9.11.0.3", "9.13.0.1"], "9.11.0.3", False, "some out too: .*get-cudnn 9.12.0$"),
+    "not there": ("9.10.2.21", "9.19.0.56", [], "9.19.0.56", True, "has cuDNN 9.10.2.21, .*--get-cudnn 9.12.0$"),
     "nearest": ("9.13.0", "9.19.0.56", ["9.10.2.21"], "9.10.2.21", True, "has cuDNN 9.13.0, .*--get-cudnn 9.13.0$"),
     "too old to answer": (
         "9.1.0.70",
         "9.19.0.56",
-        ["9.8.0.87"],
-        "9.8.0.87",
+        ["9.12.0.46"],
+        "9.12.0.46",
         False,
         "9.1.0.70, which cannot answer without a GPU",
     ),
     "version 8": ("8.9.2.26", "9.19.0.56", ["9.10.2.21"], "9.10.2.21", False, "cannot answer .*: cuDNN 9.10.2.21 in the cache"),
-    "too old, nothing alike": ("9.5.1.17", "9.19.0.56", [], "9.19.0.56", True, "--get-cudnn 9.8.0$"),
+    "too old, nothing alike": ("9.5.1.17", "9.19.0.56", [], "9.19.0.56", True, "--get-cudnn 9.12.0$"),
     "torch's own is too old": (None, "9.1.0.70", ["9.8.0.87"], "9.8.0.87", False, "cannot answer without a GPU"),
     "newest of all": ("9.20.0.48", "9.19.0.56", ["9.8.0.87"], "9.19.0.56", True, "--get-cudnn 9.20.0$"),
 }
@@ -86,14 +108,14 @@ def test_the_stacks_own_cudnn_answers_or_the_nearest(case: str, machine: Machine
 
 def test_where_none_can_answer_the_next_step_is_said(machine: Machine) -> None:
     machine(None)
-    with pytest.raises(NullGpuError, match=r"no cuDNN is installed here: run vramcast doctor --get-cudnn 9\.10\.2"):
+    with pytest.raises(NullGpuError, match=r"no cuDNN is installed here: run vramcast doctor --get-cudnn 9\.12\.0"):
         choose(Stack(cudnn="9.10.2.21"))
     assert warning_of(Stack(cudnn="9.10.2.21")) == ""
 
 
 def test_an_installed_one_which_is_too_old_is_named_with_the_one_to_get(machine: Machine) -> None:
     machine("9.1.0.70")
-    with pytest.raises(NullGpuError, match=r"cuDNN 9\.1\.0\.70 beside torch cannot answer .*--get-cudnn 9\.8\.0"):
+    with pytest.raises(NullGpuError, match=r"cuDNN 9\.1\.0\.70 beside torch cannot answer .*--get-cudnn 9\.12\.0"):
         choose(None)
 
 
@@ -125,7 +147,7 @@ def test_the_folder_which_the_environment_names_answers_for_every_stack(
         assert (choice.library.folder, choice.is_another) == (tmp_path, True)
         assert choice.warning.endswith("for its own, unset VRAMCAST_CUDNN_DIR")
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "cache" / "cudnn" / "9.10.2.21-cu12" / FOLDER))
-    assert choose(Stack(cudnn="9.10.2")).warning == ""
+    assert not choose(Stack(cudnn="9.10.2")).is_another
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "none"))
     with pytest.raises(NullGpuError, match="none is no folder"):
         choose(None)

@@ -22,7 +22,7 @@ from typing import Final
 from vramcast.errors import CompilerError, DownloadError, UsageError
 from vramcast.stack import cudnn_version
 from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
-from vramcast.tracer.nullgpu.cudnn_libraries import FOLDER, cached, cudnn_cache
+from vramcast.tracer.nullgpu.cudnn_libraries import COMPLETE, FOLDER, cached, cudnn_cache
 
 _LIBRARY: Final = re.compile(r"libcudnn\w*\.so[.\d]*")
 _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
@@ -44,9 +44,10 @@ class Wheel:
 
 
 # spec: hashes of the wheels for Linux x86_64 on PyPI, read 2026-11: those which a release of torch names and which can
-# answer, each in the project that torch names, and the oldest which can answer.
+# answer, each in the project that torch names, the oldest which can answer, and the oldest which leaves nothing out.
 WHEELS: Final = (
     Wheel("nvidia-cudnn-cu12", "9.8.0.87", "d6b02cd0e3e24aa31d0193a8c39fec239354360d7d81055edddb69f35d53a4c8"),
+    Wheel("nvidia-cudnn-cu12", "9.12.0.46", "73471a185656232b383693294431882edb14584ee47f41c0abd81556b92ef2ac"),
     Wheel("nvidia-cudnn-cu12", "9.10.2.21", "949452be657fa16687d0930933f032835951ef0892b37d2d53824d1a84dc97a8"),
     Wheel("nvidia-cudnn-cu13", "9.19.0.56", "d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf"),
     Wheel("nvidia-cudnn-cu13", "9.20.0.48", "0c45dd8eeb50b603f07995b1b300c62ffe6a1980482b82b3bcf94a4ca9d49304"),
@@ -68,8 +69,7 @@ def fetch(version: str) -> Path:
         raise UsageError(f"cuDNN '{version}' is no version: write 9.10.2 or 9.10.2.21.")
     if _number(known) < _number(_OLDEST):
         raise UsageError(
-            f"cuDNN {known} cannot answer without a GPU, {_OLDEST} is the oldest which can and is asked in its place: "
-            f"get that (--get-cudnn {_OLDEST})."
+            f"cuDNN {known} cannot answer without a GPU, {COMPLETE} is asked in its place: get that (--get-cudnn {COMPLETE})."
         )
     for library in cached():
         if library.version is not None and _is(library.version, known):

@@ -26,9 +26,11 @@ OTHER_CUDNN: Final = "convolution workspaces of another cuDNN version"  # as a l
 FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
 _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
-# Versions which suggest the same engines first: in the first eight plans of 17 convolutions' lists 9.8.0, 9.10.2 and 9.11.0
-# were equal, 9.13.1 and 9.19.0 were not; 9.9 was not asked.
-_ALIKE: Final = ((9, 8, 0), (9, 12, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
+# The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
+# of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
+COMPLETE: Final = "9.12.0"  # measured: 60 lists of five cards, 2026-11
+# Versions whose order is the same, as far as they answer. 9.13 differs in later places, 9.19 in first ones.
+_ALIKE: Final = ((9, 8, 0), (9, 13, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +96,17 @@ def choose(stack: Stack | None) -> Choice:
         if first == own:
             return Choice(first)
         return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
-    asked = max(wanted, _OLDEST, key=_number)
-    best = min(able, key=lambda library: _strangeness(library, asked))
-    if _strangeness(best, asked)[0] > 1:
-        advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
-        return Choice(best, True, f"the job's stack has cuDNN {wanted}, {best} answers: for its own, {advice}")
-    if asked != wanted:
-        return Choice(
-            best, False, f"the job's stack has cuDNN {wanted}, which cannot answer without a GPU: {best} answers for it"
-        )
-    return Choice(best)
+    best = min(able, key=lambda library: _strangeness(library, wanted))
+    advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
+    said = f"the job's stack has cuDNN {wanted}"
+    if _strangeness(best, wanted)[0] >= _ANOTHER:
+        return Choice(best, True, f"{said}, {best} answers: for its own, {advice}")
+    if _number(wanted) >= _number(COMPLETE):
+        return Choice(best)
+    can = "leaves out engines without a GPU" if _number(wanted) >= _number(_OLDEST) else "cannot answer without a GPU"
+    if _number(best.version or "0") >= _number(COMPLETE):
+        return Choice(best, False, f"{said}, which {can}: {best} answers for it")
+    return Choice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
 
 
 def warning_of(stack: Stack | None) -> str:
@@ -194,18 +197,25 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:3])
 
 
-def _strangeness(library: Library, asked: str) -> tuple[int, int]:
-    """Return how far a cuDNN's answers may be from those of the version asked: 0 itself, 1 alike, 2 by distance, 3 unknown."""
+def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
+    """Return how far a cuDNN's answers may be from those of the version wanted, the less the better.
+
+    Returns:
+        0 itself, or the complete one in its place; 1 itself, leaving engines out; 2 alike; 3 by distance; 4 unknown.
+    """
     if library.version is None:
-        return 3, 0
-    is_, wanted = _number(library.version), _number(asked)
-    if is_ == wanted:
-        return 0, 0
-    distance = abs((is_[0] - wanted[0]) * 10_000 + (is_[1] - wanted[1]) * 100 + is_[2] - wanted[2])
+        return 4, 0
+    is_, itself, asked = _number(library.version), _number(wanted), _number(_named(wanted))
+    distance = abs((is_[0] - asked[0]) * 10_000 + (is_[1] - asked[1]) * 100 + is_[2] - asked[2])
     low, high = _ALIKE
-    return (1 if low <= is_ < high and low <= wanted < high else 2), distance
+    if is_ in (asked, itself):
+        return (0 if is_ == asked else 1), 0
+    return (2 if low <= is_ < high and low <= asked < high else _ANOTHER), distance
+
+
+_ANOTHER: Final = 3  # from which strangeness on the answers are another cuDNN's
 
 
 def _named(wanted: str | None) -> str:
-    """Return the version to fetch: three numbers, and one which can answer."""
-    return ".".join(map(str, _number(max(wanted or _OLDEST, _OLDEST, key=_number))))
+    """Return the version to ask and to fetch: three numbers, and one which leaves nothing out."""
+    return ".".join(map(str, _number(max(wanted or COMPLETE, COMPLETE, key=_number))))
