@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from vramcast.errors import DownloadError, UsageError
+from vramcast.stack import Stack
 from vramcast.tracer.nullgpu import cudnn_fetch
 from vramcast.tracer.nullgpu.cudnn_fetch import WHEELS, Wheel, fetch
-from vramcast.tracer.nullgpu.cudnn_libraries import FOLDER, cached
+from vramcast.tracer.nullgpu.cudnn_libraries import COMPLETE, FOLDER, cached
 
 LIB = "nvidia/cudnn/lib/"
 FILES = {
@@ -155,3 +156,15 @@ def test_a_cache_which_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch
 def test_every_pinned_wheel_can_answer_and_has_a_whole_hash() -> None:
     assert all(len(bytes.fromhex(wheel.sha256)) == 32 and wheel.cuda in ("cu12", "cu13") for wheel in WHEELS)
     assert all(cudnn_fetch._number(wheel.version) >= (9, 8, 0) for wheel in WHEELS)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "project"), [("13.0", "nvidia-cudnn-cu13"), ("12.8", "nvidia-cudnn-cu12"), (None, "nvidia-cudnn-cu13")]
+)
+def test_of_two_builds_that_for_torchs_cuda_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str | None, project: str
+) -> None:
+    monkeypatch.setattr(cudnn_fetch.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(cudnn_fetch, "installed_stack", lambda: Stack("2.11.0", cuda, None))
+    wheel = cudnn_fetch._wheel(COMPLETE, tmp_path)
+    assert (wheel.project, wheel.version) == (project, "9.12.0.46")

@@ -22,7 +22,7 @@ from typing import Final
 from vramcast.errors import CompilerError, DownloadError, UsageError
 from vramcast.stack import cudnn_version
 from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
-from vramcast.tracer.nullgpu.cudnn_libraries import COMPLETE, FOLDER, cached, cudnn_cache
+from vramcast.tracer.nullgpu.cudnn_libraries import COMPLETE, FOLDER, cached, cudnn_cache, installed_stack
 
 _LIBRARY: Final = re.compile(r"libcudnn\w*\.so[.\d]*")
 _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
@@ -47,6 +47,7 @@ class Wheel:
 # answer, each in the project that torch names, the oldest which can answer, and the oldest which leaves nothing out.
 WHEELS: Final = (
     Wheel("nvidia-cudnn-cu12", "9.8.0.87", "d6b02cd0e3e24aa31d0193a8c39fec239354360d7d81055edddb69f35d53a4c8"),
+    Wheel("nvidia-cudnn-cu13", "9.12.0.46", "f3befad533e234069eb61ae0d12cb7aa8af0ccf36f28c1d4273cc0005d990de0"),
     Wheel("nvidia-cudnn-cu12", "9.12.0.46", "73471a185656232b383693294431882edb14584ee47f41c0abd81556b92ef2ac"),
     Wheel("nvidia-cudnn-cu12", "9.10.2.21", "949452be657fa16687d0930933f032835951ef0892b37d2d53824d1a84dc97a8"),
     Wheel("nvidia-cudnn-cu13", "9.19.0.56", "d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf"),
@@ -103,9 +104,11 @@ def _fetched(wheel: Wheel, folder: Path, work: Path) -> Path:
 def _wheel(version: str, work: Path) -> Wheel:
     """Return the wheel of a version: pinned here, else as the index names it."""
     if platform.machine() == "x86_64":
-        for wheel in WHEELS:
-            if _is(wheel.version, version):
-                return wheel
+        pinned = [wheel for wheel in WHEELS if _is(wheel.version, version)]
+        # The one for torch's CUDA finds torch's NVRTC, without which engines that are compiled at run time are left out.
+        major = installed_stack().cuda_major
+        if pinned:
+            return min(pinned, key=lambda wheel: wheel.cuda != f"cu{major}")
     wanted = f"{_OTHERS}=={version}" + ("" if version.count(".") == 3 else ".*")
     report = work / "report.json"
     _pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--only-binary=:all:", "--report", str(report), wanted)
