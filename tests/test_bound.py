@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.bound import RESIDUALS, Residuals, family, process_quantile
+from vramcast.bound import ARCHITECTURES, RESIDUALS, Residuals, family, process_quantile
 from vramcast.context import context_bytes
 
 CONTEXT = context_bytes("a100-40gb", 13, ("cublas", "cudnn"))
@@ -53,7 +53,14 @@ def test_a_level_outside_of_zero_and_one_is_refused(level: float) -> None:
         process_quantile(level, 1, CONTEXT, "matmul", 0)
 
 
-def test_the_family_is_told_by_cudnn() -> None:
-    assert family(frozenset({"cublas", "cudnn"})) == "convolution"
-    assert family(frozenset({"cublas"})) == "matmul"
-    assert family(frozenset()) == "matmul"
+def test_the_family_is_told_by_cudnn_and_the_architecture() -> None:
+    with_cudnn = frozenset({"cublas", "cudnn"})
+    assert family(with_cudnn, (8, 0)) == "convolution on sm_80"
+    assert family(with_cudnn, (8, 9)) == family(with_cudnn, (8, 6)) == "convolution on sm_86 and sm_89"
+    assert family(with_cudnn, (9, 0)) == "convolution"  # none of the public runs has such a card
+    assert family(frozenset({"cublas"}), (8, 0)) == family(frozenset(), (9, 0)) == "matmul"
+
+
+def test_an_architecture_without_runs_has_the_widest_bound_of_all() -> None:
+    for name in ARCHITECTURES:
+        assert all(a <= b for a, b in zip(RESIDUALS[name].values, RESIDUALS["convolution"].values, strict=True))

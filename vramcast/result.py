@@ -88,16 +88,15 @@ class Estimate:
     def _quantile(self, level: float, card: Device, context: Context) -> int:
         if self.correction is not None:
             return self.correction.quantile(level, card, context)
-        return bound.process_quantile(level, self.reserved, context, self._family, len(self.unknown))
+        return bound.process_quantile(level, self.reserved, context, self._family(card), len(self.unknown))
 
     @property
     def upper_bound(self) -> int:
         """The process peak's bound at `level`."""
         return max(self.quantile(self.level), self.process)
 
-    @property
-    def _family(self) -> str:
-        return bound.family(self.libraries)
+    def _family(self, card: Device) -> str:
+        return bound.family(self.libraries, card.compute_capability)
 
     @property
     def card_bytes(self) -> int:
@@ -238,7 +237,7 @@ class Estimate:
     def _method(self) -> dict[str, Any]:
         """Return how the bound was made, and how many runs or models stand behind it."""
         if self.correction is None:
-            return {"method": bound.METHOD, "n_calibration": bound.RESIDUALS[self._family].n}
+            return {"method": bound.METHOD, "n_calibration": bound.RESIDUALS[self._family(self.job.device)].n}
         key, n = self.correction.calibrated_on(self.level)
         return {"method": f"{correction.METHOD}, calibrated on {key}", "n_calibration": n}
 

@@ -23,6 +23,7 @@ from benchmarks.accuracy import (  # noqa: E402
     gpumemnet_mlp,
     mlp_script,
     real_world,
+    report,
     runner,
     timm_a100,
     xmem,
@@ -235,3 +236,32 @@ def test_the_a100s_kernels_are_those_of_the_plans_that_come_first(needs_null_gpu
     kinds, _, possible = (float(cell.strip(" %")) for cell in last.split("|")[3:6])
     assert kinds >= 95
     assert possible >= 85  # measured: 92.6 with cuDNN 9.8, 9.10 and 9.19
+
+
+def test_the_rule_of_the_bound_is_the_worst_of_the_sets_with_enough_runs() -> None:
+    easy = [(100.0, 100.0)] * 60
+    hard = [(100.0, 100.0)] * 45 + [(100.0, 130.0)] * 5
+    few = [(100.0, 200.0)] * 10
+    rule = report.rule_of([easy, hard, few])
+    assert rule is not None
+    assert (rule.n, rule.values) == (110, (0.0, 0.0, 0.3, 0.3, 0.3))
+    alone = report.rule_of([few])
+    assert alone is not None
+    assert alone.values == (0.0, 1.0, 1.0, 1.0, 1.0)
+    assert report.rule_of([]) is None
+
+
+def test_runs_are_grouped_by_what_decides_their_residual() -> None:
+    row = {"real_oom": False, "status": "ok", "estimate_bytes": 1 << 30, "measured_bytes": 1 << 30}
+    families = report.pairs_by_family(
+        [{**row, "family": "cnn", "gpu": "rtx3060"}, {**row, "family": "transformer", "gpu": "a100-40gb"}], [], [],
+        [{"status": "ok", "name": "resnet18_cifar100 32", "process_bytes": 1 << 30, "measured_bytes": 1 << 30}],
+    )  # fmt: skip
+    assert {family: list(sets) for family, sets in families.items()} == {
+        "matmul": ["xMem transformer", "GPUMemNet MLP"],
+        "convolution": ["timm", "real scripts", "xMem CNN"],
+        "convolution on sm_80": ["timm", "real scripts"],
+        "convolution on sm_86 and sm_89": ["xMem CNN"],
+    }
+    [(estimated, measured)] = families["matmul"]["xMem transformer"]
+    assert estimated == measured > 1 << 30  # with the context
