@@ -43,7 +43,7 @@ def describe(graph: str) -> str:
 def questions(cache: Path) -> Iterator[tuple[int, str]]:
     """Yield (heuristic mode, graph) of every list of engines that was asked for."""
     with closing(sqlite3.connect(cache)) as database:
-        for (request,) in database.execute("SELECT DISTINCT request FROM answer_2 WHERE request LIKE 'HEUR %'"):
+        for (request,) in database.execute("SELECT DISTINCT request FROM answer_3 WHERE request LIKE 'HEUR %'"):
             _, mode, graph = request.split(" ", 2)
             yield int(mode), graph
 

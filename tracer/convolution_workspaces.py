@@ -28,7 +28,7 @@ from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanD
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
-from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
+from vramcast.tracer.result import CUBLASLT_WORKSPACE, WITHHELD_ENGINES, LedgerEntry
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
 
@@ -148,12 +148,13 @@ class Workspace:
     """What one convolution takes, in bytes.
 
     `search_bytes` is what cudnn.benchmark takes first, to try all plans: it is freed and the cache emptied before the
-    workspace itself is asked for. None when nothing is searched. `cublaslt_limit_bytes` is `PlanSize`'s.
+    workspace itself is asked for. None when nothing is searched. `cublaslt_limit_bytes` and `withheld` are `PlanSize`'s.
     """
 
     size_bytes: int
     search_bytes: int | None = None
     cublaslt_limit_bytes: int = 0
+    withheld: int = 0
 
 
 class ConvolutionWorkspaces:
@@ -178,6 +179,7 @@ class ConvolutionWorkspaces:
         self._unanswered: Counter[str] = Counter()
         self._n_answered = 0
         self._bounded: list[int] = []
+        self._n_withheld = 0
 
     @property
     def sizes(self) -> set[int]:
@@ -215,6 +217,7 @@ class ConvolutionWorkspaces:
             return None
         self._n_answered += 1
         self._bounded += [found.cublaslt_limit_bytes] * bool(found.cublaslt_limit_bytes)
+        self._n_withheld += found.withheld > 0
         if (thread, *key) in self._searched:
             return replace(found, search_bytes=None)
         self._searched.add((thread, *key))
@@ -228,6 +231,8 @@ class ConvolutionWorkspaces:
         ]
         if self._is_another and self._n_answered:
             entries.append(LedgerEntry("assumed", OTHER_CUDNN, self._n_answered, 0))
+        if self._n_withheld:
+            entries.append(LedgerEntry("assumed", WITHHELD_ENGINES, self._n_withheld, 0))
         if self._bounded:
             entries.append(LedgerEntry("bounded", CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
@@ -244,7 +249,7 @@ class ConvolutionWorkspaces:
                 return "cuDNN has no engine for a convolution"
             tried = (first, *plans) if settings.benchmark else ()  # each further plan costs cuDNN a second or less
             search_bytes = max((plan.workspace_bytes for plan in tried), default=None)
-            return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes)
+            return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes, first.withheld)
         except (OracleError, OSError) as error:
             if oracle.process.poll() is not None:
                 self._oracle, self._silence = None, str(error)

@@ -10,6 +10,8 @@ from vramcast.errors import VramcastError
 from vramcast.tracer.trace import Trace
 
 CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"  # as dnn_graph.c calls it
+WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"  # likewise
+CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"  # as dnn.c calls it
 DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
 
 

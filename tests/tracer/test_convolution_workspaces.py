@@ -27,7 +27,7 @@ from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.result import CUBLASLT_WORKSPACE, LedgerEntry
+from vramcast.tracer.result import CUBLASLT_WORKSPACE, WITHHELD_ENGINES, LedgerEntry
 from vramcast.tracer.trace import Action, Category, Trace
 
 A100 = device("a100-40gb")
@@ -118,7 +118,7 @@ def history(trace: Trace) -> list[int]:
 def questions() -> set[str]:
     """All that cuDNN was asked so far, by the null GPU or by us."""
     with closing(sqlite3.connect(cache_folder() / "cudnn.sqlite")) as database:
-        return {request for (request,) in database.execute("SELECT request FROM answer_2")}
+        return {request for (request,) in database.execute("SELECT request FROM answer_3")}
 
 
 IMAGES = "8x64x28x28"
@@ -247,6 +247,7 @@ class Oracle:
         self.failure: Exception | None = None
         self.ended: int | None = None
         self.limit_bytes = 0
+        self.withheld = 0
 
     def poll(self) -> int | None:
         return self.ended
@@ -261,7 +262,7 @@ class Oracle:
         size = self.table[mode][index][1]
         if size is None:
             raise PlanDoesNotBuild(3000)
-        return PlanSize(size, self.limit_bytes)
+        return PlanSize(size, self.limit_bytes, self.withheld)
 
 
 TENSOR_CORE, DOWN_CONVERTED, BY_CHANCE = (0,), (1,), (4,)
@@ -311,6 +312,14 @@ def test_what_cublaslt_could_have_asked_for_is_in_the_ledger_each_time() -> None
         assert found is not None
         assert found.cublaslt_limit_bytes == 128
     assert workspaces.ledger() == [LedgerEntry("bounded", CUBLASLT_WORKSPACE, 2, 256)]
+
+
+def test_engines_which_cudnn_left_out_for_want_of_a_device_are_in_the_ledger_each_time() -> None:
+    workspaces, oracle = answering(SUGGESTED)
+    oracle.withheld = 15
+    for _ in range(2):
+        workspaces.ask(CONV, "forward", CudnnSettings(), thread=0)
+    assert workspaces.ledger() == [LedgerEntry("assumed", WITHHELD_ENGINES, 2, 0)]
 
 
 def test_an_equal_question_is_asked_once() -> None:

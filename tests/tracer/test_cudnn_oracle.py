@@ -202,6 +202,7 @@ class PaperCudnn:
     """Stands for cudnn_backend.Backend: counts its questions."""
 
     version = 91900
+    has_nvrtc = True
 
     def __init__(self) -> None:
         self.asked = 0
@@ -218,7 +219,7 @@ class PaperCudnn:
             raise cudnn_backend.PlanFailure(3000, "finalizing the plan")
         if index == 2:
             raise cudnn_backend.PlanFailure(4003, "finalizing the plan")
-        return PlanSize(4096, 1024)
+        return PlanSize(4096, 1024, 2)
 
     def engine(self, record: str, engine: int, knobs: list[tuple[int, int]], graph: Descriptor) -> PlanSize:
         self.asked += 1
@@ -245,10 +246,10 @@ def test_heuristics_are_one_line_a_configuration_in_cudnns_order(paper: PaperCud
 
 def test_a_plan_has_a_workspace_or_fails_with_cudnns_status(paper: PaperCudnn) -> None:
     session = paper_session()
-    assert session.answer(f"PLAN 0 0 {GRAPH}") == "OK 4096 1024"
+    assert session.answer(f"PLAN 0 0 {GRAPH}") == "OK 4096 1024 2"
     assert session.answer(f"PLAN 0 1 {GRAPH}") == "FAIL 3000"
-    assert session.answer(f"ENGINE 5 12=2,13=3 {GRAPH}") == "OK 10 0"  # 5 + 2 + 3
-    assert session.answer(f"ENGINE 5 - {GRAPH}") == "OK 5 0"
+    assert session.answer(f"ENGINE 5 12=2,13=3 {GRAPH}") == "OK 10 0 0"  # 5 + 2 + 3
+    assert session.answer(f"ENGINE 5 - {GRAPH}") == "OK 5 0 0"
 
 
 @pytest.mark.parametrize(
@@ -305,6 +306,14 @@ def test_only_failures_which_depend_on_nothing_else_are_kept(paper: PaperCudnn, 
     answers = {session.answer(f"PLAN 0 {index} {GRAPH}") for _ in range(2)}
     assert len(answers) == 1
     assert paper.asked == asked  # 3000 NOT_SUPPORTED is for ever, 4003 out of host memory is not
+
+
+def test_without_nvrtc_answers_are_not_kept(paper: PaperCudnn, tmp_path: Path) -> None:
+    """cuDNN leaves out engines then; the next process may have it."""
+    paper.has_nvrtc = False
+    session = paper_session(tmp_path / "c")
+    assert [session.answer(f"PLAN 0 0 {GRAPH}") for _ in range(2)] == ["OK 4096 1024 2"] * 2
+    assert paper.asked == 2
 
 
 # -- the installed cuDNN -------------------------------------------------------------------------------------------
@@ -522,7 +531,7 @@ def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, l
     for thread in threads:
         thread.join()
     assert all(
-        found[n] == ["OK\n", *(f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes}\n" for size in expected)]
+        found[n] == ["OK\n", *(f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes} 0\n" for size in expected)]
         for n in range(8)
     )
 

@@ -18,23 +18,36 @@ Both numbers were equal in each of 8,893 precompiled configurations.
 from __future__ import annotations
 
 import ctypes
+import json
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from vramcast.devices import device
 from vramcast.tracer.nullgpu import cudnn_graph as cg
 
 OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers as 9.10.2 does; 9.5 and 9.7 know no record, 2026-11
 KEPT_QUERIES = 4  # arbitrary: a client asks HEUR, then PLAN 0, 1, ... of the same graph
 
+# cuDNN keeps for its process whether TF32 is possible, by the first card that it is asked about: after a V100 it gave an
+# A100 5 suggestions instead of 27. So the first question of every process is this one.
+# measured: 4,788 lists, the cards in any order after it as in processes of their own; V100 first, 1,098 differ, 2026-11
+_FIRST_CARD = "a100-40gb"
+# Its list is complete in a cuDNN which needs no device to judge its engines. 9.8 and 9.10 leave 24 engines for sm_80 and newer
+# out of all lists ("Failed to init host reserved space"), and end the process when asked about sm_100.
+# measured: `python -m benchmarks.cudnn_engines --cudnn DIR`, 2026-11
+_FIRST_QUESTION = cg.convolution_graph("forward", (32, 64, 56, 56), (256, 64, 1, 1))
+_FIRST_WITHHELD, _FIRST_FATAL = 800, 1000  # measured: deviceVer of the cards of which the above holds
 # spec: cuDNN 9 backend API, cudnnBackendDescriptorType_t
 _ENGINE, _ENGINECFG, _ENGINEHEUR, _PLAN, _KNOB_CHOICE, _DEVICEPROP = 2, 3, 4, 5, 7, 38
 # spec: cuDNN 9 backend API, cudnnBackendAttributeName_t
 _HEUR_MODE, _HEUR_GRAPH, _HEUR_RESULTS, _HEUR_DEVICEPROP = 200, 201, 202, 204
 _CFG_ENGINE, _CFG_KNOB_CHOICES, _CFG_WORKSPACE_SIZE = 300, 302, 303
+_GRAPH_ENGINE_COUNT = 802
 _PLAN_CONFIG, _PLAN_WORKSPACE_SIZE = 401, 402
 _KNOB_TYPE, _KNOB_VALUE = 600, 601
 _ENGINE_GRAPH, _ENGINE_INDEX, _ENGINE_NUMERICAL_NOTE, _ENGINE_BEHAVIOR_NOTE, _ENGINE_DEVICEPROP = (
@@ -150,7 +163,7 @@ def load(cudnn_dir: Path, libraries: Path) -> Backend:
         raise CudnnUnusable("libcuda.so.1 in this process does not refuse cuInit; cuDNN is not loaded over it.")
     cublaslt = CublasLt(libraries)
     path = find_library(cudnn_dir)
-    _preload_nvrtc(cudnn_dir)
+    has_nvrtc = _has_nvrtc(cudnn_dir, next(libraries.glob("libcublasLt.so.*")).name.rpartition(".")[2])
     try:
         library = ctypes.CDLL(str(path))
         version = _function(library, "cudnnGetVersion", result=ctypes.c_size_t)()
@@ -158,19 +171,29 @@ def load(cudnn_dir: Path, libraries: Path) -> Backend:
         raise CudnnUnusable(f"{path} cannot be loaded: {error}") from None
     if version < OLDEST_VERSION:
         raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} is too old for device records: {OLDEST_VERSION} is needed.")
-    return Backend(library, int(version), cublaslt)
+    backend = Backend(library, int(version), cublaslt, has_nvrtc=has_nvrtc)
+    try:
+        backend.begin()
+    except CudnnFailure as error:
+        raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} does not answer: {error}.") from None
+    return backend
 
 
-def _preload_nvrtc(cudnn_dir: Path) -> None:
-    """Load NVRTC from where pip puts it, for engines compiled at run time; cuDNN does without if it is not there."""
-    nvidia = cudnn_dir.parent.parent
-    for folder in (nvidia / "cu13" / "lib", nvidia / "cuda_nvrtc" / "lib"):
-        for path in sorted(folder.glob("libnvrtc.so.*")):
-            try:
-                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-            except OSError:
-                continue
-            return
+def _has_nvrtc(cudnn_dir: Path, cuda_major: str) -> bool:
+    """Load NVRTC from where pip puts it, beside cuDNN or in this interpreter, else from the system's folders.
+
+    It needs no device. Without it cuDNN leaves out the engines which it compiles at run time.
+    """
+    name = f"libnvrtc.so.{cuda_major}"
+    places = [cudnn_dir.parent.parent, *(Path(entry) / "nvidia" for entry in sys.path)]
+    files = [place / folder / "lib" / name for place in places for folder in (f"cu{cuda_major}", "cuda_nvrtc")]
+    for file in (*(str(file) for file in files if file.is_file()), name):
+        try:
+            ctypes.CDLL(file, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def _function(
@@ -190,29 +213,39 @@ class PlanSize:
         workspace_bytes: cuDNN's answer.
         cublaslt_limit_bytes: How much more it could be: the engine lets cuBLASLt ask for a workspace, and here that asks for
             none. 0 where the answer is cuDNN's alone.
+        withheld: How many of cuDNN's own suggestions for this graph it left out, where it leaves some out for want of a device
+            or of NVRTC: a real card may take one of them instead.
     """
 
     workspace_bytes: int
     cublaslt_limit_bytes: int = 0
+    withheld: int = 0
 
 
 class _Query:
     """A finished heuristics query, kept so that plans of its configurations can be built."""
 
     def __init__(
-        self, owner: ExitStack, handles: list[ctypes.c_void_p], configs: list[EngineConfig], limits_bytes: list[int]
+        self,
+        owner: ExitStack,
+        handles: list[ctypes.c_void_p],
+        configs: list[EngineConfig],
+        limits_bytes: list[int],
+        n_dropped: int,
     ) -> None:
         self.owner = owner
         self.handles = handles
         self.configs = configs
         self.limits_bytes = limits_bytes  # as in PlanSize, one a configuration
+        self.n_dropped = n_dropped
 
 
 class Backend:
     """The few cuDNN calls, one caller at a time (the oracle holds a lock)."""
 
-    def __init__(self, library: ctypes.CDLL, version: int, cublaslt: CublasLt) -> None:
+    def __init__(self, library: ctypes.CDLL, version: int, cublaslt: CublasLt, *, has_nvrtc: bool) -> None:
         self.version = version
+        self.has_nvrtc = has_nvrtc
         self._cublaslt = cublaslt
         self._create = _function(library, "cudnnBackendCreateDescriptor", [ctypes.c_int, ctypes.c_void_p])
         self._set = _function(
@@ -228,6 +261,12 @@ class Backend:
         self._finalize = _function(library, "cudnnBackendFinalize", [ctypes.c_void_p])
         self._destroy = _function(library, "cudnnBackendDestroyDescriptor", [ctypes.c_void_p])
         self._queries: OrderedDict[tuple[str, int, cg.Descriptor], _Query] = OrderedDict()
+        self.withholds = False
+
+    def begin(self) -> None:
+        """Ask the first question of the process, and so find out whether this cuDNN withholds engines for want of a device."""
+        record = json.dumps(device(_FIRST_CARD).cudnn_record())
+        self.withholds = self.dropped(record, 0, cg.parse(_FIRST_QUESTION)) > 0
 
     # -- questions
 
@@ -244,6 +283,10 @@ class Backend:
         """
         return self._query(record, mode, graph).configs
 
+    def dropped(self, record: str, mode: int, graph: cg.Descriptor) -> int:
+        """Return how many more suggestions cuDNN's heuristics had, which then did not pass its own check of support."""
+        return self._query(record, mode, graph).n_dropped
+
     def plan(self, record: str, mode: int, index: int, graph: cg.Descriptor) -> PlanSize:
         """Return the workspace of the plan of one suggestion.
 
@@ -255,9 +298,9 @@ class Backend:
         query = self._query(record, mode, graph)
         if not 0 <= index < len(query.configs):
             raise IndexError(f"Configuration {index} was asked, the heuristics gave {len(query.configs)}.")
-        return PlanSize(
-            self._workspace_bytes(query.handles[index], query.configs[index].behavior_notes), query.limits_bytes[index]
-        )
+        workspace_bytes = self._workspace_bytes(query.handles[index], query.configs[index].behavior_notes)
+        is_judged = self.has_nvrtc and not (self.withholds and _device_version(record) >= _FIRST_WITHHELD)
+        return PlanSize(workspace_bytes, query.limits_bytes[index], 0 if is_judged else query.n_dropped)
 
     def engine(self, record: str, engine: int, knobs: Sequence[tuple[int, int]], graph: cg.Descriptor) -> PlanSize:
         """Return the workspace of the plan of a hand-made configuration.
@@ -287,6 +330,18 @@ class Backend:
             except CudnnFailure as failure:
                 raise PlanFailure(failure.status, failure.what) from None
 
+    def statuses(self, record: str, graph: cg.Descriptor) -> Iterator[int]:
+        """Yield for each engine, by global index, the status of its default configuration; 0: it takes the graph."""
+        with ExitStack() as owner:
+            device, operations = self._device(owner, record), self._build(owner, graph)
+            for index in range(self._int64(operations, _GRAPH_ENGINE_COUNT)):
+                try:
+                    with ExitStack() as one:
+                        self._hand_made(one, device, operations, index, ())
+                    yield 0
+                except CudnnFailure as failure:
+                    yield failure.status
+
     # -- steps
 
     def _query(self, record: str, mode: int, graph: cg.Descriptor) -> _Query:
@@ -296,7 +351,7 @@ class Backend:
             return self._queries[key]
         with ExitStack() as owner:
             self._cublaslt.ask_for_limit(False)
-            handles = self._suggestions(owner, record, mode, graph)
+            handles, n_dropped = self._suggestions(owner, record, mode, graph)
             configs = [self._describe(handle) for handle in handles]
             limits_bytes = [0] * len(handles)
             if self._cublaslt.ask_for_limit(True):
@@ -306,13 +361,14 @@ class Backend:
                     self._cublaslt.ask_for_limit(False)
             if refused := self._cublaslt.refused():
                 raise CudnnUnusable(f"cuDNN called {refused} in a way which vramcast's stand-in for cuBLASLt does not answer.")
-            query = _Query(owner.pop_all(), handles, configs, limits_bytes)
+            query = _Query(owner.pop_all(), handles, configs, limits_bytes, n_dropped)
         self._queries[key] = query
         if len(self._queries) > KEPT_QUERIES:
             self._queries.popitem(last=False)[1].owner.close()
         return query
 
-    def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> list[ctypes.c_void_p]:
+    def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> tuple[list[ctypes.c_void_p], int]:
+        """Return cuDNN's suggestions, and how many more it announced than it then gave."""
         heuristics = self._new(owner, _ENGINEHEUR)
         self._put_descriptors(heuristics, _HEUR_GRAPH, [self._build(owner, graph)])
         self._put(heuristics, _HEUR_MODE, _T_HEUR_MODE, [mode])
@@ -320,14 +376,15 @@ class Backend:
         self._finish(heuristics, "heuristics query")
         expected = self._read(heuristics, _HEUR_RESULTS, cg.TYPE_DESCRIPTOR, 0, None)
         handles = [self._new(owner, _ENGINECFG) for _ in range(expected)]
-        return handles[: self._fill(heuristics, _HEUR_RESULTS, handles)]
+        given = self._fill(heuristics, _HEUR_RESULTS, handles)
+        return handles[:given], expected - given
 
     def _limits_bytes(
         self, handles: list[ctypes.c_void_p], configs: list[EngineConfig], record: str, mode: int, graph: cg.Descriptor
     ) -> list[int]:
         """Return how much larger each suggestion's workspace is where cuBLASLt asks for all it may; it does so now."""
         with ExitStack() as owner:
-            greedy = self._suggestions(owner, record, mode, graph)
+            greedy, _ = self._suggestions(owner, record, mode, graph)
             engines = [self._describe(handle).engine for handle in greedy]
             if engines != [config.engine for config in configs]:
                 raise CudnnUnusable("cuDNN's list depends on the workspace which cuBLASLt asks for, and nobody knows that.")
@@ -337,6 +394,8 @@ class Backend:
         return max(0, self._int64(greedy, _CFG_WORKSPACE_SIZE) - self._int64(config, _CFG_WORKSPACE_SIZE))
 
     def _device(self, owner: ExitStack, record: str) -> ctypes.c_void_p:
+        if self.withholds and _device_version(record) >= _FIRST_FATAL:
+            raise CudnnUnusable(f"cuDNN {self.version} ends the process when asked about such a card without a device.")
         device = self._new(owner, _DEVICEPROP)
         self._put(device, _DEVICEPROP_JSON, cg.TYPE_CHAR, record.encode())
         self._finish(device, "device record")
@@ -446,6 +505,10 @@ class Backend:
         status = self._get(handle, name, ctype, wanted, ctypes.byref(count), into)
         _check(status, f"reading attribute {name}")
         return count.value
+
+
+def _device_version(record: str) -> int:
+    return int(json.loads(record).get("deviceVer", 0))
 
 
 def _check(status: int, what: str) -> None:

@@ -17,7 +17,7 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 # The names carry the version of the protocol: an oracle which answers otherwise takes another table.
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS answer_2 (
+CREATE TABLE IF NOT EXISTS answer_3 (
     version INTEGER, device TEXT, request TEXT, answer TEXT, PRIMARY KEY (version, device, request)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS library_1 (identity TEXT PRIMARY KEY, version INTEGER) WITHOUT ROWID;
@@ -36,12 +36,12 @@ class AnswerCache:
     def answer(self, version: int, device: str, request: str) -> str | None:
         """Return the kept answer, or None."""
         where = (version, device, request)
-        row = self._run("SELECT answer FROM answer_2 WHERE version = ? AND device = ? AND request = ?", where)
+        row = self._run("SELECT answer FROM answer_3 WHERE version = ? AND device = ? AND request = ?", where)
         return row[0] if row and isinstance(row[0], str) else None
 
     def keep_answer(self, version: int, device: str, request: str, answer: str) -> None:
         """Keep an answer for ever."""
-        self._write("INSERT OR REPLACE INTO answer_2 VALUES (?, ?, ?, ?)", (version, device, request, answer))
+        self._write("INSERT OR REPLACE INTO answer_3 VALUES (?, ?, ?, ?)", (version, device, request, answer))
 
     def version(self, library: Path) -> int | None:
         """Return the version that this very file told an earlier oracle, or None."""
@@ -78,7 +78,7 @@ class AnswerCache:
         connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
         connection.execute("PRAGMA synchronous = OFF")  # a power cut may cost the cache, which is then set aside
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"answer_2", "library_1"} <= tables:  # so that a read-only cache which has them can be read
+        if not {"answer_3", "library_1"} <= tables:  # so that a read-only cache which has them can be read
             connection.executescript(_SCHEMA)
         return connection
 

@@ -140,8 +140,8 @@ class CudnnOracle:
 
 
 def _plan_size(text: str) -> PlanSize:
-    workspace_bytes, limit_bytes = map(int, text.split())
-    return PlanSize(workspace_bytes, limit_bytes)
+    workspace_bytes, limit_bytes, withheld = map(int, text.split())
+    return PlanSize(workspace_bytes, limit_bytes, withheld)
 
 
 def _notes(text: str) -> tuple[int, ...]:

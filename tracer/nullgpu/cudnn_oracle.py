@@ -10,8 +10,9 @@ when connections are taken. One line a request, in ASCII; the answers:
     DEVICE <json>               OK                   the device-property record of this connection
     VERSION                     OK <version>         or ERROR: no cuDNN, or one older than 9.8
     HEUR <mode> <graph>         OK <n>, then n lines "<engine> <numerical notes> <behaviour notes>", notes a,b,c or -
-    PLAN <mode> <i> <graph>     OK <workspace bytes> <limit bytes>, or FAIL <cudnn status>: the plan does not build;
-                                the limit is how much more cuBLASLt could have asked for, see PlanSize
+    PLAN <mode> <i> <graph>     OK <workspace bytes> <limit bytes> <withheld>, or FAIL <cudnn status>: the plan does not
+                                build; limit: how much more cuBLASLt could have asked for; withheld: how many engines
+                                cuDNN left out of the list for want of a device or of NVRTC; see PlanSize
     ENGINE <index> <knobs> <graph>                   as PLAN; knobs type=value,type=value or -
 
 Everything else is answered ERROR <text>. The graph's text is described in cudnn_graph.py, the record's keys in
@@ -80,8 +81,9 @@ class Oracle:
         answer = self._cache.answer(version, device, request)
         if answer is None:
             with self._lock:
-                answer = compute(self._load())
-            if _lasting(answer):
+                cudnn = self._load()
+                answer = compute(cudnn)
+            if cudnn.has_nvrtc and _lasting(answer):
                 self._cache.keep_answer(version, device, request, answer)
         return answer
 
@@ -190,7 +192,7 @@ class Session:
 def _built(plan: Callable[[], backend.PlanSize]) -> str:
     try:
         size = plan()
-        return f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes}"
+        return f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes} {size.withheld}"
     except backend.PlanFailure as failure:
         return f"FAIL {failure.status}"
 

@@ -144,6 +144,7 @@ struct descriptor {
     int64_t n_results;
     int64_t workspace_bytes; /* EXECUTION_PLAN                                                  */
     int64_t limit_bytes;     /* EXECUTION_PLAN: how much more cuBLASLt could have asked for     */
+    int64_t withheld;        /* EXECUTION_PLAN: engines which only a device would have let in   */
     int known;               /* EXECUTION_PLAN: the workspace is cuDNN's answer                 */
 };
 
@@ -345,7 +346,8 @@ static cudnnStatus_t build_plan(struct descriptor *d) {
     if (answer && !strncmp(answer, "OK ", 3)) {
         char *rest = NULL;
         d->workspace_bytes = strtoll(answer + 3, &rest, 10);
-        d->limit_bytes = strtoll(rest, NULL, 10);
+        d->limit_bytes = strtoll(rest, &rest, 10);
+        d->withheld = strtoll(rest, NULL, 10);
         d->known = 1;
     } else if (answer && !strncmp(answer, "FAIL", 4)) {
         status = CUDNN_STATUS_NOT_SUPPORTED;
@@ -372,6 +374,8 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     ng_workspace((uint64_t)d->workspace_bytes);
     ng_device_changed();
     if (!d->known) NG_HIT(NG_ASSUMED, "cuDNN plan without an oracle's answer, workspace: 0", 0);
+    if (d->withheld) NG_HIT(NG_ASSUMED, "cuDNN engines left out for want of a device or of NVRTC", 0);
+    if (d->engine.mode == CUDNN_HEUR_MODE_B) NG_HIT(NG_ASSUMED, "cuDNN's heuristics of mode B, without a device", 0);
     if (d->limit_bytes) NG_HIT(NG_BOUNDED, "cuBLASLt's workspace inside a cuDNN plan: 0", d->limit_bytes);
     return CUDNN_STATUS_SUCCESS;
 }
