@@ -9,7 +9,7 @@ from typing import Any
 
 from vramcast.job import Job, map_batch
 from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
+from vramcast.tracer.result import CHANNELS_LAST_NORM, LedgerEntry, Result, peak_resident_bytes
 
 
 def warm_up() -> None:
@@ -56,7 +56,8 @@ def _ledger(calls: dict[str, int]) -> list[LedgerEntry]:
         entries.append(LedgerEntry("noop", "cublas products", calls["product"], 0))
     if "recurrent layer" in calls:
         entries.append(LedgerEntry("assumed", "cudnn recurrent layers: as the CPU's", calls["recurrent layer"], 0))
-    entries += [LedgerEntry("assumed", what, hits, 0) for what, hits in calls.items() if what.startswith("temporaries of ")]
+    unknown = [what for what in calls if what == CHANNELS_LAST_NORM or what.startswith("temporaries of ")]
+    entries += [LedgerEntry("assumed", what, calls[what], 0) for what in unknown]
     return entries
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
@@ -29,6 +30,7 @@ from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cpu import as_cuda
 from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
 from vramcast.tracer.record import Names, watch
+from vramcast.tracer.result import CHANNELS_LAST_NORM
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -52,6 +54,13 @@ class _Block:
     row: int
     size_bytes: int
     forwards: int  # forward passes which had ended when it was born
+
+
+def _takes_cudnn_channels_last(args: Any) -> bool:
+    """Tell whether cuDNN would take a batch normalisation in its mode for channels last, for which it may want a workspace."""
+    tensor, weight, training = args[0], args[1], args[5]
+    is_last = suggest_memory_format(tensor) in (torch.channels_last, torch.channels_last_3d)
+    return is_last and training and weight is not None and torch.bfloat16 not in (tensor.dtype, weight.dtype)
 
 
 class _Convolution:
@@ -190,6 +199,8 @@ class Recorder(TorchDispatchMode):
             self._take_workspaces(packet, args, op, in_backward)
         elif packet in _RECURRENT:
             self._count("recurrent layer")
+        elif packet is _aten.native_batch_norm and _takes_cudnn_channels_last(args):
+            self._count(CHANNELS_LAST_NORM)
         elif packet is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
             self._attention_temporaries(args[1], args[0], op)
         elif packet in _UNKNOWN and fresh and on_device:

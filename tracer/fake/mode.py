@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch._meta_registrations
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
@@ -22,6 +23,7 @@ from vramcast.tracer.fake.recorder import FakeRecorder
 from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.fake.shapes import Shapes
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
+from vramcast.tracer.result import CHANNELS_LAST_NORM
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values.known import Known
@@ -123,8 +125,14 @@ class CardMode(TorchDispatchMode):
                     self._history.begin(storage, 0, context)
             if packet in UNMODELLED:
                 self.unmodelled[UNMODELLED[packet]] += 1
+            elif packet is torch.ops.aten.cudnn_batch_norm and call.argument("training") and _is_channels_last(args[0]):
+                self.unmodelled[CHANNELS_LAST_NORM] += 1
         wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
         return type(result)(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return suggest_memory_format(tensor) in (torch.channels_last, torch.channels_last_3d)
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:
