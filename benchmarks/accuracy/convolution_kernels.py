@@ -32,7 +32,7 @@ BATCH: Final = 32  # spec: both traces
 _INSTANT: Final = 0  # spec: cudnnBackendHeurMode_t
 _TENSOR_CORE: Final = 0  # spec: cudnnBackendNumericalNote_t
 # measured: the engines for 1x1 convolutions among those which cuDNN 9.8 to 9.19 cannot build without cuBLASLt
-# (`python -m benchmarks.cudnn_engines`); the others which need it are FFT and Winograd.
+# (`python -m benchmarks.cudnn_engines`).
 _GEMM: Final[dict[Operation, int]] = {"forward": 58, "backward_data": 63, "backward_filter": 62}
 _NEAR: Final = 0.05  # spec: the measure
 _HOLDS: Final = ("kind", "size", "possible")
