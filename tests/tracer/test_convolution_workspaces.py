@@ -374,7 +374,7 @@ def named(workspaces: ConvolutionWorkspaces) -> str:
 @pytest.mark.usefixtures("nothing_installed")
 def test_an_absent_cudnn_is_named_and_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
-    assert "no cuDNN is installed here: run vramcast doctor --get-cudnn 9.8.0" in named(
+    assert "no cuDNN is installed here: run vramcast doctor --get-cudnn 9.12.0" in named(
         ConvolutionWorkspaces(A100, A100.total_bytes)
     )
 

@@ -649,7 +649,9 @@ def test_the_oracle_starts_without_torch_or_numpy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@needs_cudnn
 def test_a_client_whose_oracle_has_ended_says_so(libraries: Path) -> None:
+    assert CUDNN is not None
     with CudnnOracle(CUDNN, libraries) as running:
         running.process.kill()
         running.process.wait()
