@@ -57,7 +57,6 @@ class Variant:
     name: str = "default"
     oracle: bool = True
     packages: Path | None = None
-    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,7 @@ def _key(job: Job, variant: Variant) -> str:
     """Return what names one answer: the job, the variant, and the versions which decide it."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "transformers", "timm")]
     packages = variant.packages.name if variant.packages else ""
-    environment = [f"{name}={value}" for name, value in variant.environment]
-    parts = [repr(job).replace(str(ROOT), "."), str(variant.oracle), packages, *versions, *environment]
+    parts = [repr(job).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -130,7 +128,7 @@ def python_path(packages: Path | None) -> str:
 def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
     """Yield a worker of its own for `variant`."""
     path = python_path(variant.packages)
-    with mock.patch.dict(os.environ, {"PYTHONPATH": path, **dict(variant.environment)}):
+    with mock.patch.dict(os.environ, {"PYTHONPATH": path}):
         tracer = NullGpuTracer(ask_cudnn=variant.oracle)
     try:
         yield tracer

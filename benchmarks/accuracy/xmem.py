@@ -193,7 +193,7 @@ def report(rows: list[dict[str, object]]) -> str:
         _offsets(rows),
         "By model:",
         _by_model(rows),
-        f"CNN rows off by more than {100 * _FAR:.0f} %, MiB:",
+        f"CNN rows off by more than {100 * _FAR:.1f} %, MiB:",
         _far_rows(rows),
     ]
     return "\n\n".join([text, *parts])

@@ -118,6 +118,7 @@ class CublasLt:
         if path is None:
             raise CudnnUnusable(f"No stand-in for cublasLt in {folder}: cuDNN would leave out the engines which need it.")
         library = _loaded_first(path)
+        self.cuda_major = path.name.rpartition(".")[2]
         try:
             self._ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
             self._refused = _function(library, "vramcast_cublaslt_refused", result=ctypes.c_char_p)
@@ -163,7 +164,7 @@ def load(cudnn_dir: Path, libraries: Path) -> Backend:
         raise CudnnUnusable("libcuda.so.1 in this process does not refuse cuInit; cuDNN is not loaded over it.")
     cublaslt = CublasLt(libraries)
     path = find_library(cudnn_dir)
-    has_nvrtc = _has_nvrtc(cudnn_dir, next(libraries.glob("libcublasLt.so.*")).name.rpartition(".")[2])
+    has_nvrtc = _has_nvrtc(cudnn_dir, cublaslt.cuda_major)
     try:
         library = ctypes.CDLL(str(path))
         version = _function(library, "cudnnGetVersion", result=ctypes.c_size_t)()

@@ -29,6 +29,7 @@ _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
 # The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
 # of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
 COMPLETE: Final = "9.12.0"  # measured: 60 lists of five cards, 2026-11
+_ANOTHER: Final = 3  # spec: `_strangeness`, from which on the answers are another cuDNN's
 # Versions whose order is the same, as far as they answer. 9.13 differs in later places, 9.19 in first ones.
 _ALIKE: Final = ((9, 8, 0), (9, 13, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
 
@@ -211,9 +212,6 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
     if is_ in (asked, itself):
         return (0 if is_ == asked else 1), 0
     return (2 if low <= is_ < high and low <= asked < high else _ANOTHER), distance
-
-
-_ANOTHER: Final = 3  # from which strangeness on the answers are another cuDNN's
 
 
 def _named(wanted: str | None) -> str:
