@@ -1,0 +1,48 @@
+"""The benchmark of hostile inputs sees what is wrong: a check which cannot fail is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.hostile.__main__ import table
+from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
+from benchmarks.hostile.command import judge
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "wrong"),
+    [
+        (0, json.dumps({"peaks": 1}), "", None),
+        (3, json.dumps({"error": "JobError"}), "vramcast: it raised", None),
+        (2, "", "vramcast: --steps is 0", None),
+        (0, "", "", Wrong.UNCLEAR),  # no JSON object
+        (2, "", "", Wrong.UNCLEAR),  # no message
+        (3, json.dumps({"message": "it raised"}), "vramcast: it raised", Wrong.UNCLEAR),
+        (1, "", "Traceback (most recent call last)\n  ...\nValueError: x", Wrong.TRACEBACK),
+        (1, json.dumps({}), "vramcast: no", Wrong.EXIT_CODE),
+    ],
+)
+def test_judge(code: int, out: str, err: str, wrong: Wrong | None) -> None:
+    assert judge(code, out, err, codes=(0, 2, 3), is_json=True).wrong is wrong
+
+
+def test_a_number_which_the_check_does_not_believe() -> None:
+    verdict = judge(0, "{}", "", codes=(0,), is_json=True, check=lambda _: "reserved is 0")
+    assert verdict == Verdict(Wrong.NUMBER, "reserved is 0")
+
+
+def test_what_escapes_is_a_traceback() -> None:
+    def raises() -> Verdict:
+        raise ValueError("no")
+
+    assert Case("kind", "name", raises).verdict() == Verdict(Wrong.TRACEBACK, "ValueError: no")
+
+
+def test_the_table_counts_by_kind() -> None:
+    good, bad = Case("a", "1", lambda: HANDLED), Case("b", "2", lambda: HANDLED)
+    lines = table([(good, HANDLED), (bad, Verdict(Wrong.HANG))]).splitlines()
+    assert lines[2].startswith("| a | 1 | 1 |")
+    assert lines[3].startswith("| b | 1 | 0 |")
+    assert lines[4].startswith("| all | 2 | 1 |")
