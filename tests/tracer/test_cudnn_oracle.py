@@ -308,6 +308,14 @@ def test_only_failures_which_depend_on_nothing_else_are_kept(paper: PaperCudnn, 
     assert paper.asked == asked  # 3000 NOT_SUPPORTED is for ever, 4003 out of host memory is not
 
 
+def test_an_override_of_tf32_has_answers_of_its_own(paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN reads the variable itself, so that the same question has another answer under it."""
+    for override, asked in (("", 1), ("0", 2), ("0", 2), ("", 2)):
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+        paper_session(tmp_path / "c").answer(f"PLAN 0 0 {GRAPH}")
+        assert paper.asked == asked
+
+
 def test_without_nvrtc_answers_are_not_kept(paper: PaperCudnn, tmp_path: Path) -> None:
     """cuDNN leaves out engines then; the next process may have it."""
     paper.has_nvrtc = False

@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS library_1 (identity TEXT PRIMARY KEY, version INTEGER
 
 
 class AnswerCache:
-    """Answers by (cuDNN version, SHA-256 of the device record, request), and versions by library file."""
+    """Answers by (cuDNN version, SHA-256 of the device record and what else decides, request), and versions by library file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -41,6 +41,8 @@ from vramcast.tracer.nullgpu.cudnn_cache import AnswerCache
 MAX_LINE_BYTES = 1 << 20  # arbitrary; the graph of an attention backward pass has some ten thousand
 _PARENT_CHECK_S = 1.0  # arbitrary
 _ENVIRONMENT_STATUS = {3008, 3009}  # spec: RUNTIME_PREREQUISITE_MISSING, SUBLIBRARY_UNAVAILABLE: not kept for ever
+# spec: NVIDIA's libraries, cuDNN among them, use no TF32 where this is 0, whatever the graph allows; read once in a process.
+_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 _KNOB = re.compile(r"(\d{1,6})=(-?\d{1,18})")
 
 
@@ -58,6 +60,7 @@ class Oracle:
         self._lock = threading.Lock()
         self._backend: backend.Backend | None = None
         self._unusable: backend.CudnnUnusable | None = None
+        self._override = os.environ.get(_OVERRIDE, "")
 
     @property
     def loaded(self) -> bool:
@@ -76,7 +79,8 @@ class Oracle:
 
     def ask(self, record: str, request: str, compute: Callable[[backend.Backend], str]) -> str:
         """Return the answer to a canonical request; raises CudnnFailure and CudnnUnusable."""
-        device = hashlib.sha256(record.encode()).hexdigest()
+        circumstances = f"{record} {_OVERRIDE}={self._override}" if self._override else record
+        device = hashlib.sha256(circumstances.encode()).hexdigest()
         version = self.version()
         answer = self._cache.answer(version, device, request)
         if answer is None:
