@@ -40,6 +40,10 @@ _WITHOUT_EFFECT: Final = frozenset(
 )
 
 
+class UnknownSetting(UsageError):
+    """A key which torch 2.11 does not know; a newer one may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How the allocator behaves; the defaults are torch's.
@@ -92,7 +96,7 @@ class Settings:
                 continue
             if key not in _PARSERS:
                 known = ", ".join(sorted({*_PARSERS, "backend"} | _WITHOUT_EFFECT))
-                raise UsageError(f"Allocator setting '{key}' is unknown: torch 2.11 knows {known}.")
+                raise UnknownSetting(f"Allocator setting '{key}' is unknown: torch 2.11 knows {known}.")
             name, parse = _PARSERS[key]
             try:
                 values[name] = parse(value)
@@ -170,7 +174,10 @@ def _check_backend(value: str) -> None:
 
 
 def _mebibytes(text: str) -> int:
-    return min(int(text) * MIB, NO_LIMIT)
+    number = int(text)
+    if number >= 1 << 64:  # as std::stoull, with which torch reads it; a negative one is below every least value
+        raise ValueError(text)
+    return min(number * MIB, NO_LIMIT)
 
 
 def _truth(text: str) -> bool:

@@ -8,6 +8,7 @@ On Linux a warm worker forks it (`warm.py`); elsewhere each job starts a Python 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import hashlib
 import importlib
 import os
@@ -23,6 +24,7 @@ from vramcast import errors
 from vramcast.compiler import cache_folder
 from vramcast.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
+from vramcast.tracer import complete
 from vramcast.tracer.result import Result
 from vramcast.tracer.warm import WarmWorker, death
 
@@ -113,7 +115,22 @@ def _end_with_caller() -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": python_path(), "CUDA_VISIBLE_DEVICES": ""}
+    return {**job_environment(), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def job_environment() -> dict[str, str]:
+    """Return the environment of a process which traces: the caller's, and what it needs to do without the caller's place.
+
+    Its working folder is not the caller's, and a user without a name (a container's) cannot import parts of torch.
+    """
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    with contextlib.suppress(CompilerError):  # no cache: whoever needs one says so
+        environment["VRAMCAST_CACHE"] = str(cache_folder())
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):  # spec: OSError since Python 3.13
+        environment["USER"] = f"uid{os.getuid()}"
+    return environment
 
 
 def python_path() -> str:
@@ -151,8 +168,14 @@ def _importable(package: ModuleType) -> Path:
 
 
 def checked(result: Result) -> Result:
-    """Return `result`, or raise what it stands for."""
+    """Return `result`, or raise what it stands for.
+
+    Raises:
+        IncompleteTrace: it has a trace which is not the whole story.
+        VramcastError: what the job, or its description, came to.
+    """
     if result.status != "error":
+        complete.check(result)
         return result
     kind = getattr(errors, result.error, JobError)
     refused = [entry.name for entry in result.ledger if entry.kind == "refused"]
@@ -161,7 +184,7 @@ def checked(result: Result) -> Result:
         message += f" (the null GPU had to refuse: {', '.join(refused)})"
     if kind is JobError:
         drawn = any(entry.kind == "drawn" for entry in result.ledger)
-        after_reads = bool(result.reads or drawn or refused)
+        after_reads = bool(result.reads or drawn or refused or result.is_ours)
         raise JobError(f"The job raised {message}", result.job_traceback, after_reads=after_reads)
     raise kind(message)
 

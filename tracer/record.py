@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_flatten
 
 from vramcast.throughput import Roofline
 from vramcast.tracer import accesses
+from vramcast.tracer.account import Account
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -41,7 +42,6 @@ FACTORIES = frozenset(
         *("ones", "ones_like", "resize_", "zeros", "zeros_like", "_to_copy", "clone", "contiguous", "copy_", "to"),
     )
 )
-_MAX_EVENTS = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
 
 # Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
 _WORKSPACE_OPS = (
@@ -111,28 +111,18 @@ class Recorder:
         self._steps: dict[int, int] = {}
         self._handles: list[Any] = []
         self._profiler: Any = None
-        self._emptied: list[int] = []
-        self._empty_cache: Any = None
+        self._account = Account()
 
     # -------------------------------------------------------------------------------------------- recording
     def start(self) -> None:
-        """Begin recording; CUDA is initialised if it was not."""
-        torch.cuda.init()
-        torch.cuda.memory._record_memory_history(context=None, max_entries=_MAX_EVENTS)
-        self._origin = 0
-        self._origin = self._position()
-        # The history does not know of torch.cuda.empty_cache(); all its ways lead through this function.
-        self._empty_cache = torch._C._cuda_emptyCache
-        torch._C._cuda_emptyCache = self._note_empty_cache
+        """Begin recording; the allocator's history begins when CUDA is first touched."""
+        self._account.begin_when_touched()
         self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
         if self._profile:
+            # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
+            self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._roofline is not None)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._profiler = torch.profiler.profile(
-                    activities=[torch.profiler.ProfilerActivity.CPU],
-                    profile_memory=True,
-                    record_shapes=self._roofline is not None,
-                )
                 self._profiler.__enter__()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
@@ -142,29 +132,20 @@ class Recorder:
             header: Facts for the trace's header; the peaks counted by the allocator are added.
             workspace_sizes: Sizes which libraries were handed as workspace (the null GPU's ledger knows them).
         """
-        snapshot = torch.cuda.memory._snapshot()
-        stats = torch.cuda.memory_stats()
-        torch.cuda.memory._record_memory_history(enabled=None)
+        snapshot = self._account.end()
         for handle in self._handles:
             handle.remove()
-        torch._C._cuda_emptyCache = self._empty_cache
         contexts: list[tuple[int, Context]] = []
         roots: list[Any] = []
         if self._profiler is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._profiler.__exit__(None, None, None)
-            roots = self._profiler.profiler.kineto_results.experimental_event_tree()
+            roots = self._profiler.kineto_results.experimental_event_tree()
             contexts = _allocations(roots)
-        peaks = {
-            "allocated": stats.get("allocated_bytes.all.peak", 0),
-            "reserved": stats.get("reserved_bytes.all.peak", 0),
-            "requested": stats.get("requested_bytes.all.peak", 0),
-            "retries": stats.get("num_alloc_retries", 0),
-            "ooms": stats.get("num_ooms", 0),
-        }
-        trace = trace_from_snapshot(snapshot, header={**header, "peaks": peaks, "marks_empty_cache": True})
-        trace = _with_empty_cache(trace, self._emptied)
+        facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
+        trace = trace_from_snapshot(snapshot, header=facts)
+        trace = _with_empty_cache(trace, self._account.emptied)
         trace = annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
         if self._roofline is None:
             return trace
@@ -177,12 +158,7 @@ class Recorder:
         return max(self._steps.values(), default=0)
 
     def _position(self) -> int:
-        counts = torch.cuda.memory_stats_as_nested_dict().get("allocation", {}).get("all", {})
-        return int(counts.get("allocated", 0) + counts.get("freed", 0)) - self._origin
-
-    def _note_empty_cache(self) -> None:
-        self._emptied.append(self._position())
-        self._empty_cache()
+        return self._account.position()
 
     def _mark(self, what: str) -> None:
         self._marks.append((self._position(), what))
@@ -241,13 +217,14 @@ class Recorder:
 def _address(tensor: torch.Tensor) -> int | None:
     """Return where `tensor` lies, or None when it has no storage of its own.
 
-    These are DTensor and other wrappers, tensors inside vmap, and those with which torch.compile tries out a graph.
+    These are DTensor and other wrappers, tensors inside vmap, those with which torch.compile tries out a graph, and what a lazy
+    module has before it sees its first input (a ValueError).
     """
     if hasattr(tensor, "__tensor_flatten__"):
         return None
     try:
-        return tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):
+        return tensor.untyped_storage().data_ptr() or None
+    except (NotImplementedError, RuntimeError, ValueError):
         return None
 
 
@@ -348,8 +325,8 @@ def annotate(
     module = np.full(n, -1, np.int32)
     for row, context in by_row.items():
         op[row], module[row] = ops.index(context.op), modules.index(context.module)
-    category = _categories(trace, position, marks, tags, by_row, phase, workspace_sizes)
-    header = dict(trace.header)
+    category, strangers = _categories(trace, position, marks, tags, by_row, phase, workspace_sizes)
+    header = {**trace.header, "strange_parameters": strangers}
     if unmatched:
         header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
     return dataclasses.replace(
@@ -442,7 +419,8 @@ def _categories(
     by_row: dict[int, Context],
     phase: Any,
     workspace_sizes: set[int],
-) -> Any:
+) -> tuple[Any, int]:
+    """Return every row's category, and how many parameters and buffers lie in no block of the trace."""
     n = len(trace)
     category = np.full(n, Category.UNKNOWN, np.uint8)
     allocs = np.flatnonzero(trace.action == Action.ALLOC)
@@ -469,13 +447,16 @@ def _categories(
     for row in allocs.tolist():
         rows_at.setdefault(int(trace.address[row]), []).append(row)
     priority = [Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER]
+    strangers: set[int] = set()
     for at, kind, addresses in sorted(tags, key=lambda tag: priority.index(tag[1])):
         for address in addresses:
             candidates = rows_at.get(address, ())
             last = bisect.bisect_right(candidates, at, key=lambda row: position[row]) - 1
             if last >= 0 and freed_at[candidates[last]] > at:
                 category[candidates[last]] = kind
-    return category
+            elif kind is Category.PARAMETER:
+                strangers.add(address)
+    return category, len(strangers)
 
 
 def _takes_workspace(op: str) -> bool:

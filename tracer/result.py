@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vramcast.errors import VramcastError
+from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.trace import Trace
 
 CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"  # as dnn_graph.c calls it
 WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"  # likewise
 CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"  # as dnn.c calls it
+_TRACER = Path(__file__).parent
+_SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py"})
 DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
 
 
@@ -31,12 +35,23 @@ class LedgerEntry:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The card's own account, in whole pages: bytes given since the job began, and those not given back at its end."""
+
+    ever_bytes: int
+    now_bytes: int
+
+
 @dataclass(slots=True)
 class Result:
     """What tracing one job came to.
 
     `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
     the exception's name among vramcast's, "JobError" for the user's own code).
+    `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
+    `is_ours`: it was the tracer's own code which raised, and not the job's.
+    `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
     """
 
     status: str
@@ -50,11 +65,22 @@ class Result:
     cuda: str = ""
     steps: int = 0
     max_resident_bytes: int = 0
+    alloc_conf: AllocConf = field(default_factory=AllocConf)
+    was_expandable: bool = False
+    taken: Taken | None = None
+    is_ours: bool = False
 
     @property
     def reads(self) -> int:
         """How often the host read from the card what nobody knows, and got zeros."""
         return sum(entry.hits for entry in self.ledger if entry.kind == "read")
+
+    def note_settings(self, watch: Watch) -> None:
+        """Note which settings of the allocator were in force; a job which went past the allocator has failed."""
+        try:
+            self.alloc_conf, self.was_expandable = watch.in_force(), watch.was_expandable
+        except VramcastError as error:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Note that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""
@@ -63,8 +89,15 @@ class Result:
             self.error, self.message = type(error).__name__, str(error)
             return
         self.error = "JobError"
+        self.is_ours = _is_ours(error)
         self.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         self.job_traceback = "".join(traceback.format_exception(error))
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Return whether an exception was raised by the tracer, and not by the job or what speaks for it."""
+    raised_in = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(raised_in) and _TRACER in raised_in[-1].parents and raised_in[-1].name not in _SPEAKS_FOR_THE_JOB
 
 
 def peak_resident_bytes() -> int:

@@ -158,8 +158,8 @@ _Variant = tuple[str, str, Job] | Row
 def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     """Yield (name, price, job) of every change which means something for this job, or the row of one that cannot be made."""
     job, trains = estimate.job, estimate.job.mode == "train"
-    if not Settings.parse(job.alloc_conf).expandable_segments:
-        conf = ",".join(filter(None, (job.alloc_conf, "expandable_segments:True")))
+    if not Settings.parse(estimate.alloc_conf.value).expandable_segments:
+        conf = ",".join(filter(None, (estimate.alloc_conf.value, "expandable_segments:True")))
         yield "expandable segments", "none", replace(job, alloc_conf=conf)
     if trains:
         yield from _checkpointing(estimate, accesses)

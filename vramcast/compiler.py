@@ -31,7 +31,7 @@ def cache_folder() -> Path:
         raise CompilerError(
             f"The cache folder {base} cannot be made ({error}): set VRAMCAST_CACHE to a writable one."
         ) from None
-    return base
+    return base.absolute()  # a worker's working folder is another
 
 
 def find_compiler() -> str:

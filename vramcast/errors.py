@@ -10,6 +10,9 @@
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
         ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
+        ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
+        ├── IncompleteTrace       what was recorded is not all that the job took
+        ├── DoesNotFit            no peak is known, but it is certain that the job does not fit           exit 1
         ├── JobError              the user's model, batch, loss or script raised
         └── WorkerError           the process which traces died or ran out of memory
             └── TimeLimit         it did not end in time
@@ -80,10 +83,25 @@ class NullGpuError(CannotEstimate):
     """The null GPU cannot run here: no compiler, a CPU-only torch, an unknown torch build."""
 
 
+class OtherAllocator(CannotEstimate):
+    """The job's memory does not pass through PyTorch's caching allocator: no caching, another back end, a pluggable one."""
+
+
+class IncompleteTrace(CannotEstimate):
+    """What was recorded of a job differs from what others counted: its numbers would be too low."""
+
+
+class DoesNotFit(CannotEstimate):
+    """No peak can be given, but it is certain that the job does not fit on its card."""
+
+    exit_code = 1
+
+
 class JobError(CannotEstimate):
     """The job's own code raised an exception while it was traced.
 
-    `after_reads`: it had read values which nobody knows, or was refused a call: on a GPU it may not raise.
+    `after_reads`: it had read values which nobody knows, was refused a call, or it was the tracer's own code which raised: on a
+    GPU it may not raise.
     """
 
     def __init__(self, message: str, job_traceback: str = "", *, after_reads: bool = False) -> None:

@@ -13,17 +13,18 @@ from vramcast import correction
 from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device
 from vramcast.devices import device as find_device
-from vramcast.errors import CannotEstimate, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
+from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
-from vramcast.simulator.settings import Settings
+from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, with_context
 from vramcast.simulator.whatif import min_feasible
 from vramcast.stack import Stack, same_minor
 from vramcast.stack import parse as parse_stack
+from vramcast.tracer import alloc_conf as allocator_settings
 from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -63,7 +64,7 @@ def estimate(
     overlap_inputs: bool = True,
     device: str | Device = "h200",
     memory: int | str | None = None,
-    alloc_conf: str = "",
+    alloc_conf: str | None = None,
     checkpointing: bool = False,
     channels_last: bool = False,
     cudnn_benchmark: bool = False,
@@ -94,7 +95,7 @@ def estimate(
             `for x, y in loader: x, y = x.to(device), y.to(device)`.
         device: The card, see `vramcast.devices.DEVICES`.
         memory: Its size, if not the device's own: bytes or `"12GiB"`.
-        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "": torch's defaults; None: what the environment here says.
         checkpointing: Switch the model's gradient checkpointing on.
         channels_last: Convert model and images to channels_last.
         cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
@@ -194,35 +195,69 @@ def first_principles(job: Job, *, tracer: str = "auto", level: float = 0.99, tim
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
     if not 0 < level < 1:
         raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-    if tracer in _PORTABLE:
-        return _portable(tracer, job, level, timeout_s)
-    if tracer == "nullgpu" or job.script is not None:
-        return _on_null_gpu(job, level, timeout_s)
-    return _first_that_works(job, level, timeout_s)
+    _check_settings(job)
+    try:
+        if tracer in _PORTABLE:
+            return _portable(tracer, job, level, timeout_s)
+        if tracer == "nullgpu" or job.script is not None:
+            return _on_null_gpu(job, level, timeout_s)
+        return _first_that_works(job, level, timeout_s)
+    except TimeLimit:
+        raise
+    except (JobError, WorkerError) as error:
+        if job.input_bytes <= job.total_bytes:
+            raise
+        raise DoesNotFit(
+            f"The job does not fit on {job.device.name}: one batch alone takes {gib(job.input_bytes)} of its "
+            f"{gib(job.total_bytes)}. How much it needs is not known, for it could not be traced ({_first_line(error)})."
+        ) from None
+
+
+def _check_settings(job: Job) -> None:
+    """Say before the job is traced what is wrong with the allocator's settings.
+
+    Raises:
+        OtherAllocator: they leave memory to another allocator.
+        UsageError: torch would refuse them, or read them as nobody means them (it takes a negative size for no limit).
+    """
+    if job.alloc_conf is None:
+        value = allocator_settings.of_environment(os.environ).value
+    else:
+        value = job.alloc_conf
+        allocator_settings.refuse_no_caching(os.environ)
+    try:
+        Settings.parse(value)
+    except UnknownSetting:
+        pass  # the installed torch may be newer, and says so itself
+    except UsageError as error:
+        place = "the environment's PYTORCH_CUDA_ALLOC_CONF" if job.alloc_conf is None else "alloc_conf"
+        raise UsageError(f"{place} is '{value}': {error}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
     """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
 
     Raises:
-        JobError: the job's own code raised, on all three; on two where it had read no values.
+        JobError: the job's own code raised: on the null GPU as it would on a card, or on all three.
         TimeLimit: one of them took too long.
         CannotEstimate: none could trace it, for another reason.
     """
     try:
         return _on_null_gpu(job, level, timeout_s)
-    except TimeLimit:
-        raise
-    except (NullGpuError, JobError, WorkerError) as error:
-        first: CannotEstimate = error
+    except CannotEstimate as error:
+        if not _may_be_the_tracers_fault(error):
+            raise
+        first = error
     reasons = f"the null GPU could not ({first})"
     try:
         found = _portable("fake", job, level, timeout_s)
-    except TimeLimit:
-        raise
     except CannotEstimate as error:
-        if isinstance(first, JobError) and not first.after_reads and isinstance(error, JobError):
-            raise first from None  # the job is broken, and no value could change that
+        if isinstance(error, TimeLimit):
+            raise
         reasons += f"; fake tensors could not ({error})"
         try:
             found = _portable("cpu", job, level, timeout_s)
@@ -231,12 +266,22 @@ def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
     return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
 
+def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
+    """Return whether the null GPU itself may be the cause of a failure, so that another tracer may know better.
+
+    What the job raised where the null GPU had told it nothing untrue, a card would make it raise too; the others check less.
+    """
+    if isinstance(error, JobError):
+        return error.after_reads
+    return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
+
+
 def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate:
     """Trace the job without the null GPU, and simulate the allocator of a GPU."""
     started = time.perf_counter()
-    settings = Settings.parse(job.alloc_conf)
     result = _PORTABLE[tracer](job, timeout_s=timeout_s)
     assert result.trace is not None
+    settings = Settings.parse(result.alloc_conf.value)
     traced_s = time.perf_counter() - started
     libraries = frozenset(name for name, words in _FIRST_USE.items() if first_row(result.trace, words) is not None)
     cuda_major = _assumed_stack(job, result).cuda_major or _ASSUMED_CUDA
@@ -249,7 +294,7 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
         out_of_memory = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}."
         found = simulate(trace, settings, Card())
         if found.out_of_memory is not None:
-            raise CannotEstimate(f"The job asks for more than any card: {out_of_memory}")
+            raise DoesNotFit(f"The job asks for more than any card has: {out_of_memory}")
     smallest = min_feasible(found.requests, settings)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return _estimate(
@@ -270,9 +315,10 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     out_of_memory = None
     if result.status == "oom":
         out_of_memory = result.message
+        job = replace(job, expandable=result.was_expandable)
         result = worker.trace(replace(job, limited=False), timeout_s=timeout_s)
         if result.status == "oom":
-            raise CannotEstimate(f"The job asks for more than any card: {result.message}")
+            raise DoesNotFit(f"The job asks for more than any card has: {result.message}")
         needed = context_bytes(job.device.key, cuda_major, _libraries(result))
         if needed.bytes < job.context_bytes:  # it does not touch all the libraries which were assumed: there is more room
             again = worker.trace(replace(job, context_bytes=needed.bytes), timeout_s=timeout_s)
@@ -364,6 +410,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         context=context,
         level=level,
         tracer=traced.tracer,
+        alloc_conf=result.alloc_conf,
         torch=result.torch,
         cuda_major=traced.cuda_major,
         stack=stack,

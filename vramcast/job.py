@@ -154,7 +154,11 @@ class Job:
             and the CUDA context.
         memory_bytes: The card's size instead of the device's own.
         context_bytes: What of the card is gone before the first tensor.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, against what its own code and the caller's environment say; None: what
+            they say (`tracer/alloc_conf.py`).
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
+        expandable: Whether it is known to switch expandable segments on, by its own code or the environment: on a card
+            without an end they want addresses.
         follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
             roofline; the other tracers cannot. It changes no allocation.
@@ -178,11 +182,12 @@ class Job:
     checkpointing: bool = False
     channels_last: bool = False
     cudnn_benchmark: bool = False
-    alloc_conf: str = ""
+    alloc_conf: str | None = ""
     stack: Stack | None = None
     memory_bytes: int | None = None
     context_bytes: int = 0
     limited: bool = True
+    expandable: bool = False
     follow_values: bool = False
     accesses: bool = False
     search_path: tuple[str, ...] = field(default=(), repr=False)
@@ -196,7 +201,7 @@ class Job:
         ):
             if value not in known:
                 raise UsageError(f"{name} '{value}' is unknown: use one of {', '.join(known)}.")
-        if "cudaMallocAsync" in self.alloc_conf:
+        if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
                 "allocator (backend:native) can be estimated."
@@ -213,6 +218,20 @@ class Job:
             return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf
 
         return replace(self, batch=map_batch(self.batch, resized), labels=map_batch(self.labels, resized))
+
+    @property
+    def input_bytes(self) -> int:
+        """What one batch with its labels takes on the card, in the job's precision; a script's is not known: 0."""
+        low = self.precision in ("bf16", "fp16")
+        sizes: list[int] = []
+
+        def add(leaf: Any) -> None:
+            if isinstance(leaf, TensorSpec):
+                sizes.append(leaf.size_bytes // 2 if low and leaf.dtype == "float32" else leaf.size_bytes)
+
+        map_batch(self.batch, add)
+        map_batch(self.labels, add)
+        return sum(sizes)
 
     @property
     def total_bytes(self) -> int:

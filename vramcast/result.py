@@ -17,6 +17,7 @@ from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import Case, what_if
 from vramcast.stack import Stack
+from vramcast.tracer.alloc_conf import AllocConf
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
@@ -47,6 +48,7 @@ class Estimate:
         out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
             those of a card without an end.
         stack: torch, CUDA and cuDNN of the card's machine, as far as they are known, and who says so.
+        alloc_conf: The allocator's settings in force, and who chose them.
         libraries: Which libraries the job used that take memory of their own.
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
         warnings: What the reader should know.
@@ -67,6 +69,7 @@ class Estimate:
     cuda_major: int
     steps: int
     stack: Stack = field(default_factory=Stack)
+    alloc_conf: AllocConf = field(default_factory=AllocConf)
     out_of_memory: str | None = None
     libraries: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
@@ -201,6 +204,7 @@ class Estimate:
             "tracer": self.tracer,
             "torch": self.torch,
             "stack": self.stack.to_dict(),
+            "alloc_conf": {"value": self.alloc_conf.value, "source": self.alloc_conf.source},
             "precision": job.precision if job.script is None else None,
             "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable")
             if job.script is None and job.mode == "train"
@@ -280,6 +284,8 @@ class Estimate:
             f"{'smallest card':<18}{smallest:>12}   on which it still runs",
             f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {verdict}",
         ]
+        if self.alloc_conf.value:
+            lines.append(f"allocator         {self.alloc_conf.value}   by the {self.alloc_conf.source}")
         parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in self.breakdown.items() if size)
         at = self.peak_at
         lines.append(f"at the peak       {parts}")

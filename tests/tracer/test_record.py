@@ -231,7 +231,7 @@ def test_emptying_the_cache_is_in_the_trace(trace: Run, tmp_path: Path) -> None:
             """
             import torch
             from torch.cuda import empty_cache
-            torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # does nothing: CUDA is not touched yet
             kept = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
             gone = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
             del gone
@@ -248,7 +248,7 @@ def test_emptying_the_cache_is_in_the_trace(trace: Run, tmp_path: Path) -> None:
     one = ["SEGMENT_ALLOC", "ALLOC"]
     freed = ["FREE_REQUESTED", "FREE_COMPLETED"]
     assert recorded_names == [
-        *("EMPTY_CACHE", *one, *one, *freed, "EMPTY_CACHE", "SEGMENT_FREE"),
+        *(*one, *one, *freed, "EMPTY_CACHE", "SEGMENT_FREE"),
         *(*one, *freed, *freed, "EMPTY_CACHE", "EMPTY_CACHE", "SEGMENT_FREE", "SEGMENT_FREE"),
     ]
     blocks = recorded.block[recorded.action == Action.ALLOC]

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from vramcast.job import Job, map_batch
+from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import CHANNELS_LAST_NORM, LedgerEntry, Result, peak_resident_bytes
 
@@ -36,12 +37,15 @@ def run_job(job: Job) -> Result:
     workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
     capability, training = job.device.compute_capability, job.mode == "train"
     recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
+    settings = Watch(job.alloc_conf, applies=False)
+    settings.start()
     try:
         with workspaces, CudaRoutes(), recorder:
             _run(job, recorder)
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     result.steps = recorder.steps
+    result.note_settings(settings)
     if result.status == "ok":
         result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
         result.ledger = _ledger(recorder.calls) + workspaces.ledger()

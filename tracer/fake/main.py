@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from vramcast.job import Job
+from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
 
@@ -65,6 +66,8 @@ def run_job(job: Job) -> Result:
             mode.building = False
 
     step.build_model = build
+    settings = Watch(job.alloc_conf, applies=False)
+    settings.start()
     recorder.start()
     try:
         with convolution_workspaces, mode, values:
@@ -73,6 +76,7 @@ def run_job(job: Job) -> Result:
         result.fail(error)
     gc.disable()
     result.steps = recorder.steps
+    result.note_settings(settings)
     result.ledger = [LedgerEntry("assumed", name, hits, 0) for name, hits in sorted(mode.unmodelled.items())]
     result.ledger += convolution_workspaces.ledger() + values.ledger()
     if mode.host_reads:

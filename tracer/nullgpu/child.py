@@ -16,6 +16,7 @@ from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import Roofline
+from vramcast.tracer import alloc_conf
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
@@ -61,7 +62,7 @@ _ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
 def device_config(job: Job, built_for: str) -> str:
     """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
     total_bytes = job.total_bytes
-    if not job.limited and "expandable_segments:True" in job.alloc_conf:
+    if not job.limited and (job.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
         total_bytes = max(total_bytes, _ADDRESSES_BYTES)
     return _config(job.device.with_memory(total_bytes), job.context_bytes, job.limited, built_for)
@@ -74,7 +75,8 @@ def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -
 
 
 def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
-    """Play bare requests through this process's allocator."""
+    """Play bare requests through this process's allocator, under their own settings."""
+    alloc_conf.forget(os.environ)
     import torch
 
     gpu.configure(_config(requests.device, 0, requests.limited, torch._C._cuda_getArchFlags() or ""))
@@ -97,7 +99,8 @@ class Program:
 
 
 def run_program(program: Program, gpu: NullGpu) -> Any:
-    """Return what the program gives."""
+    """Return what the program gives; it says its allocator's settings itself."""
+    alloc_conf.forget(os.environ)
     import torch
 
     gpu.configure(_config(program.device, 0, True, torch._C._cuda_getArchFlags() or ""))
@@ -106,7 +109,6 @@ def run_program(program: Program, gpu: NullGpu) -> Any:
 
 def run_job(job: Job, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
-    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = job.alloc_conf
     if job.search_path:
         sys.path[:] = [*job.search_path]
     os.chdir(job.working_folder)
@@ -118,6 +120,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
 
     host_checks.take_as_passed()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
+    settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     stop_after = job.steps if job.script is not None else None
 
     def on_step(steps: int) -> None:
@@ -128,8 +131,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     values: Values | None = None
     try:
         gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))
-        if job.alloc_conf:
-            torch.cuda.memory._set_allocator_settings(job.alloc_conf)
+        settings.start()
         recorder.start()
         with _values(job, gpu) as values:
             _run(job)
@@ -144,6 +146,8 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.ledger = gpu.ledger()
     if values is not None:
         result.ledger += values.ledger()
+    result.taken = gpu.taken()
+    result.note_settings(settings)
     if result.status != "error":
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
         header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}

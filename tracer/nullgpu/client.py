@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import os
 import sys
 import threading
 from dataclasses import replace
@@ -20,13 +19,14 @@ from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.stack import Stack
+from vramcast.tracer import alloc_conf
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.process import checked, python_path
+from vramcast.tracer.process import checked, job_environment
 from vramcast.tracer.result import LedgerEntry, Result
 from vramcast.tracer.warm import WarmWorker
 
@@ -58,16 +58,18 @@ class NullGpuTracer:
         self._oracles_lock = threading.Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
         try:
-            self._worker = WarmWorker(command, self._environment())
+            # torch looks for another back end when it is imported: no job's settings are there yet.
+            neutral = self._environment()
+            alloc_conf.forget(neutral)
+            self._worker = WarmWorker(command, neutral)
         except WorkerError as error:
             raise NullGpuError(f"The null GPU does not start: {error} Run vramcast doctor.") from None
         self.torch_version: str = self._worker.ready
 
     def _environment(self) -> dict[str, str]:
         environment = {
-            **os.environ,
+            **job_environment(),
             "NULLGPU_CUDNN_SOCKET": "",
-            "PYTHONPATH": python_path(),
             "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
         }
         environment.pop("LD_PRELOAD", None)

@@ -127,7 +127,7 @@ def found() -> list[Library]:
     libraries = []
     if chosen := os.environ.get(_VARIABLE):
         if not Path(chosen).is_dir():
-            raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder")
+            raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder: set it to the folder of libcudnn.so.9, or unset it")
         libraries.append(_library(Path(chosen), _place(_VARIABLE)))
     own = _torchs_own()
     if own is not None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramcast.errors import NullGpuError
-from vramcast.tracer.result import LedgerEntry
+from vramcast.tracer.result import LedgerEntry, Taken
 
 
 class NullGpu:
@@ -52,6 +52,12 @@ class NullGpu:
         """Say what the next reads of the device give; return how many answers of the last call nobody took."""
         sizes = (ctypes.c_uint64 * len(reads))(*map(len, reads))
         return int(self._driver.nullgpu_know(b"".join(reads), sizes, len(reads)))
+
+    def taken(self) -> Taken:
+        """Return the card's own account of what was taken from it."""
+        ever, now = ctypes.c_uint64(), ctypes.c_uint64()
+        self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
+        return Taken(ever.value, now.value)
 
     def ledger(self) -> list[LedgerEntry]:
         """Return the calls which were not fully answered so far."""

@@ -27,7 +27,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add what every verb with an estimate understands."""
     parser.add_argument("--device", default="h200", help=f"the card: {', '.join(DEVICES)} (default: h200)")
     parser.add_argument("--memory", metavar="SIZE", help="the card's size instead of the device's own: 12622168064 or 12GiB")
-    parser.add_argument("--alloc-conf", default="", help="PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True")
+    parser.add_argument(
+        "--alloc-conf",
+        metavar="CONF",
+        help="PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '': torch's defaults "
+        "(default: what the job itself or the environment here says)",
+    )
     parser.add_argument(
         "--stack",
         metavar="VERSIONS",

@@ -28,7 +28,7 @@ struct range {
 };
 static struct range *ranges;
 static size_t n_ranges, ranges_capacity;
-static uint64_t arena, top, used_bytes;
+static uint64_t arena, top, used_bytes, ever_bytes;
 
 static uint64_t round_up(uint64_t size) { return (size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
 
@@ -121,6 +121,7 @@ static int charge(uint64_t size) {
     const struct ng_device *d = ng_device();
     if (d->context_bytes + used_bytes + size > d->capacity_bytes) return NG_OUT_OF_MEMORY;
     used_bytes += size;
+    ever_bytes += size;
     return 0;
 }
 
@@ -135,6 +136,7 @@ int ng_malloc(uint64_t *address, uint64_t size_bytes) {
     int error = charge(size);
     if (!error && !(*address = take(size))) {
         used_bytes -= size;
+        ever_bytes -= size;
         error = NG_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&lock);
@@ -157,6 +159,13 @@ void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes) {
     pthread_mutex_unlock(&lock);
     *total_bytes = d->total_bytes;
     *free_bytes = taken < d->total_bytes ? d->total_bytes - taken : 0;
+}
+
+EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now) {
+    pthread_mutex_lock(&lock);
+    *ever = ever_bytes;
+    *now = used_bytes;
+    pthread_mutex_unlock(&lock);
 }
 
 int ng_reserve_range(uint64_t *address, uint64_t size_bytes) {

@@ -81,5 +81,7 @@ EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
 /* Say what the next n reads of the device give, their bytes one after the other; returns how many answers of the last call
  * nobody took. n = 0: nothing is known any more. */
 EXPORT size_t nullgpu_know(const void *bytes, const uint64_t *sizes, size_t n);
+/* The whole account, in pages: bytes ever given, and those not given back. */
+EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now);
 
 #endif

@@ -1,0 +1,119 @@
+"""The allocator's own history and statistics of one job, from the moment it first touches CUDA, safe from the job's resets.
+
+A script which prints its peaks resets them at each epoch; one which profiles itself begins and ends the history. Both go on as
+they would, and what is kept here is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+_MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
+_EMPTY_CACHE: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
+_RESETS: Final = (
+    *("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"),
+    *("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"),
+)
+_HISTORY: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+# What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
+_PEAKS: Final = {
+    "allocated": "allocated_bytes.all.peak",
+    "reserved": "reserved_bytes.all.peak",
+    "requested": "requested_bytes.all.peak",
+}
+_SUMS: Final = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
+
+
+class Account:
+    """Counts from `begin` to `end`.
+
+    Attributes:
+        emptied: Places in the history at which the cache was emptied, which the history itself does not know.
+    """
+
+    def __init__(self) -> None:
+        self.emptied: list[int] = []
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self._has_begun = False
+        self._origin = 0
+        self._peaks = dict.fromkeys(_PEAKS, 0)
+        self._sums = dict.fromkeys(_SUMS, 0)
+
+    def begin_when_touched(self) -> None:
+        """Begin when CUDA is first touched; now if it was."""
+        torch.cuda._lazy_call(self._begin)  # type: ignore[no-untyped-call]
+
+    def _begin(self) -> None:
+        torch.cuda.memory._record_memory_history(context=None, max_entries=_MAX_EVENTS)
+        self._origin = _events()
+        self._has_begun = True
+        for names, make in ((_EMPTY_CACHE, self._noting), (_RESETS, self._keeping), (_HISTORY, _ignoring)):
+            for name in names:
+                original = getattr(torch._C, name, None)
+                if original is not None:
+                    self._originals[name] = original
+                    setattr(torch._C, name, make(original))
+
+    def position(self) -> int:
+        """Return how many requests and frees there were."""
+        return _events() - self._origin if self._has_begun else 0
+
+    def end(self) -> dict[str, Any]:
+        """End the recording and return torch's snapshot of it."""
+        if not self._has_begun:  # a job without CUDA
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        self._keep()
+        for name, original in self._originals.items():
+            setattr(torch._C, name, original)
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        return snapshot
+
+    def peaks(self) -> dict[str, int]:
+        """Return the peaks over the whole job in bytes, and how often the allocator retried and gave up."""
+        return {**self._peaks, **self._sums}
+
+    def _keep(self) -> None:
+        stats = torch.cuda.memory_stats()
+        for name, key in _PEAKS.items():
+            self._peaks[name] = max(self._peaks[name], int(stats.get(key, 0)))
+        for name, key in _SUMS.items():
+            self._sums[name] += int(stats.get(key, 0))
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def empty_cache(*arguments: Any) -> Any:
+            self.emptied.append(self.position())
+            return original(*arguments)
+
+        return empty_cache
+
+    def _keeping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def reset(*arguments: Any) -> Any:
+            at = self.position()
+            self._keep()
+            result = original(*arguments)
+            stats = torch.cuda.memory_stats()
+            for name, key in _SUMS.items():
+                self._sums[name] -= int(stats.get(key, 0))  # what this reset left alone is counted again at the end
+            self._origin = _events() - at
+            return result
+
+        return reset
+
+
+def _ignoring(original: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function in place of the one which begins and ends the history: it is on, and stays on."""
+
+    def ignored(*arguments: Any, **named: Any) -> None:
+        pass
+
+    return ignored
+
+
+def _events() -> int:
+    """Return how many requests and frees the allocator has counted."""
+    counts = torch.cuda.memory_stats_as_nested_dict().get("allocation", {}).get("all", {})
+    return int(counts.get("allocated", 0) + counts.get("freed", 0))
