@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import vramcast  # noqa: E402
 from vramcast import Estimate, TensorSpec, estimate, estimator  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
-from vramcast.errors import CannotEstimate, JobError, NullGpuError, TimeLimit, UsageError  # noqa: E402
+from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError  # noqa: E402
 from vramcast.tracer.trace import Action  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -409,13 +409,61 @@ def traced_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-def test_a_broken_model_is_its_own_error_and_never_runs_on_the_cpu(
+def test_a_broken_model_is_its_own_error_and_no_laxer_tracer_is_asked(
     needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = traced_by(monkeypatch)
     with pytest.raises(JobError, match="mat1 and mat2 shapes cannot be multiplied"):
         estimate(Broken(), torch.zeros(8, 16), device="a100-40gb")
-    assert called == ["fake"]
+    assert called == []
+
+
+class Refused(Broken):
+    """Does what every card refuses: another card, or a product of two dtypes; after the host has read a value, or not."""
+
+    def __init__(self, what: str, reads: bool) -> None:
+        super().__init__()
+        self.what, self.reads = what, reads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        if self.reads:
+            float(y.sum().item())
+        return y.to("cuda:1") if self.what == "card" else y @ torch.ones(4, 4, dtype=torch.float16, device=x.device)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(("what", "message"), [("card", "invalid device ordinal"), ("dtype", "same dtype")])
+def test_what_a_card_refuses_is_refused(needs_null_gpu: None, what: str, message: str, reads: bool) -> None:
+    with pytest.raises(JobError, match=message):
+        estimate(Refused(what, reads), torch.zeros(8, 16), device="a100-40gb")
+
+
+@pytest.mark.parametrize(("what", "message"), [("card", "invalid device ordinal"), ("dtype", "same dtype")])
+def test_fake_tensors_refuse_it_too(what: str, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        estimate(Refused(what, False), torch.zeros(8, 16), device="a100-40gb", tracer="fake")
+
+
+class Lazy(torch.nn.Module):
+    """Has its weights when it has seen its first input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.LazyLinear(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def test_a_lazy_module_is_traced(needs_null_gpu: None) -> None:
+    assert estimate(Lazy(), torch.zeros(8, 16), device="a100-40gb").tracer == "nullgpu"
+
+
+def test_a_batch_which_no_machine_holds_does_not_fit(auto_tracer: str) -> None:
+    with pytest.raises(DoesNotFit, match=r"does not fit on NVIDIA A100.*one batch alone takes 59604\.64 GiB") as caught:
+        estimate(wide(), TensorSpec((10**9, 16, 1000)), device="a100-40gb", tracer=auto_tracer)
+    assert caught.value.exit_code == 1
 
 
 def test_a_model_which_needs_arithmetic_is_answered_by_the_cpu(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

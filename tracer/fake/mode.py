@@ -17,6 +17,7 @@ from vramcast.errors import CannotEstimate
 from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.call import Call
+from vramcast.tracer.fake.checks import check_dtypes, check_ordinal
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recorder import FakeRecorder
@@ -75,6 +76,7 @@ class CardMode(TorchDispatchMode):
             return func(*args, **{**kwargs, "device": torch.device("cpu")})
         if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
             on_device = True
+            check_ordinal(device)
             kwargs = {**kwargs, "device": META}
         if not on_device:
             self._watch_data(func, args)
@@ -82,6 +84,7 @@ class CardMode(TorchDispatchMode):
                 kwargs = {**kwargs, "pin_memory": False}
             return func(*args, **kwargs)
         self._recorder.note()
+        check_dtypes(func, args, kwargs)
         answer = ANSWERS.get(func) or NAMED.get(func._schema.name)
         if answer is not None:
             result = answer(self, func, args, kwargs)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.fake.checks import check_ordinal
+
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
 
@@ -50,7 +52,10 @@ def _device(value: Any, card: torch.device) -> Any:
         or (isinstance(value, str) and value.startswith("cuda"))
         or (isinstance(value, torch.device) and value.type == "cuda")
     )
-    return card if is_card else value
+    if not is_card:
+        return value
+    check_ordinal(torch.device("cuda", value) if isinstance(value, int) else torch.device(value))
+    return card
 
 
 def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -66,7 +71,7 @@ def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Stand for `Tensor.cuda`."""
-    return to(tensor, CUDA)
+    return to(tensor, kwargs.get("device", args[0] if args else None) or CUDA)
 
 
 def new_tensor(tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
