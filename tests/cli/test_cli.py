@@ -122,6 +122,36 @@ def test_a_sweep_has_a_row_for_each_size_and_ascends(call: Call, job: list[str])
     assert len(out.splitlines()) == 2
 
 
+@pytest.fixture
+def normed(tmp_path: Path) -> list[str]:
+    """A job whose model refuses a batch of one."""
+    (tmp_path / "normed.py").write_text(
+        "import torch\ndef model(): return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16))\n"
+    )
+    return [f"{tmp_path / 'normed.py'}:model", "--batch", "1x16", "--device", "a100-40gb", "--steps", "1"]
+
+
+def test_a_size_which_cannot_be_estimated_has_a_row_which_says_so(call: Call, normed: list[str]) -> None:
+    code, out, _ = call("sweep", *normed, "--batch-sizes", "1..2", "--json")
+    first, second = json.loads(out)["rows"]
+    assert code == 0
+    assert (first["batch"], first["error"]) == (1, "JobError")
+    assert "Expected more than 1 value per channel" in first["message"]
+    assert second["peaks"]["allocated"] > 0
+    code, out, err = call("sweep", *normed, "--batch-sizes", "1")
+    assert code == 3
+    assert "Expected more than 1 value per channel" in out.splitlines()[1]
+    assert "Expected more than 1 value per channel" in err
+
+
+def test_the_largest_batch_is_found_where_one_alone_is_refused(call: Call, normed: list[str]) -> None:
+    code, out, _ = call("sweep", *normed, "--max-batch", "--memory", "64MiB", "--json")
+    assert code == 1
+    said = json.loads(out)
+    assert said["max_batch"] == 0
+    assert [(row["batch"], "error" in row) for row in said["rows"]] == [(1, True), (2, False)]
+
+
 def test_the_largest_batch_fits_and_nothing_fits_on_a_stamp(call: Call, tiny_models: Path) -> None:
     job = [f"{tiny_models}:wide", "--batch", "1x512x1024", "--labels", "1x512x1024", "--device", "a100-40gb"]
     code, out, _ = call("sweep", *job, "--max-batch", "--memory", "1200MiB", "--json")

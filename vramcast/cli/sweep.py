@@ -5,6 +5,7 @@
 
 --snapshot, --plot, --what-if and --fragmentation are about the last size, or the largest which fits.
 A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48).
+A size which cannot be estimated (batch normalisation raises for a batch of one) has a row which says why, and the others go on.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import argparse
 import json
 import re
 import sys
-from typing import Any
+from collections.abc import Callable
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
-from vramcast.errors import UsageError
+from vramcast.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.estimator import run_job
 from vramcast.result import Estimate
 from vramcast.units import gib
@@ -58,21 +59,25 @@ def main(options: argparse.Namespace) -> int:
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     sizes = [] if options.max_batch else parse_sizes(options.batch_sizes)
-    rows: list[tuple[int, Estimate]] = []
+    found: dict[int, Estimate | CannotEstimate] = {}
 
-    def estimate(size: int) -> Estimate:
-        with shared.progress(f"batch {size}"):
-            found = run_job(
-                job.with_batch(size),
-                tracer=options.tracer,
-                level=options.level,
-                timeout_s=options.timeout,
-                artifact=options.artifact,
-            )
-        rows.append((size, found))
+    def estimate(size: int) -> Estimate | CannotEstimate:
+        if size in found:
+            return found[size]
+        try:
+            with shared.progress(f"batch {size}"):
+                found[size] = run_job(
+                    job.with_batch(size),
+                    tracer=options.tracer,
+                    level=options.level,
+                    timeout_s=options.timeout,
+                    artifact=options.artifact,
+                )
+        except CannotEstimate as error:
+            found[size] = error
         if not options.json:
-            print(_row(size, found), flush=True)
-        return found
+            print(_row(size, found[size]), flush=True)
+        return found[size]
 
     if not options.json:
         print(
@@ -80,13 +85,15 @@ def main(options: argparse.Namespace) -> int:
             flush=True,
         )
     largest = _search(estimate) if options.max_batch else None
-    if not options.max_batch:
-        for size in sizes:
-            estimate(size)
-    chosen = next((found for size, found in rows if size == largest), rows[-1][1])
+    for size in sizes:
+        estimate(size)
+    estimated = [(size, answer) for size, answer in found.items() if isinstance(answer, Estimate)]
+    if not estimated:  # what all of them say, the first one says
+        raise next(answer for answer in found.values() if isinstance(answer, CannotEstimate))
+    chosen = next((answer for size, answer in estimated if size == largest), estimated[-1][1])
     more, text = shared.write_files(options, chosen, questions)
     if options.json:
-        table = [{"batch": size, **found.to_dict()} for size, found in sorted(rows, key=lambda row: row[0])]
+        table = [{"batch": size, **_as_json(answer)} for size, answer in sorted(found.items(), key=lambda row: row[0])]
         print(
             json.dumps(
                 {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
@@ -101,24 +108,40 @@ def main(options: argparse.Namespace) -> int:
     return 1 if options.max_batch and not largest else 0
 
 
-def _search(estimate: Any) -> int:
+def _search(estimate: Callable[[int], Estimate | CannotEstimate]) -> int:
     """Return the largest batch size which fits, by doubling and bisection; 0 when none does.
 
     Takes it that a larger batch never needs less, which workspaces may break by a little: the answer fits, and the next
-    larger size tried did not.
+    larger size tried did not. A model may refuse a batch of one and take two; another size which cannot be estimated is taken
+    as too large.
     """
-    fits, too_big = 0, 1
-    while too_big <= _MAX_BATCH and estimate(too_big).fits():
+
+    def fits_at(size: int) -> bool:
+        answer = estimate(size)
+        return isinstance(answer, Estimate) and answer.fits()
+
+    fits, too_big = 0, 2 if _is_refused(estimate(1)) else 1
+    while too_big <= _MAX_BATCH and fits_at(too_big):
         fits, too_big = too_big, too_big * 2
-    while too_big - fits > 1:
+    while fits and too_big - fits > 1:
         middle = (fits + too_big) // 2
-        if estimate(middle).fits():
+        if fits_at(middle):
             fits = middle
         else:
             too_big = middle
     return fits
 
 
-def _row(size: int, found: Estimate) -> str:
-    sizes = " ".join(f"{gib(n):>12}" for n in (found.allocated, found.reserved, found.process, found.upper_bound))
-    return f"{size:>8} {sizes}   {'fits' if found.fits() else 'uncertain' if found.point_fits() else 'does not fit'}"
+def _is_refused(answer: Estimate | CannotEstimate) -> bool:
+    return isinstance(answer, CannotEstimate) and not isinstance(answer, DoesNotFit)
+
+
+def _as_json(answer: Estimate | CannotEstimate) -> dict[str, object]:
+    return answer.to_dict() if isinstance(answer, Estimate) else {"error": type(answer).__name__, "message": str(answer)}
+
+
+def _row(size: int, answer: Estimate | CannotEstimate) -> str:
+    if isinstance(answer, CannotEstimate):
+        return f"{size:>8} {(str(answer).splitlines() or [type(answer).__name__])[0]}"
+    sizes = " ".join(f"{gib(n):>12}" for n in (answer.allocated, answer.reserved, answer.process, answer.upper_bound))
+    return f"{size:>8} {sizes}   {'fits' if answer.fits() else 'uncertain' if answer.point_fits() else 'does not fit'}"
