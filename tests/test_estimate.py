@@ -457,7 +457,7 @@ class Lazy(torch.nn.Module):
 
 
 def test_a_lazy_module_is_traced(needs_null_gpu: None) -> None:
-    assert estimate(Lazy(), torch.zeros(8, 16), device="a100-40gb").tracer == "nullgpu"
+    assert estimate(Lazy, torch.zeros(8, 16), device="a100-40gb").tracer == "nullgpu"
 
 
 def test_a_batch_which_no_machine_holds_does_not_fit(auto_tracer: str) -> None:

@@ -123,7 +123,7 @@ def test_another_allocator_in_the_environment_is_refused(
     mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(OtherAllocator, match="caching allocator|another allocator"):
+    with pytest.raises(OtherAllocator, match=r"caching allocator|another allocator"):
         estimator.run_job(mlp(alloc_conf=None), tracer=tracer_name)
 
 

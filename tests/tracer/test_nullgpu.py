@@ -296,9 +296,10 @@ def test_streams_events_and_graphs_pass(probe: Probe) -> None:
             y = x + 1
         graph.replay()
         note(done=end.query(), time=start.elapsed_time(end) >= 0)
+        note(priorities=[torch.cuda.Stream(priority=n).priority for n in (0, -1)])
         """
     )
-    assert said == {"done": True, "time": True}
+    assert said == {"done": True, "time": True, "priorities": [0, -1]}
 
 
 # ------------------------------------------------------------------------------------------------ operators
