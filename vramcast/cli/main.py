@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from vramcast.cli import calibrate, check, doctor, estimate, evaluate, import_, measure, plan, replay, run, sweep, train
+from vramcast.cli.signals import end_orderly
 from vramcast.errors import CannotEstimate, JobError, VramcastError
 
 VERBS = (estimate, check, sweep, run, replay, plan, measure, import_, train, calibrate, evaluate, doctor)
@@ -73,4 +74,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry() -> NoReturn:
     """The console script."""
+    end_orderly()
     sys.exit(main())

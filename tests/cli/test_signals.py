@@ -1,0 +1,43 @@
+"""The command line leaves in order when it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SLEEPS = """
+import signal, time
+{before}
+from vramcast.cli.signals import end_orderly
+end_orderly()
+try:
+    print("ready", flush=True)
+    time.sleep({seconds})
+finally:
+    print("closed", flush=True)
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def told(number: signal.Signals, before: str = "", seconds: int = 60) -> tuple[int, str]:
+    source = SLEEPS.format(before=before, seconds=seconds)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        return process.wait(20), process.stdout.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_was_opened_is_closed_and_the_exit_code_names_the_signal(number: signal.Signals) -> None:
+    assert told(number) == (128 + number, "closed\n")
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    assert told(signal.SIGHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", 1) == (0, "closed\n")

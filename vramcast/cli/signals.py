@@ -1,0 +1,36 @@
+"""What the command line does when it is told to end: it leaves the way an exception does, so that what it opened is closed.
+
+Worker, job and cuDNN oracle would notice in any case: they end when their caller is no more, also after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
+
+_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+_told: list[int] = []
+
+
+def end_orderly() -> None:
+    """Let SIGTERM and SIGHUP raise SystemExit; what nohup ignores stays ignored."""
+    atexit.register(_end_now)  # as the last of all, if it is the first which is registered
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)  # told twice, it ends at once
+    _told.append(number)
+    raise SystemExit(128 + number)
+
+
+def _end_now() -> None:
+    """Leave out what the interpreter does at its end, which takes seconds beside large libraries on a busy machine."""
+    if _told:
+        os._exit(128 + _told[0])
