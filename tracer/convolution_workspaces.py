@@ -21,7 +21,7 @@ from typing import Literal, Self
 
 from vramcast.compiler import cache_folder
 from vramcast.devices import Device
-from vramcast.errors import CompilerError, NullGpuError
+from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.stack import Stack
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
@@ -238,22 +238,26 @@ class ConvolutionWorkspaces:
         return entries
 
     def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
-        """Return what PyTorch takes for a graph, or why nobody can say."""
-        oracle = self._open()
-        if oracle is None:
-            return self._silence
-        try:
-            plans = _plans(oracle, graph, dtype, settings)
-            first = next(plans, None)
-            if first is None:
-                return "cuDNN has no engine for a convolution"
-            tried = (first, *plans) if settings.benchmark else ()  # each further plan costs cuDNN a second or less
-            search_bytes = max((plan.workspace_bytes for plan in tried), default=None)
-            return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes, first.withheld)
-        except (OracleError, OSError) as error:
-            if oracle.process.poll() is not None:
-                self._oracle, self._silence = None, str(error)
-            return str(error)
+        """Return what PyTorch takes for a graph, or why nobody can say.
+
+        Raises:
+            WorkerError: the oracle was killed, and once more after it was started again.
+        """
+        for _ in range(2):  # an oracle which was killed is started again
+            oracle = self._open()
+            if oracle is None:
+                return self._silence
+            try:
+                return _chosen(oracle, graph, dtype, settings)
+            except OracleError as error:
+                said = str(error)
+            if oracle.is_alive:
+                return said
+            self._oracle = None
+        if oracle is not None and oracle.was_killed:
+            raise WorkerError("The cuDNN oracle was killed twice: is the machine out of memory? Try again.")
+        self._silence = said  # cuDNN ended it, and would do so again
+        return said
 
     def _open(self) -> CudnnOracle | None:
         if self._oracle is None and not self._silence:
@@ -265,6 +269,16 @@ class ConvolutionWorkspaces:
             except (NullGpuError, CompilerError, OSError) as error:
                 self._silence = str(error)
         return self._oracle
+
+
+def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
+    plans = _plans(oracle, graph, dtype, settings)
+    first = next(plans, None)
+    if first is None:
+        return "cuDNN has no engine for a convolution"
+    tried = (first, *plans) if settings.benchmark else ()  # each further plan costs cuDNN a second or less
+    search_bytes = max((plan.workspace_bytes for plan in tried), default=None)
+    return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes, first.withheld)
 
 
 def _plans(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:

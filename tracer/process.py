@@ -26,7 +26,7 @@ from vramcast.errors import CompilerError, JobError, TimeLimit, UsageError, Work
 from vramcast.job import Job
 from vramcast.tracer import complete
 from vramcast.tracer.result import Result
-from vramcast.tracer.warm import WarmWorker, death
+from vramcast.tracer.warm import WarmWorker, check_time_limit, death
 
 
 def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
@@ -47,16 +47,21 @@ def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) ->
         raise UsageError(f"The {name} tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
     if sys.platform != "linux":
         return checked(run_once(module, job, timeout_s=timeout_s, advice=advice))
-    command = [sys.executable, "-m", "vramcast.tracer.warm", module]
     environment = _environment()
     # What a worker imports, it keeps: who changes the path gets another one.
-    worker = WarmWorker.shared(f"{module} {environment['PYTHONPATH']}", lambda: WarmWorker(command, environment))
+    worker = WarmWorker.shared(f"{module} {environment['PYTHONPATH']}", worker_command(module), environment)
     answer: Result = worker.ask(job, environment, timeout_s=timeout_s, advice=advice)
     return checked(answer)
 
 
+def worker_command(module: str) -> list[str]:
+    """Return the command of a warm worker for `run_job` of `module`."""
+    return [sys.executable, "-m", "vramcast.tracer.serve", module]
+
+
 def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
     """As `trace_in_process`, with a fresh Python; the result is not checked."""
+    check_time_limit(timeout_s)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "vramcast.tracer.process", module],
@@ -70,7 +75,7 @@ def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
             late.set()
             process.kill()
 
-        timer = threading.Timer(timeout_s, stop)
+        timer = threading.Timer(min(timeout_s, threading.TIMEOUT_MAX), stop)
         timer.start()
         try:
             with process.stdin, process.stdout:  # stdin stays open: the process ends when it closes
@@ -86,7 +91,7 @@ def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
             process.kill()
             process.wait()
         if late.is_set():
-            raise TimeLimit(f"The job did not end within {timeout_s:.0f} s{advice}")
+            raise TimeLimit(f"The job did not end within {timeout_s:g} s{advice}")
         if code != 0 or not answer:
             said.seek(0)
             raise WorkerError(death(code, said.read()))
@@ -100,9 +105,13 @@ def main(module: str) -> None:
     os.dup2(2, 1)  # what the model prints goes where errors go
     job: Job = pickle.load(sys.stdin.buffer)  # from our own process
     threading.Thread(target=_end_with_caller, daemon=True).start()
+    me = os.getpid()
     result = importlib.import_module(module).run_job(job)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    if os.getpid() != me:  # the job forked, and came back twice
+        os._exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the job may have closed it, or put anything in its place
+            stream.flush()
     pickle.dump(result, answers)
     answers.flush()
     os._exit(0)  # no clean-up of the job's objects: it takes seconds and may raise

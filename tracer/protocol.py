@@ -1,33 +1,131 @@
-"""Messages between the caller and its worker: each a pickle behind its length. Both ends are our own processes."""
+"""Messages between the caller and its worker: each a pickle behind its length. Both ends are our own processes.
+
+Waiting ends at a deadline of ours, not at the socket's: a signal handler of the caller may raise TimeoutError or OSError
+itself, and what is raised here must not be taken for that.
+"""
 
 from __future__ import annotations
 
+import math
 import pickle
+import select
 import socket
 import struct
+import time
 from typing import Any
 
 _LENGTH = struct.Struct("<Q")
+_PIECE_BYTES = 1 << 20  # arbitrary
+_POLL_LIMIT_S = 3600.0  # arbitrary: poll(2) takes at most 24 days, and then waits once more
+_UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, MemoryError)  # spec: module pickle
 
 
-def send(connection: socket.socket, message: Any) -> None:
-    """Send one message."""
+class Gone(Exception):
+    """The other end is gone."""
+
+
+class Late(Exception):
+    """The deadline has passed."""
+
+
+class Unreadable(Exception):
+    """A whole message has come which this process cannot read; says why."""
+
+
+class Frame:
+    """What has come so far of one message."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        self._data += piece
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes are known to be missing; 0: the message is whole."""
+        if len(self._data) < _LENGTH.size:
+            return _LENGTH.size - len(self._data)
+        return int(_LENGTH.unpack_from(self._data)[0]) + _LENGTH.size - len(self._data)
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, its length first: what can be sent on."""
+        return bytes(self._data)
+
+    def message(self) -> Any:
+        """Return the message, which is whole. Only between our own processes.
+
+        Raises:
+            Unreadable: a class is unknown here, memory ran out.
+        """
+        try:
+            return pickle.loads(memoryview(self._data)[_LENGTH.size :])
+        except _UNREADABLE as error:
+            raise Unreadable(f"{type(error).__name__}: {error}") from None
+
+
+def pack(message: Any) -> bytes:
+    """Return a message as bytes."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
+    return _LENGTH.pack(len(data)) + data
 
 
-def receive(connection: socket.socket) -> Any:
-    """Return the next message; raises EOFError when the other end is gone. Only between our own processes."""
-    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
-    return pickle.loads(_read(connection, length))
+def send(connection: socket.socket, message: Any, deadline: float = math.inf) -> None:
+    """Send one message; see `send_packed`."""
+    send_packed(connection, pack(message), deadline)
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
-    parts = []
-    while length:
-        part = connection.recv(min(length, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
+def send_packed(connection: socket.socket, data: bytes, deadline: float = math.inf) -> None:
+    """Send one message which is packed.
+
+    Raises:
+        Gone: the other end is gone.
+        Late: it did not take the message before the deadline (on time.monotonic's clock).
+    """
+    rest = memoryview(data)
+    while rest:
+        _wait(connection, select.POLLOUT, deadline)
+        try:
+            rest = rest[connection.send(rest, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) :]
+        except BlockingIOError:
+            continue
+        except OSError:
+            raise Gone from None
+
+
+def receive(connection: socket.socket, deadline: float = math.inf) -> Any:
+    """Return the next message. Only between our own processes.
+
+    Raises:
+        Gone: the other end is gone.
+        Late: the message was not whole at the deadline (on time.monotonic's clock).
+        Unreadable: it came, and is no message.
+    """
+    frame = Frame()
+    while frame.missing_bytes:
+        _wait(connection, select.POLLIN, deadline)
+        try:
+            piece = connection.recv(min(frame.missing_bytes, _PIECE_BYTES), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        except OSError:
+            raise Gone from None
+        if not piece:
+            raise Gone
+        frame.add(piece)
+    return frame.message()
+
+
+def _wait(connection: socket.socket, event: int, deadline: float) -> None:
+    if connection.fileno() < 0:  # forgotten in a fork
+        raise Gone
+    poll = select.poll()
+    poll.register(connection, event)
+    while True:
+        left_s = deadline - time.monotonic()
+        if poll.poll(1000 * min(max(left_s, 0), _POLL_LIMIT_S)):
+            return
+        if left_s <= 0:
+            raise Late

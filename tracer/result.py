@@ -11,6 +11,7 @@ from vramcast.errors import VramcastError
 from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.trace import Trace
 
+NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"  # as dnn_graph.c calls it
 WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"  # likewise
 CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"  # as dnn.c calls it
@@ -90,7 +91,7 @@ class Result:
             return
         self.error = "JobError"
         self.is_ours = _is_ours(error)
-        self.message = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        self.message = f"{type(error).__name__}: {_message(error)}"
         self.job_traceback = "".join(traceback.format_exception(error))
 
 
@@ -98,6 +99,14 @@ def _is_ours(error: BaseException) -> bool:
     """Return whether an exception was raised by the tracer, and not by the job or what speaks for it."""
     raised_in = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(raised_in) and _TRACER in raised_in[-1].parents and raised_in[-1].name not in _SPEAKS_FOR_THE_JOB
+
+
+def _message(error: BaseException) -> str:
+    """Return what an exception says; its __str__ is the job's code, and may raise or return a class of the job's own."""
+    try:
+        return "".join([str(error)]).strip() or "no message"
+    except Exception as second:
+        return f"no message (its __str__ raised {type(second).__name__})"
 
 
 def peak_resident_bytes() -> int:

@@ -29,7 +29,7 @@ from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
-from vramcast.tracer.result import DRAWN, Result
+from vramcast.tracer.result import DRAWN, NO_ORACLE, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes, torch_size
 from vramcast.views.series import process_bytes
@@ -44,7 +44,6 @@ _FIRST_USE = {
 }
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
 _PORTABLE: dict[str, Callable[..., Result]] = {"fake": fake_tracer.trace, "cpu": cpu_tracer.trace}
-_NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
 # A library belongs to the context when one of its calls was counted.
 _LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
 
@@ -337,7 +336,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
         _Traced("nullgpu", result, trace, peaks["allocated"], peaks["reserved"], smallest, libraries, cuda_major, seconds),
         job, level, out_of_memory,
     )  # fmt: skip
-    if any(name.startswith(_NO_ORACLE) for name in found.unknown):
+    if any(name.startswith(NO_ORACLE) for name in found.unknown):
         why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
         found = replace(found, warnings=(*found.warnings, why))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,7 +10,7 @@ from vramcast.datasets.run import DRY_RUN
 from vramcast.devices import Device
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.process import python_path
+from vramcast.tracer.process import python_path, worker_command
 from vramcast.tracer.warm import WarmWorker
 
 _ADVICE = ": raise --job-timeout."
@@ -52,7 +51,7 @@ class RealGpu:
         environment = {**os.environ, "PYTHONPATH": python_path(), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         worker = self._workers.get(module)
         if worker is None or not worker.is_alive:
-            worker = self._workers[module] = WarmWorker([sys.executable, "-m", "vramcast.tracer.warm", module], environment)
+            worker = self._workers[module] = WarmWorker(worker_command(module), environment)
         return worker.ask(argument, environment, timeout_s=timeout_s, advice=_ADVICE)
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ def test_a_fresh_python_is_stopped_in_time(models: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
 def test_a_job_has_its_callers_environment_and_not_the_workers(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_TEST_GONE", "then")
-    command = [sys.executable, "-m", "vramcast.tracer.warm", FAKE]
+    command = [sys.executable, "-m", "vramcast.tracer.serve", FAKE]
     worker = WarmWorker(command, os.environ)
     try:
         monkeypatch.delenv("VRAMCAST_TEST_GONE")

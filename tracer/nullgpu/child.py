@@ -119,6 +119,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     from vramcast.tracer.record import Recorder
 
     host_checks.take_as_passed()
+    _refuse_symmetric_memory()
     result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     stop_after = job.steps if job.script is not None else None
@@ -155,6 +156,20 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.foreign = foreign_libraries()
     result.max_resident_bytes = peak_resident_bytes()
     return result
+
+
+def _refuse_symmetric_memory() -> None:
+    """Let symmetric memory raise: torch calls NVML for it without asking whether there is one, which ends the process."""
+    import torch
+
+    if not torch.distributed.is_available():
+        return
+    from torch._C import _distributed_c10d as distributed
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("symmetric memory asks NVML for the card's fabric, and the null GPU has no NVML")
+
+    distributed._SymmetricMemory.empty_strided_p2p = staticmethod(refuse)  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.stack import Stack
 from vramcast.tracer import alloc_conf
+from vramcast.tracer.forks import Lock
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
@@ -27,7 +27,7 @@ from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, job_environment
-from vramcast.tracer.result import LedgerEntry, Result
+from vramcast.tracer.result import NO_ORACLE, LedgerEntry, Result
 from vramcast.tracer.warm import WarmWorker
 
 
@@ -42,6 +42,7 @@ class NullGpuTracer:
     """
 
     _shared: NullGpuTracer | None = None
+    _shared_lock = Lock()
 
     def __init__(self, *, ask_cudnn: bool = True) -> None:
         """Build the stand-ins if need be and start the worker.
@@ -52,10 +53,9 @@ class NullGpuTracer:
         torch = find_torch()
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
-        self._resources = contextlib.ExitStack()
         self._ask_cudnn = ask_cudnn
         self._oracles: dict[Path, CudnnOracle] = {}
-        self._oracles_lock = threading.Lock()
+        self._oracles_lock = Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
         try:
             # torch looks for another back end when it is imported: no job's settings are there yet.
@@ -77,14 +77,12 @@ class NullGpuTracer:
 
     @classmethod
     def shared(cls) -> NullGpuTracer:
-        """Return the process-wide worker, started at the first call and again when it died."""
-        if cls._shared is not None and not cls._shared.is_alive:
-            cls._shared.close()  # its cuDNN oracle may outlive it
-            cls._shared = None
-        if cls._shared is None:
-            cls._shared = cls()
-            atexit.register(cls._shared.close)
-        return cls._shared
+        """Return the one of this process, made at the first call. Its worker and oracles start again after they died."""
+        with cls._shared_lock:
+            if cls._shared is None:
+                cls._shared = cls()
+                atexit.register(cls._shared.close)
+            return cls._shared
 
     def trace(self, job: Job, *, timeout_s: float = 1800.0) -> Result:
         """Run `job` and return its result (status ok or oom).
@@ -108,10 +106,22 @@ class NullGpuTracer:
         return checked(result)
 
     def _run(self, job: Job, timeout_s: float) -> Result:
-        environment = self._cudnn_environment(job.device.with_memory(job.total_bytes), job.stack)
-        result: Result = self._ask(job, environment, timeout_s)
+        """Run `job` once, or a second time when the oracle ended under it: cuDNN's answers count as 0 without it.
+
+        Raises:
+            WorkerError: the oracle was killed again; what ended by itself would do so each time, and the result says it.
+        """
+        device = job.device.with_memory(job.total_bytes)
+        for _ in range(2):
+            oracle = self._oracle_for(job.stack)
+            result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s)
+            if oracle is None or oracle.is_alive or not any(NO_ORACLE in entry.name for entry in result.ledger):
+                break
+        else:
+            if oracle is not None and oracle.was_killed:
+                raise WorkerError("The cuDNN oracle was killed twice: is the machine out of memory? Try again.")
         calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
-        if calls and environment["NULLGPU_CUDNN_SOCKET"] and choose(job.stack).is_another:
+        if calls and oracle is not None and choose(job.stack).is_another:
             result.ledger.append(LedgerEntry("assumed", OTHER_CUDNN, calls, 0))
         return result
 
@@ -122,7 +132,7 @@ class NullGpuTracer:
             TimeLimit: its time is up.
             WorkerError: its process died.
         """
-        return self._ask(program, self._cudnn_environment(program.device, None), timeout_s)
+        return self._ask(program, self._cudnn_environment(program.device, self._oracle_for(None)), timeout_s)
 
     def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
         """Play bare requests through PyTorch's own allocator and return what became of each sequence.
@@ -141,13 +151,13 @@ class NullGpuTracer:
         return self._worker.ask(job, {**self._environment(), **environment}, timeout_s=timeout_s, advice=advice)
 
     @property
-    def pid(self) -> int:
-        """The worker's process."""
+    def pid(self) -> int | None:
+        """The worker's process; None: it does not run."""
         return self._worker.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker still runs."""
+        """Whether the worker runs now; the next job starts it in any case."""
         return self._worker.is_alive
 
     def cudnn_answer(self, stack: Stack | None = None) -> str:
@@ -155,43 +165,51 @@ class NullGpuTracer:
         try:
             choice = choose(stack)
             version = self._oracle(choice.library.folder).version()
-        except NullGpuError as error:
+        except (NullGpuError, WorkerError) as error:
             return f"unknown: {error}"
         return f"cuDNN {version} in its deviceless mode" + (f"; {choice.warning}" if choice.warning else "")
 
     def _oracle(self, cudnn: Path) -> CudnnOracle:
-        """Return the process which asks the cuDNN in a folder, started when it is first wanted.
+        """Return the process which asks the cuDNN in a folder, started when it is first wanted and when it has ended.
 
         Raises:
             NullGpuError: it does not start, or there is no C compiler.
+            WorkerError: it was killed while it started.
         """
         with self._oracles_lock:
-            if cudnn not in self._oracles:
-                self._oracles[cudnn] = self._resources.enter_context(_oracle(cudnn))
-            return self._oracles[cudnn]
+            oracle = self._oracles.get(cudnn)
+            if oracle is None or not oracle.is_alive:
+                if oracle is not None:
+                    oracle.close()
+                oracle = self._oracles[cudnn] = _oracle(cudnn)
+            return oracle
 
-    def _cudnn_environment(self, device: Device, stack: Stack | None) -> dict[str, str]:
-        """Return what tells the null cuDNN whom to ask, and for which card; nobody, where no cuDNN can answer."""
-        socket_path = ""
-        if self._ask_cudnn:
-            with contextlib.suppress(NullGpuError):  # `cudnn_answer` says why
-                socket_path = str(self._oracle(choose(stack).library.folder).socket_path)
+    def _oracle_for(self, stack: Stack | None) -> CudnnOracle | None:
+        """Return who answers for the cuDNN of a stack; None: nobody does, and `cudnn_answer` says why."""
+        with contextlib.suppress(NullGpuError):
+            return self._oracle(choose(stack).library.folder) if self._ask_cudnn else None
+        return None
+
+    @staticmethod
+    def _cudnn_environment(device: Device, oracle: CudnnOracle | None) -> dict[str, str]:
+        """Return what tells the null cuDNN whom to ask, and for which card."""
         record = json.dumps(device.cudnn_record(), separators=(",", ":"))
-        return {"NULLGPU_CUDNN_SOCKET": socket_path, "NULLGPU_CUDNN_DEVICE": record}
+        return {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
 
     def close(self) -> None:
         """End the worker and the oracles."""
         self._worker.close()
-        self._resources.close()
+        for oracle in self._oracles.values():
+            oracle.close()
 
 
 def _oracle(cudnn: Path) -> CudnnOracle:
-    """Return the (not yet started) process which asks the cuDNN in a folder.
+    """Return a started process which asks the cuDNN in a folder.
 
     Raises:
-        NullGpuError: what stands beside it cannot be compiled, or this is no cuDNN.
+        NullGpuError: what stands beside it cannot be compiled, or this is no cuDNN, or it does not start.
     """
     try:
-        return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite")
+        return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite").__enter__()
     except (CompilerError, OSError) as error:
         raise NullGpuError(str(error)) from None

@@ -1,20 +1,23 @@
-"""A Python client of the cuDNN oracle, for tests and for tools which fill its cache."""
+"""The caller's end of the cuDNN oracle: starts its process, and asks it questions from Python."""
 
 from __future__ import annotations
 
 import json
 import os
+import select
+import shutil
+import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vramcast.errors import NullGpuError
+from vramcast.errors import NullGpuError, WorkerError
+from vramcast.tracer.forks import Lock, forget_in_forks
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 
 START_LIMIT_S = 20.0  # arbitrary; it starts in about a tenth of a second
@@ -33,8 +36,39 @@ class PlanDoesNotBuild(NullGpuError):
         self.status = status
 
 
+class _Talk:
+    """One connection to an oracle; closed when it is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(ANSWER_LIMIT_S)
+        self._socket.connect(str(path))
+        self._lines = self._socket.makefile("r", encoding="ascii", newline="\n")
+
+    def ask(self, request: str) -> list[str]:
+        """Return all lines of the answer; raises ConnectionError when the oracle is gone."""
+        self._socket.sendall(request.encode("ascii") + b"\n")
+        first = self._line()
+        kind, _, count = first.partition(" ")
+        return [first, *(self._line() for _ in range(int(count) if request.startswith("HEUR ") and kind == "OK" else 0))]
+
+    def _line(self) -> str:
+        line = self._lines.readline()
+        if not line:  # cuDNN has ended its process
+            raise ConnectionError
+        return line.rstrip("\n")
+
+    def __del__(self) -> None:
+        for end in ("_lines", "_socket"):
+            if hasattr(self, end):
+                getattr(self, end).close()
+
+
 class CudnnOracle:
     """An oracle process and one connection to it; a context manager.
+
+    The process makes the folder of its socket and removes it when it ends, which it does when this process is gone, however
+    that ended. A fork of this process has no part in it.
 
     Args:
         cudnn_dir: Folder of the installed cuDNN's libraries.
@@ -50,93 +84,147 @@ class CudnnOracle:
         if cache is not None:
             self._options += ["--cache", str(cache)]
         self._device = device
+        self._lock = Lock()
+        self._talk: _Talk | None = None  # no question is open on it
+        self._is_ours = True
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="vramcast-")
-        self.socket_path = Path(self._folder.name) / "oracle"
-        module = "vramcast.tracer.nullgpu.cudnn_oracle"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, "--socket", str(self.socket_path), *self._options],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn_oracle", *self._options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
-        )
+            start_new_session=True,  # a Ctrl-C at the terminal is for us
+        )  # fmt: skip
+        forget_in_forks(self)
         try:
-            self._await_socket()
-            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._connection.settimeout(ANSWER_LIMIT_S)
-            self._connection.connect(str(self.socket_path))
-            self._answers = self._connection.makefile("r", encoding="ascii", newline="\n")
+            self.socket_path = self._await_socket()
             if self._device is not None:
                 self.set_device(self._device)
         except BaseException:
-            self._stop()
+            self.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop()
+        self.close()
 
-    def _await_socket(self) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self.socket_path.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise OracleError(f"The cuDNN oracle did not start (exit status {self.process.returncode}).")
-            time.sleep(0.005)
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs, and is this process's own."""
+        return self._is_ours and self.process.poll() is None
 
-    def _stop(self) -> None:
-        for name in ("_answers", "_connection"):
-            if hasattr(self, name):
-                getattr(self, name).close()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+    @property
+    def was_killed(self) -> bool:
+        """Whether it was killed from outside (out of memory?): no fault of cuDNN's."""
+        return self.process.poll() == -signal.SIGKILL
+
+    def _await_socket(self) -> Path:
+        """Return the path of the socket, which the process says when it takes connections.
+
+        Raises:
+            WorkerError: it was killed; nobody must take that for a machine where no cuDNN answers.
+            OracleError: it does not start here.
+        """
+        assert self.process.stdout is not None
+        with self.process.stdout as said:
+            readable, _, _ = select.select([said], [], [], START_LIMIT_S)
+            path = said.readline().decode().rstrip("\n") if readable else ""
+        if not path:
+            if readable and self.process.wait() == -signal.SIGKILL:
+                raise WorkerError("The cuDNN oracle was killed while it started: is the machine out of memory? Try again.")
+            self.process.kill()
+            raise OracleError(f"The cuDNN oracle did not start (exit status {self.process.wait()}).")
+        return Path(path)
+
+    def close(self) -> None:
+        """End the process."""
+        self._talk = None
+        if not self._is_ours:
+            return
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
             self.process.wait(timeout=START_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._folder.cleanup()
+        if self.was_killed and hasattr(self, "socket_path"):  # it could not do this itself
+            shutil.rmtree(self.socket_path.parent, ignore_errors=True)
+
+    def forget(self) -> None:
+        """See `forks.Owner`: the process ends when our parent closes its stdin, also while this fork lives."""
+        self._is_ours = False
+        self._talk = None
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.returncode = 0  # it must not be waited for, nor missed
 
     def ask(self, request: str) -> str:
         """Send one request line and return the first line of the answer, whatever it is."""
-        try:
-            self._connection.sendall(request.encode("ascii") + b"\n")
-            answer = self._answers.readline()
-        except ConnectionError:  # cuDNN has ended its process
-            answer = ""
-        if not answer:
-            raise OracleError("The cuDNN oracle ended without an answer; its stderr says why.")
-        return answer.rstrip("\n")
+        return self._question(request)[0]
+
+    def _question(self, request: str) -> list[str]:
+        """Return all lines of an answer.
+
+        While a question is open its connection is nobody else's, and when anything interrupts it (a signal handler's
+        exception), it is closed: no later question gets this answer.
+        """
+        with self._lock:
+            talk, self._talk = self._talk, None
+            started = time.monotonic()
+            try:
+                talk = talk or self._connect()
+                answer = talk.ask(request)
+            except (ConnectionError, FileNotFoundError):
+                raise OracleError("The cuDNN oracle ended without an answer; its stderr says why.") from None
+            except TimeoutError:  # which a signal handler may raise as well
+                if time.monotonic() - started < ANSWER_LIMIT_S:
+                    raise
+                raise OracleError(f"The cuDNN oracle did not answer within {ANSWER_LIMIT_S:.0f} s.") from None
+            self._talk = talk
+            return answer
+
+    def _connect(self) -> _Talk:
+        if not self.is_alive:
+            raise ConnectionError
+        talk = _Talk(self.socket_path)
+        if self._device is not None:
+            talk.ask(f"DEVICE {json.dumps(self._device)}")
+        return talk
 
     def set_device(self, record: Mapping[str, object]) -> None:
         """Set the device-property record of the following questions."""
+        self._device = record
         self._ok(f"DEVICE {json.dumps(record)}")
 
     def version(self) -> int:
         """Return cuDNN's version, e.g. 91900."""
-        return int(self._ok("VERSION"))
+        return int(self._ok("VERSION")[0])
 
     def heuristics(self, mode: int, graph: str) -> list[EngineConfig]:
         """Return the suggestions of a heuristics mode (0 INSTANT, 1 B, 2 FALLBACK, 3 A), in cuDNN's order."""
-        count = int(self._ok(f"HEUR {mode} {graph}"))
-        lines = [self._answers.readline().split() for _ in range(count)]
+        lines = [line.split() for line in self._ok(f"HEUR {mode} {graph}")[1:]]
         return [EngineConfig(int(engine), _notes(numerical), _notes(behavior)) for engine, numerical, behavior in lines]
 
     def plan(self, mode: int, index: int, graph: str) -> PlanSize:
         """Return the workspace of the plan of one suggestion; raises PlanDoesNotBuild."""
-        return _plan_size(self._ok(f"PLAN {mode} {index} {graph}"))
+        return _plan_size(self._ok(f"PLAN {mode} {index} {graph}")[0])
 
     def engine(self, engine: int, graph: str, knobs: Mapping[int, int] | None = None) -> PlanSize:
         """Return the workspace of the plan of a hand-made configuration; raises PlanDoesNotBuild."""
         text = ",".join(f"{knob}={value}" for knob, value in (knobs or {}).items()) or "-"
-        return _plan_size(self._ok(f"ENGINE {engine} {text} {graph}"))
+        return _plan_size(self._ok(f"ENGINE {engine} {text} {graph}")[0])
 
-    def _ok(self, request: str) -> str:
-        kind, _, rest = self.ask(request).partition(" ")
+    def _ok(self, request: str) -> list[str]:
+        """Return what stands behind OK, and the further lines."""
+        first, *further = self._question(request)
+        kind, _, rest = first.partition(" ")
         if kind == "FAIL":
             raise PlanDoesNotBuild(int(rest))
         if kind != "OK":
             raise OracleError(f"The cuDNN oracle says: {rest}")
-        return rest
+        return [rest, *further]
 
 
 def _plan_size(text: str) -> PlanSize:

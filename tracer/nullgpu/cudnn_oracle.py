@@ -1,11 +1,12 @@
 """The cuDNN oracle: a process which answers questions on cuDNN's own heuristics for a GPU that is not there.
 
-    python -m vramcast.tracer.nullgpu.cudnn_oracle --socket PATH --cudnn-dir DIR --libraries DIR [--cache FILE]
+    python -m vramcast.tracer.nullgpu.cudnn_oracle --cudnn-dir DIR --libraries DIR [--cache FILE]
 
 The null cuDNN inside PyTorch has no algorithms, so it asks here which engines cuDNN would suggest and how large a
 workspace their plans need. A process of its own, because the real library must not share one with the null libraries.
-It serves until its stdin closes or its parent is gone, and must be started without LD_PRELOAD. The socket file appears
-when connections are taken. One line a request, in ASCII; the answers:
+It makes a folder with its socket, writes the socket's path to stdout when it takes connections, and removes the folder when
+it ends: when its stdin closes or its parent is gone. It must be started without LD_PRELOAD. One line a request, in ASCII; the
+answers:
 
     DEVICE <json>               OK                   the device-property record of this connection
     VERSION                     OK <version>         or ERROR: no cuDNN, or one older than 9.8
@@ -28,11 +29,15 @@ import json
 import os
 import re
 import select
+import shutil
+import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from vramcast.tracer.nullgpu import cudnn_backend as backend
 from vramcast.tracer.nullgpu import cudnn_graph
@@ -272,7 +277,7 @@ def _converse(oracle: Oracle, connection: socket.socket) -> None:
 
 
 def wait_for_parent() -> None:
-    """Return when stdin is closed or the parent process is gone."""
+    """Return when stdin is closed or the parent process is gone; a fork of it may still hold a copy of its end."""
     parent = os.getppid()
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], _PARENT_CHECK_S)
@@ -280,20 +285,36 @@ def wait_for_parent() -> None:
             return
 
 
+class _Leave(BaseException):
+    """A signal asks this process to end."""
+
+
+def _leave(*_: object) -> NoReturn:
+    raise _Leave
+
+
 def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(prog="cudnn_oracle", description="Answers on cuDNN's heuristics, without a GPU.")
-    parser.add_argument("--socket", type=Path, required=True, help="AF_UNIX socket to create")
     parser.add_argument("--cudnn-dir", type=Path, required=True, help="folder of libcudnn_graph.so.9")
     parser.add_argument("--libraries", type=Path, required=True, help="folder of the stand-ins which cuDNN finds")
     parser.add_argument("--cache", type=Path, help="sqlite3 file of answers; without it nothing is kept")
     arguments = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    folder = Path(tempfile.mkdtemp(prefix="vramcast-"))
     try:
-        serve(Oracle(arguments.cudnn_dir, arguments.libraries, AnswerCache(arguments.cache)), arguments.socket)
+        serve(Oracle(arguments.cudnn_dir, arguments.libraries, AnswerCache(arguments.cache)), folder / "oracle")
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone already
+            print(folder / "oracle", flush=True)
+        os.dup2(2, 1)  # what cuDNN prints is no answer
+        wait_for_parent()
+    except _Leave:
+        pass
     except OSError as error:
-        sys.exit(f"vramcast: cannot listen on {arguments.socket}: {error}; a path of at most 90 characters is safe.")
-    wait_for_parent()
-    arguments.socket.unlink(missing_ok=True)
+        sys.exit(f"vramcast: cannot listen in {folder}: {error}; a TMPDIR of at most 70 characters is safe.")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     sys.stderr.flush()
     os._exit(0)  # other threads may stand inside cuDNN
 

@@ -5,30 +5,32 @@ python -m vramcast.tracer.nullgpu.worker LIBRARIES FD
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from vramcast.tracer.nullgpu.load import NullGpu
-from vramcast.tracer.warm import serve
+from vramcast.tracer.serve import Run, serve
 
 
-def main(libraries: Path, fd: int) -> None:
+def main(libraries: Path, fd: int) -> NoReturn:
     """Serve `Job`s, `RawRequests` and `Program`s until the caller closes its end."""
-    inherited = frozenset(os.environ)
-    gpu = NullGpu(libraries)
-    import torch
 
-    # Imported before the fork, so that no job pays for it.
-    from vramcast.tracer.nullgpu import child, raw
+    def warm_up() -> tuple[Run, Any]:
+        gpu = NullGpu(libraries)
+        import torch
 
-    def run(job: Any) -> Any:
-        if isinstance(job, child.Program):
-            return child.run_program(job, gpu)
-        return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
+        # Imported before the fork, so that no job pays for it.
+        from vramcast.tracer.nullgpu import child, raw
 
-    serve(fd, run, inherited=inherited, ready=torch.__version__)
+        def run(job: Any) -> Any:
+            if isinstance(job, child.Program):
+                return child.run_program(job, gpu)
+            return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
+
+        return run, torch.__version__
+
+    serve(fd, warm_up)
 
 
 if __name__ == "__main__":

@@ -350,7 +350,7 @@ def test_a_real_gpu_is_measured_with_torch_numpy_and_the_standard_library_alone(
         textwrap.dedent(
             f"""
             import sys
-            if "vramcast.tracer.warm" in sys.orig_argv:
+            if "vramcast.tracer.serve" in sys.orig_argv:
                 from pathlib import Path
                 from vramcast.tracer.nullgpu.load import NullGpu
                 NullGpu(Path({str(build(find_torch()))!r}))

@@ -49,10 +49,12 @@ static void add(struct text *t, const char *format, ...) {
 }
 
 /* ---------------------------------------------------------------------------------------- the oracle
- * One connection a process, opened at the first question. Without an oracle every answer is "unknown". */
+ * One connection a process, opened at the first question. Without an oracle every answer is "unknown". A fork of the job opens
+ * its own: on this one it would take answers which the job waits for. */
 static pthread_mutex_t oracle_lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *oracle;
 static int oracle_tried;
+static pid_t oracle_owner;
 
 static char *read_line(FILE *f) {
     char *line = NULL;
@@ -70,6 +72,7 @@ static void open_oracle(void) {
     const char *path = getenv("NULLGPU_CUDNN_SOCKET"), *record = getenv("NULLGPU_CUDNN_DEVICE");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     oracle_tried = 1;
+    oracle_owner = getpid();
     if (!path || !record || strlen(path) >= sizeof address.sun_path) return;
     strcpy(address.sun_path, path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -94,7 +97,10 @@ static void open_oracle(void) {
 /* Returns the first line of the answer (to be freed), or NULL; `*lines` gets `n` further lines when it says "OK n". */
 static char *ask(const char *question, char ***lines, int64_t *n_lines) {
     pthread_mutex_lock(&oracle_lock);
-    if (!oracle_tried) open_oracle();
+    if (!oracle_tried || oracle_owner != getpid()) {
+        oracle = NULL; /* not closed: what its buffer holds is not to be written twice */
+        open_oracle();
+    }
     char *answer = NULL;
     if (oracle) {
         fprintf(oracle, "%s\n", question);
