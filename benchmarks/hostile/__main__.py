@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-GROUPS: tuple[str, ...] = ("truth",)
+GROUPS: tuple[str, ...] = ("truth", "processes")
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:
