@@ -57,6 +57,11 @@ def ask(worker: WarmWorker, job: Any, *, timeout_s: float = 60.0) -> Any:
     return worker.ask(job, os.environ, timeout_s=timeout_s, advice=".")
 
 
+def ask_or_fail(worker: WarmWorker, job: Any) -> None:
+    with contextlib.suppress(WorkerError):  # an attack on the job before may hit this one
+        ask(worker, job)
+
+
 def number(n: int) -> str:
     return f"answer = {n}"
 
@@ -260,9 +265,9 @@ def test_what_a_job_has_started_ends_with_it(worker: WarmWorker, tmp_path: Path)
     path = tmp_path / "pids"
     code = "import os, subprocess\np = [subprocess.Popen(['sleep', '600'], start_new_session=s).pid for s in (False, True)]\n"
     code += "answer = p\nif os.fork() == 0:\n    if os.fork() == 0:\n"
-    code += f"        {SLEEPS.format(path=str(path))}\n    os._exit(0)\nwhile not os.path.exists({str(path)!r}): pass"
+    code += f"        {SLEEPS.format(path=str(path))}\n    os._exit(0)\n"
+    code += f"while not (os.path.exists({str(path)!r}) and os.path.getsize({str(path)!r})): pass"
     pids = ask(worker, code)
-    wait_for(lambda: path.read_text() != "")
     wait_for(lambda: not any(map(runs, [*pids, int(path.read_text())])), 2.0)
 
 
@@ -325,6 +330,8 @@ def test_a_script_speaks_to_its_user_and_a_model_does_not(worker: WarmWorker, ca
 # -- all at once -------------------------------------------------------------------------------------------------------------
 
 
+# An alarm may ring between two lines of a start: what was just opened is then closed by the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:subprocess:ResourceWarning")
 def test_each_answer_under_attack_is_its_own_or_an_error(worker: WarmWorker) -> None:
     draw = random.Random(15)
     answered = 0
@@ -341,7 +348,7 @@ def test_each_answer_under_attack_is_its_own_or_an_error(worker: WarmWorker) -> 
                 assert in_fork(lambda job=job, n=n: 0 if ask(worker, job) == n else 1) == 0
                 continue
             elif attack == "thread":
-                other = threading.Thread(target=ask, args=(worker, number(-1)))
+                other = threading.Thread(target=ask_or_fail, args=(worker, number(-1)))
                 other.start()
                 answer = ask(worker, job)
                 other.join()
