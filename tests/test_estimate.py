@@ -36,6 +36,52 @@ def found(auto_tracer: str) -> Estimate:
     return estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), optimizer="adam", device="a100-40gb")
 
 
+# ------------------------------------------------------------------------------------------------ the arguments
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch": (torch.zeros(8, 4) for _ in range(2))}, "generator: pass one batch of it, for example next"),
+        ({"batch": {"x": iter([1])}}, "list_iterator: pass one batch"),
+        ({"batch": torch.eye(4).to_sparse()}, "sparse tensor"),
+        ({"batch": lambda: None}, "cannot be sent"),
+        ({"labels": (n for n in range(2))}, "generator"),
+        ({"memory": True}, "a whole number is expected"),
+        ({"memory": 1.5}, "a whole number is expected"),
+        ({"memory": b"12GiB"}, "a whole number is expected"),
+        ({"memory": 12}, "was the unit forgotten"),
+        ({"memory": ""}, "''"),
+        ({"level": "0.9"}, "level is '0.9'"),
+        ({"level": float("nan")}, "finite"),
+        ({"steps": "3"}, "steps is '3'"),
+        ({"device": None}, "device is None"),
+        ({"device": 0}, "device is 0"),
+        ({"alloc_conf": None}, "alloc_conf is None"),
+        ({"timeout_s": -1}, "must lie between"),
+        ({"timeout_s": "5"}, "timeout_s (--timeout) is '5'"),
+        ({"loss": "mse"}, "loss is 'mse'"),
+        ({"optimizer": None}, "optimizer is None"),
+        ({"stack": 5}, "stack is 5"),
+        ({"artifact": 5}, "artifact is 5"),
+        ({"channels_last": 1}, "channels_last is 1"),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error_before_anything_runs(
+    arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimator, "_first_that_works", lambda *args: pytest.fail("the job was traced"))
+    with pytest.raises(UsageError) as error:
+        estimate(torch.nn.Linear(4, 4), **{"batch": torch.zeros(8, 4), **arguments})
+    assert words in str(error.value)
+
+
+def test_labels_which_no_class_has_are_refused_and_those_which_do_not_count_are_not(auto_tracer: str) -> None:
+    labels = torch.tensor([0, 3, -100, 1])
+    assert estimate(torch.nn.Linear(4, 4), (torch.zeros(4, 4), labels), tracer=auto_tracer).allocated > 0
+    labels[1] = 4
+    with pytest.raises(UsageError, match="labels hold 4, but the output has 4 classes"):
+        estimate(torch.nn.Linear(4, 4), (torch.zeros(4, 4), labels), tracer=auto_tracer)
+
+
 # ------------------------------------------------------------------------------------------------ the answer
 def test_the_peaks_are_ordered_and_whole_bytes(found: Estimate) -> None:
     assert 4 * WEIGHTS < found.allocated <= found.reserved < found.process <= found.upper_bound

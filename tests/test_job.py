@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import pickle
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.devices import device
 from vramcast.errors import UsageError
-from vramcast.job import DTYPE_BYTES, MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, map_batch
+from vramcast.job import DTYPE_BYTES, MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, map_batch, parse_batch
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,8 @@ def test_what_is_written_is_read_back(shape: list[int], dtype: str, high: int | 
     try:
         spec = TensorSpec.parse(text)
     except UsageError:
-        assert high is not None  # a limit may be refused for what it is, never a shape and dtype
+        # A limit may be refused for what it is, and what no int64 counts; nothing else.
+        assert high is not None or math.prod(max(n, 1) for n in shape) * DTYPE_BYTES[dtype] > 2**63 - 1
         return
     assert spec == TensorSpec(tuple(shape), dtype, high)
 
@@ -138,6 +141,42 @@ def test_a_job_without_steps_is_refused(steps: int) -> None:
         Job(device("h200"), steps=steps)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("steps", "3", "a whole number is expected"),
+        ("steps", True, "a whole number is expected"),
+        ("steps", 10**19, "at most"),
+        ("lr", math.nan, "a finite number is expected"),
+        ("lr", -1, "between 0 and inf"),
+        ("num_classes", -1, "at least 0"),
+        ("num_classes", 10, "file.py:factory?"),
+        ("memory_bytes", 12, "was the unit forgotten? Write for example 12GiB"),
+        ("memory_bytes", 11441, "was the unit forgotten"),  # MiB, as nvidia-smi prints
+        ("memory_bytes", True, "a whole number is expected"),
+        ("memory_bytes", 1.5, "a whole number is expected"),
+        ("alloc_conf", None, "PYTORCH_CUDA_ALLOC_CONF"),
+        ("stack", "torch==2.8.0", "versions as text"),
+        ("checkpointing", "no", "either True or False"),
+    ],
+)
+def test_a_wrong_value_of_a_job_is_refused_with_what_is_right(name: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Job(device("h200"), **{"target": "file.py:model", name: value})
+    assert words in str(error.value)
+
+
+def test_a_job_takes_whole_floats_and_numpys_numbers() -> None:
+    job = Job(device("h200"), memory_bytes=1.5e9, steps=np.int32(2), lr=np.float32(0.5))  # type: ignore[arg-type]
+    assert (job.memory_bytes, job.steps, job.lr) == (1_500_000_000, 2, 0.5)
+    assert (type(job.memory_bytes), type(job.steps), type(job.lr)) == (int, int, float)
+
+
+def test_a_card_which_is_no_device_lists_the_devices() -> None:
+    with pytest.raises(UsageError, match=r"device is None: .*a100-40gb"):
+        Job(None)  # type: ignore[arg-type]
+
+
 def test_a_job_is_frozen_and_travels() -> None:
     job = Job(device("h200"), target="torchvision:resnet18", batch={"x": TensorSpec((1, 2))})
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -146,7 +185,7 @@ def test_a_job_is_frozen_and_travels() -> None:
 
 
 def test_the_given_memory_replaces_the_devices() -> None:
-    assert Job(device("h200"), memory_bytes=5).total_bytes == 5
+    assert Job(device("h200"), memory_bytes=5 << 30).total_bytes == 5 << 30
     assert Job(device("h200")).total_bytes == device("h200").total_bytes
 
 
@@ -161,6 +200,55 @@ def test_a_tensor_may_state_its_values() -> None:
     assert TensorSpec.parse("8:int64<10=3") == TensorSpec((8,), "int64", high=10, fill=3)
     with pytest.raises(UsageError, match="8x128:int64=x"):
         TensorSpec.parse("8x128:int64=x")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2:int64=1.5", "a whole number is expected"),
+        ("2:uint8=-1", "at least 0"),
+        ("2:uint8=256", "at most 255"),
+        ("2:bool=2", "at most 1"),
+        ("2:int64=9223372036854775808", "at most 9223372036854775807"),
+        ("8:int64<10=10", "at most 9 is possible in int64<10"),
+        ("8:int64<0", "at least 1"),
+        ("8:int8<1000", "at most 128"),
+        ("8x16:float32<5", "it is for integers"),
+        ("4294967296x4294967296", "more than 2^63 bytes"),
+        ("0x9223372036854775807x9223372036854775807", "more than 2^63 bytes"),
+        ("9" * 5000, "characters cut"),
+        ("8:int64=" + "9" * 400, "is not understood"),
+    ],
+)
+def test_a_value_which_the_dtype_cannot_hold_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        TensorSpec.parse(text)
+    assert words in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+def test_a_fill_at_the_ends_of_its_dtype_is_exact() -> None:
+    assert TensorSpec.parse("2:int64=9223372036854775807").fill == 2**63 - 1
+    assert TensorSpec.parse("2:int8=-128").fill == -128
+    assert TensorSpec((2,), fill=-math.inf).fill == -math.inf  # what a float mask holds
+    assert TensorSpec((2,), "int64", fill=3.0).fill == 3
+
+
+@pytest.mark.parametrize("shape", [3, "3x4", (2.5,), ("3",), (True,), None])
+def test_a_shape_which_is_none_is_refused(shape: object) -> None:
+    with pytest.raises(UsageError, match=r"a whole number is expected|give a tuple of dimensions"):
+        TensorSpec(shape)  # type: ignore[arg-type]
+
+
+def test_the_integers_of_a_tensor_are_known() -> None:
+    assert TensorSpec((3,), "int16", content=b"\x01\x00\xff\xff\x01\x00").integers() == {1, -1}
+    assert TensorSpec((3,), "int64", fill=7).integers() == {7}
+    assert TensorSpec((0,), "int64", fill=7).integers() == TensorSpec((3,)).integers() == set()
+
+
+def test_an_input_is_given_once() -> None:
+    with pytest.raises(UsageError, match="gives 'x' twice"):
+        parse_batch(["x=2x3", "x=2x4"])
 
 
 def test_content_has_the_tensors_size() -> None:

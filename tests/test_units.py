@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.units import GIB, KIB, MIB, gib, parse_bytes, torch_size
+from vramcast.units import GIB, KIB, MIB, gib, parse_bytes, shortened, torch_size
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,20 @@ def test_a_size_which_is_not_understood_names_itself_and_a_right_one(text: str) 
 def test_a_card_without_memory_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not positive: write"):
         parse_bytes(text)
+
+
+def test_a_size_beyond_an_int64_is_refused_and_a_long_text_is_cut() -> None:
+    with pytest.raises(UsageError, match=r"2\^63 bytes"):
+        parse_bytes("99999999999999999999999GiB")
+    with pytest.raises(UsageError, match="is not understood") as error:
+        parse_bytes("9" * 5000)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(("text", "limit"), [("short", 5), ("x" * 1000, 90)])
+def test_a_long_text_keeps_both_ends_and_says_how_much_is_cut(text: str, limit: int) -> None:
+    found = shortened(text, limit)
+    assert found == text or found == "x" * 60 + " [... 910 characters cut ...] " + "x" * 30
 
 
 @given(st.integers(1, 2**60))

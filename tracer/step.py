@@ -273,8 +273,15 @@ def _total(losses: Iterable[Any]) -> torch.Tensor | None:
     return sum(scalars[1:], scalars[0]) if scalars else None
 
 
-def default_loss(output: Any, labels: Any) -> torch.Tensor:
+def default_loss(output: Any, labels: Any, stated: Any = None) -> torch.Tensor:
     """Return the loss by the kind of output.
+
+    Args:
+        output: What the model returned.
+        labels: What it is compared with, on the job's device.
+        stated: The TensorSpec of the labels, whose values a card would look up among the classes.
+    Raises:
+        UsageError: the labels do not fit the output, by their shape or by a value.
 
     Numbered cases, in this order:
       1. the model's own `.loss` (Hugging Face);
@@ -293,8 +300,10 @@ def default_loss(output: Any, labels: Any) -> torch.Tensor:
         raise JobError(f"The model's output ({type(output).__name__}) holds no floating tensor to train on: give a loss.")
     if isinstance(labels, torch.Tensor):
         if not labels.is_floating_point() and labels.shape == scores.shape[:1] + scores.shape[2:]:
+            _check_classes(stated, scores.shape[1])
             return torch.nn.functional.cross_entropy(scores, labels)
         if not labels.is_floating_point() and labels.shape == scores.shape[:-1]:
+            _check_classes(stated, scores.shape[-1])
             return torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), labels.reshape(-1))
         if labels.shape == scores.shape:
             return torch.nn.functional.mse_loss(scores, labels.to(scores.dtype))
@@ -303,6 +312,20 @@ def default_loss(output: Any, labels: Any) -> torch.Tensor:
             "cross-entropy wants integer labels without the class dimension; or give a loss."
         )
     return scores.abs().mean() if scores.is_complex() else scores.mean()
+
+
+_NO_CLASS = -100  # spec: ignore_index of torch.nn.functional.cross_entropy
+
+
+def _check_classes(stated: Any, n_classes: int) -> None:
+    """Raise where labels name a class which is not there: a card asserts, a null GPU or a fake tensor does not see it."""
+    values = stated.integers() if isinstance(stated, TensorSpec) else ()
+    wrong = next((value for value in values if value != _NO_CLASS and not 0 <= value < n_classes), None)
+    if wrong is not None:
+        raise UsageError(
+            f"The labels hold {wrong}, but the output has {n_classes} classes, counted from 0: a GPU would stop with an "
+            f"assert. {_NO_CLASS} is a label which does not count."
+        )
 
 
 # ------------------------------------------------------------------------------------------------ the loop
@@ -392,7 +415,7 @@ def run(
     if job.mode == "infer":
         _infer(job, device, model, inputs_host)
     else:
-        _train(job, device, model, inputs_host, labels_host)
+        _train(job, device, model, inputs_host, labels_host, labels_batch)
 
 
 def _autocast(job: Job, device: torch.device) -> Any:
@@ -410,13 +433,17 @@ def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: 
     del output
 
 
-def _train(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any) -> None:
+def _train(
+    job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any, labels_stated: Any
+) -> None:
     optimizer = build_optimizer(job, model.parameters())
     scaler = None
     if job.precision == "amp-fp16":
         # arbitrary: a scale of 1, so that no step is skipped for want of range; the scale's value moves no memory
         scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
-    loss_of: Callable[[Any, Any], torch.Tensor] = default_loss if job.loss is None else hollow.loads(job.loss)
+    loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
+    if job.loss is not None:
+        loss_of = hollow.loads(job.loss)
     compared_with_batch = job.loss is not None and labels_host is None
     for _ in range(job.steps):
         if job.zero_grad == "step-start":

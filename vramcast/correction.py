@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramcast.bound import UNKNOWN_SHARE
+from vramcast.checks import shown
 from vramcast.context import Context
 from vramcast.devices import Device
-from vramcast.errors import ArtifactError
+from vramcast.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from vramcast.learner.model import Bound, Learned, Subject
@@ -98,12 +99,14 @@ class Correction:
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder of the artifact to use: the given one, else $VRAMCAST_ARTIFACT, else None."""
-    wanted = artifact if artifact is not None else os.environ.get(VARIABLE)
-    return named(wanted) if wanted else None
+    wanted = artifact if artifact is not None else os.environ.get(VARIABLE) or None
+    return named(wanted) if wanted is not None else None
 
 
 def named(artifact: str | os.PathLike[str]) -> Path:
     """Return the folder of an artifact; `default` is the shipped one, unless there is a folder of that name here."""
+    if not isinstance(artifact, str | os.PathLike):
+        raise UsageError(f"artifact is {shown(artifact)}: give the folder of one, or '{SHIPPED}'.")
     folder = Path(artifact)
     if folder == Path(SHIPPED) and not folder.exists():
         from vramcast import models

@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from vramcast.checks import shown, whole
 from vramcast.errors import UsageError
-from vramcast.units import parse_bytes
+from vramcast.units import MIB, gib, parse_bytes
 
 # Sources named more than once. XLA's files are device descriptions, one a card, by their look printed by XLA on real
 # cards (h200.txtpb is not: round numbers); where a second source exists, it agrees.
@@ -431,13 +432,31 @@ _BY_NAME = {_squeeze(name): key for name, key in _ALIASES.items()}
 _BY_NAME |= {_squeeze(card.name): card.key for card in _ALL} | {_squeeze(card.key): card.key for card in _ALL}
 
 
+SMALLEST_BYTES = 256 * MIB  # arbitrary: less than any card has for which PyTorch is built; a number of MiB or KiB is below it
+
+
+def checked_card_bytes(size: object) -> int:
+    """Return the size of a card in bytes, as text (`12GiB`) or as a number.
+
+    Raises:
+        UsageError: It is neither, or no card has so little.
+    """
+    size_bytes = parse_bytes(size) if isinstance(size, str) else whole("The card's memory", size)
+    if size_bytes < SMALLEST_BYTES:
+        raise UsageError(
+            f"The card's memory is {size_bytes} bytes, and no card has less than {gib(SMALLEST_BYTES)}: "
+            "was the unit forgotten? Write for example 12GiB."
+        )
+    return size_bytes
+
+
 def card_bytes(text: str) -> int:
     """Return the size in bytes of a card given by its name (`rtx4090`) or by its size (`12GiB`).
 
     Raises:
         UsageError: It is neither; the message lists the known cards when `text` looks like a name.
     """
-    return parse_bytes(text) if text.strip()[:1].isdigit() else device(text).total_bytes
+    return checked_card_bytes(text) if text.strip()[:1].isdigit() else device(text).total_bytes
 
 
 def device(key: str) -> Device:
@@ -448,6 +467,8 @@ def device(key: str) -> Device:
     Raises:
         UsageError: No such card; the message lists the known keys and the closest one.
     """
+    if not isinstance(key, str):
+        raise UsageError(f"device is {shown(key)}: give a card's name, one of {', '.join(DEVICES)}.")
     squeezed = _squeeze(key)
     if squeezed in _BY_NAME:
         return DEVICES[_BY_NAME[squeezed]]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vramcast import correction
+from vramcast.checks import SHOWN, number, shown
 from vramcast.context import LIBRARIES, context_bytes
-from vramcast.devices import Device
+from vramcast.devices import Device, checked_card_bytes
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
-from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, map_batch
+from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, current_folder, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
@@ -31,7 +33,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
 from vramcast.tracer.result import DRAWN, NO_ORACLE, Result
 from vramcast.tracer.trace import Trace
-from vramcast.units import gib, parse_bytes, torch_size
+from vramcast.units import gib, shortened, torch_size
 from vramcast.views.series import process_bytes
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ _FIRST_USE = {
     "cublas": ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv"),
     "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru"),
 }
+_LEAST_TIMEOUT_S = 1e-3  # arbitrary: nothing ends sooner
+_MOST_TIMEOUT_S = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
+_SHOWN_REASON = 500  # arbitrary: characters of one tracer's error in a warning
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
 _PORTABLE: dict[str, Callable[..., Result]] = {"fake": fake_tracer.trace, "cpu": cpu_tracer.trace}
 # A library belongs to the context when one of its calls was counted.
@@ -115,14 +120,27 @@ def estimate(
     from vramcast.tracer import hollow
 
     def spec_of(leaf: Any) -> Any:
-        if hasattr(leaf, "untyped_storage") and hasattr(leaf, "dtype"):
-            small = leaf.nbytes < hollow.BIG_BYTES and leaf.device.type == "cpu" and leaf.layout is torch.strided
+        if isinstance(leaf, torch.Tensor):
+            if leaf.layout is not torch.strided or leaf.is_nested:
+                kind = "nested" if leaf.is_nested else "sparse"
+                raise UsageError(
+                    f"The batch holds a {kind} tensor ({leaf.layout}), and only dense ones can be described: pass it dense "
+                    "(x.to_dense()) and convert it in the model's forward."
+                )
+            small = leaf.nbytes < hollow.BIG_BYTES and leaf.device.type == "cpu"
             content = leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if small else None
             return TensorSpec(tuple(leaf.shape), str(leaf.dtype), content=content)
+        if not isinstance(leaf, TensorSpec):
+            _check_sendable(leaf)
         return leaf
 
+    if loss is not None and not callable(loss):
+        raise UsageError(f"loss is {shown(loss)}: give a callable, loss(output, labels).")
+    if not isinstance(optimizer, str) and not callable(optimizer):
+        raise UsageError(f"optimizer is {shown(optimizer)}: give a name of torch.optim, a class, or a callable.")
+
     job = Job(
-        device=find_device(device) if isinstance(device, str) else device,
+        device=find_device(device) if not isinstance(device, Device) else device,
         model=hollow.dumps(model),
         batch=map_batch(batch, spec_of),
         labels=map_batch(labels, spec_of) if labels is not None else None,
@@ -139,11 +157,24 @@ def estimate(
         channels_last=channels_last,
         cudnn_benchmark=cudnn_benchmark,
         stack=parse_stack(stack) if isinstance(stack, str) else stack,
-        memory_bytes=parse_bytes(memory) if isinstance(memory, str) else memory,
+        memory_bytes=checked_card_bytes(memory) if memory is not None else None,
         search_path=tuple(sys.path),
-        working_folder=os.getcwd(),
+        working_folder=current_folder(),
     )
     return run_job(job, tracer=tracer, level=level, timeout_s=timeout_s, artifact=artifact)
+
+
+def _check_sendable(leaf: object) -> None:
+    """Raise where a part of a batch, neither tensor nor TensorSpec, cannot go to the process which traces."""
+    if isinstance(leaf, Iterator):
+        raise UsageError(f"The batch holds a {type(leaf).__name__}: pass one batch of it, for example next(iter(loader)).")
+    try:
+        pickle.dumps(leaf)
+    except Exception as error:  # whatever its class raises
+        raise UsageError(
+            f"The batch holds a {type(leaf).__name__}, which cannot be sent to the process that traces "
+            f"({shortened(str(error), SHOWN)}): pass tensors, tuples, dicts and plain values."
+        ) from None
 
 
 def run_job(
@@ -192,8 +223,10 @@ def first_principles(job: Job, *, tracer: str = "auto", level: float = 0.99, tim
     """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
+    level = number("level", level)
     if not 0 < level < 1:
         raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+    timeout_s = number("timeout_s (--timeout)", timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
     _check_settings(job)
     try:
         if tracer in _PORTABLE:
@@ -251,7 +284,7 @@ def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
         if not _may_be_the_tracers_fault(error):
             raise
         first = error
-    reasons = f"the null GPU could not ({first})"
+    reasons = f"the null GPU could not ({shortened(str(first), _SHOWN_REASON)})"
     try:
         found = _portable("fake", job, level, timeout_s)
     except CannotEstimate as error:

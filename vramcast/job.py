@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Number
 from typing import Any, Literal
 
-from vramcast.devices import Device
+from vramcast.checks import INT64_LEAST, SHOWN, number, shown, whole
+from vramcast.devices import DEVICES, Device, checked_card_bytes
 from vramcast.errors import UsageError
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
+from vramcast.units import INT64_MOST, shortened
 
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
@@ -20,12 +24,22 @@ ZeroGrad = Literal["step-start", "before-backward", "after-step"]
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 MODES = ("train", "infer")
 ZERO_GRADS = ("step-start", "before-backward", "after-step")
+NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET whose library has a name for the number of classes
 TRACERS = ("auto", "nullgpu", "fake", "cpu")
 # Bytes an element; the names are torch's own.
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
+# What an element can hold, of the types which hold integers.
+_RANGES = {"int64": (INT64_LEAST, INT64_MOST), "uint8": (0, 255), "bool": (0, 1)} | {
+    f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32)
+}
+_CODES: dict[str, Literal["q", "i", "h", "b", "B", "?"]] = {
+    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?",
+}  # fmt: skip
+_DIGITS = r"\d{1,19}"  # an int64 has no more
+_TENSOR = re.compile(rf"({_DIGITS}(?:x{_DIGITS})*)(?::([a-z]+\d*)(?:<({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,8 @@ class TensorSpec:
         fill: What every element is.
         content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
     Raises:
-        UsageError: a negative dimension, an unknown dtype, or content of another size.
+        UsageError: a negative dimension, more bytes than an int64 counts, an unknown dtype, a value which the dtype cannot
+            hold, or content of another size.
     """
 
     shape: tuple[int, ...]
@@ -51,14 +66,35 @@ class TensorSpec:
     content: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        if isinstance(self.shape, str | bytes) or not isinstance(self.shape, Iterable):
+            raise UsageError(
+                f"shape is {shown(self.shape)}: give a tuple of dimensions, for example TensorSpec((32, 3, 224, 224))."
+            )
+        object.__setattr__(self, "shape", tuple(whole("A dimension of a shape", n) for n in self.shape))
         object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
         if self.dtype not in DTYPE_BYTES:
             raise UsageError(f"Dtype '{self.dtype}' is unknown: use one of {', '.join(DTYPE_BYTES)}.")
         if any(n < 0 for n in self.shape):
             raise UsageError(f"Shape {self.shape} has a negative dimension: all must be >= 0.")
+        if math.prod(max(n, 1) for n in self.shape) * DTYPE_BYTES[self.dtype] > INT64_MOST:
+            raise UsageError(f"Shape {shown(self.shape)} of {self.dtype} has more than 2^63 bytes: no tensor can be so large.")
+        self._check_values()
         if self.content is not None and len(self.content) != self.size_bytes:
             raise UsageError(f"Content has {len(self.content)} bytes, but {self.shape} of {self.dtype} has {self.size_bytes}.")
+
+    def _check_values(self) -> None:
+        if not isinstance(self.fill, Number):
+            raise UsageError(f"fill is {shown(self.fill)}: a number is expected.")
+        if not self.is_integer:
+            if self.high is not None:
+                raise UsageError(f"high is {shown(self.high)}: it is for integers, and {self.dtype} holds none.")
+            return
+        least, most = _RANGES[self.dtype]
+        if self.high is not None:
+            object.__setattr__(self, "high", whole("high ('<' of a tensor)", self.high, least=1, most=most + 1))
+            most = min(most, self.high - 1)
+        advice = f" in {self.dtype}" + (f"<{self.high}" if self.high is not None else "")
+        object.__setattr__(self, "fill", whole("fill ('=' of a tensor)", self.fill, least=least, most=most, advice=advice))
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +106,14 @@ class TensorSpec:
         """Whether the values are integers or booleans."""
         return not self.dtype.startswith(("float", "bfloat", "complex"))
 
+    def integers(self) -> set[int]:
+        """Return which integers the elements are said to be; none where there are no elements, or no integers."""
+        if not self.is_integer or not self.size_bytes:
+            return set()
+        if self.content is None:
+            return {int(self.fill)}
+        return set(memoryview(self.content).cast(_CODES[self.dtype]))
+
     @classmethod
     def parse(cls, text: str) -> TensorSpec:
         """Return the tensor that `32x3x224x224`, `8x128:int64<30522`, `8x128:int64=1` (all ones) or `32:int64` says.
@@ -77,14 +121,15 @@ class TensorSpec:
         Raises:
             UsageError: the text is none of these forms.
         """
-        match = re.fullmatch(r"(\d+(?:x\d+)*)(?::([a-z]+\d*)(?:<(\d+))?(?:=(-?\d+(?:\.\d+)?))?)?", text.strip())
+        match = _TENSOR.fullmatch(text.strip())
         if match is None:
             raise UsageError(
-                f"Tensor '{text}' is not understood: write 32x3x224x224, 32x3x224x224:float32, 8x128:int64<30522 or "
-                "8x128:int64=1."
+                f"Tensor '{shortened(text, SHOWN)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
+                "8x128:int64<30522 or 8x128:int64=1."
             )
         shape = tuple(int(n) for n in match[1].split("x"))
-        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, float(match[4] or 0))
+        fill = float(match[4] + match[5]) if match[5] else int(match[4] or 0)
+        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill)
 
     def with_batch(self, batch_size: int) -> TensorSpec:
         """Return the same tensor with another first dimension; content is repeated or cut."""
@@ -114,7 +159,7 @@ def parse_batch(specs: Sequence[str]) -> Batch:
     Args:
         specs: `32x3x224x224`, or `input_ids=8x128:int64<30522` for a keyword.
     Raises:
-        UsageError: there is none, one is not understood, or only some have names.
+        UsageError: there is none, one is not understood, only some have names, or one name comes twice.
     """
     if not specs:
         raise UsageError("--batch is missing: give each input tensor, for example --batch 32x3x224x224.")
@@ -122,6 +167,8 @@ def parse_batch(specs: Sequence[str]) -> Batch:
     plain: list[TensorSpec] = []
     for text in specs:
         match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", text)
+        if match and match[1] in named:
+            raise UsageError(f"--batch gives '{match[1]}' twice: give each input once.")
         if match:
             named[match[1]] = TensorSpec.parse(match[2])
         else:
@@ -131,9 +178,21 @@ def parse_batch(specs: Sequence[str]) -> Batch:
     return named or (plain[0] if len(plain) == 1 else tuple(plain))
 
 
+def current_folder() -> str:
+    """Return the folder in which a job of this process runs.
+
+    Raises:
+        UsageError: it was removed.
+    """
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The current folder cannot be told ({error.strerror}): change to one which is there.") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job. Exactly one of `target`, `model` and `script` says what runs.
+    """One job. Exactly one of `target`, `model` and `script` says what runs. A wrong value is a UsageError, whoever gives it.
 
     Attributes:
         target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
@@ -201,6 +260,28 @@ class Job:
         ):
             if value not in known:
                 raise UsageError(f"{name} '{value}' is unknown: use one of {', '.join(known)}.")
+        if not isinstance(self.device, Device):
+            raise UsageError(f"device is {shown(self.device)}: give a card's name, one of {', '.join(DEVICES)}.")
+        if not isinstance(self.stack, Stack | None):
+            raise UsageError(f"stack is {shown(self.stack)}: give versions as text, for example 'torch==2.8.0'.")
+        if not isinstance(self.alloc_conf, str | None):
+            raise UsageError(
+                f"alloc_conf is {shown(self.alloc_conf)}: give text as in PYTORCH_CUDA_ALLOC_CONF, '' for torch's"
+                " defaults, or None for what the environment says.")
+        for name in ("overlap_inputs", "checkpointing", "channels_last", "cudnn_benchmark"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} is {shown(getattr(self, name))}: it is either True or False.")
+        self._set("steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
+        self._set("lr", number("lr", self.lr, least=0.0))
+        if self.num_classes is not None:
+            self._set("num_classes", whole("num_classes", self.num_classes, least=0))
+            if (self.target or "").partition(":")[0] not in NAMES_CLASSES:
+                raise UsageError(
+                    f"num_classes (--num-classes) is for torchvision:, timm: and hf:, not for '{self.target}': give it as the "
+                    f'factory calls it, for example file.py:factory?{{"classes": {self.num_classes}}}.'
+                )
+        if self.memory_bytes is not None:
+            self._set("memory_bytes", checked_card_bytes(self.memory_bytes))
         if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
@@ -208,8 +289,9 @@ class Job:
             )
         if self.accesses:
             Roofline.of(self.device)  # raises where no peak is known
-        if self.steps < 1:
-            raise UsageError(f"steps is {self.steps}: at least 1 is needed, 3 show the steady state.")
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     def with_batch(self, batch_size: int) -> Job:
         """Return the job with the first dimension of every input and label set to `batch_size`."""
