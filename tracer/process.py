@@ -27,6 +27,10 @@ from vramcast.job import Job
 from vramcast.tracer import complete
 from vramcast.tracer.result import Result
 from vramcast.tracer.warm import WarmWorker, check_time_limit, death
+from vramcast.units import shortened
+
+_LONGEST_MESSAGE = 10_000  # arbitrary: characters of a job's own message; some put a whole tensor or a log into it
+_LONGEST_TRACEBACK = 100_000  # arbitrary: likewise, deeper than any recursion which ends by itself
 
 
 def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
@@ -137,7 +141,7 @@ def job_environment() -> dict[str, str]:
         environment["VRAMCAST_CACHE"] = str(cache_folder())
     try:
         getpass.getuser()
-    except (KeyError, OSError):  # spec: OSError since Python 3.13
+    except (ImportError, KeyError, OSError):  # which of them depends on the system and on Python's version
         environment["USER"] = f"uid{os.getuid()}"
     return environment
 
@@ -194,8 +198,9 @@ def checked(result: Result) -> Result:
     if kind is JobError:
         drawn = any(entry.kind == "drawn" for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
-        raise JobError(f"The job raised {message}", result.job_traceback, after_reads=after_reads)
-    raise kind(message)
+        said = shortened(result.job_traceback, _LONGEST_TRACEBACK)
+        raise JobError(f"The job raised {shortened(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
+    raise kind(shortened(message, _LONGEST_MESSAGE))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,12 @@ def cache_folder() -> Path:
         CompilerError: it cannot be made.
     """
     chosen = os.environ.get("VRAMCAST_CACHE")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast"
+    try:
+        base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast"
+    except RuntimeError:  # neither HOME nor an entry in the system's list of users
+        raise CompilerError(
+            "This user has no home folder for the cache (~/.cache/vramcast): set VRAMCAST_CACHE to a writable folder, or HOME."
+        ) from None
     try:
         base.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -267,7 +267,8 @@ class Job:
         if not isinstance(self.alloc_conf, str | None):
             raise UsageError(
                 f"alloc_conf is {shown(self.alloc_conf)}: give text as in PYTORCH_CUDA_ALLOC_CONF, '' for torch's"
-                " defaults, or None for what the environment says.")
+                " defaults, or None for what the environment says."
+            )
         for name in ("overlap_inputs", "checkpointing", "channels_last", "cudnn_benchmark"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} is {shown(getattr(self, name))}: it is either True or False.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.errors import NullGpuError
+from vramcast.errors import DownloadError, NullGpuError
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 Call = Callable[..., tuple[int, str, str]]
@@ -60,6 +60,49 @@ WRONG = [
     ("run", (), ("No script", "train.py args")),
     ("run", ("--", "missing.py"), ("'missing.py'", "train.py args")),
     ("check", ("{models}:mlp", *BATCH, "--on", "h300"), ("h300", "h200")),
+    *((verb, ("x:y", *BATCH, option, ""), (option, "empty"))
+      for verb, options in {
+          "check": ("--memory", "--labels", "--device", "--on", "--artifact", "--snapshot", "--plot", "--cards", "--stack",
+                    "--optimizer", "--precision"),
+          "plan": ("--limit", "--out", "--chart", "--link", "--device-index"),
+          "sweep": ("--batch-sizes",),
+      }.items() for option in options),
+    *(("check", ("x:y", *BATCH, option, ""), (option, "''"))
+      for option in ("--level", "--steps", "--timeout", "--num-classes", "--lr")),
+    ("estimate", ("", *BATCH), ("TARGET", "empty")),
+    ("estimate", ("x:y", "--batch", ""), ("--batch", "empty")),
+    ("replay", ("",), ("SNAPSHOT", "empty")),
+    ("replay", ("x.pickle", "--context", "0"), ("--context", "not positive")),
+    ("replay", ("x.pickle", "--device-index", "-1"), ("--device-index", "at least 0")),
+    ("replay", ("x.pickle", "--cards", "24GiB"), ("--what-if common",)),
+    ("replay", ("x.pickle", "--what-if", "common", "--cards", "24"), ("24 bytes", "unit")),
+    ("estimate", ("x:y", *BATCH, "--memory", "12"), ("12 bytes", "unit", "12GiB")),
+    ("estimate", ("x:y", *BATCH, "--memory", "99999999999999999999999GiB"), ("99999999999999999999999GiB", "2^63")),
+    ("estimate", ("x:y", *BATCH, "--timeout", "-1"), ("--timeout", "-1", "between")),
+    ("estimate", ("x:y", *BATCH, "--timeout", "0"), ("--timeout", "between")),
+    ("estimate", ("x:y", *BATCH, "--timeout", "nan"), ("--timeout", "finite")),
+    ("estimate", ("x:y", *BATCH, "--timeout", "1e400"), ("--timeout", "inf", "finite")),
+    ("estimate", ("x:y", *BATCH, "--timeout", "1e9"), ("--timeout", "between")),
+    ("estimate", ("x:y", *BATCH, "--level", "nan"), ("nan", "finite")),
+    ("estimate", ("x:y", *BATCH, "--lr", "nan"), ("nan", "finite")),
+    ("estimate", ("x:y", *BATCH, "--steps", "9" * 30), ("at most",)),
+    ("estimate", ("torchvision:resnet18", *BATCH, "--num-classes", "-1"), ("-1", "at least 0")),
+    ("estimate", ("x:y", *BATCH, "--num-classes", "5"), ("torchvision:", "file.py:factory?")),
+    ("estimate", ("x:y", "--batch", "x=8x16", "--batch", "x=8x16"), ("'x'", "twice")),
+    ("estimate", ("x:y", "--batch", "4294967296x4294967296"), ("2^63",)),
+    ("estimate", ("x:y", *BATCH, "--labels", "8:int64=1.5"), ("1.5", "whole")),
+    ("estimate", ("x:y", *BATCH, "--labels", "8:int64<0"), ("0", "at least 1")),
+    ("estimate", ("{models}:mlp", *BATCH, "--labels", "8:int64=-5"), ("-5", "4 classes")),
+    ("estimate", ("{models}:mlp", *BATCH, "--labels", "8:int64=4"), ("4 classes", "counted from 0")),
+    ("sweep", ("x:y", *BATCH, "--batch-sizes", "1..900000000000000000"), ("2^63",)),
+    ("sweep", ("x:y", *BATCH, "--batch-sizes", "8", "--max-batch"), ("--batch-sizes", "leave out")),
+    ("measure", ("--budget-s", "nan"), ("--budget-s", "finite")),
+    ("measure", ("--workers", "0"), ("--workers", "at least 1")),
+    ("train", ("x.jsonl", "--out", "x", "--folds", "1"), ("--folds", "at least 2")),
+    ("train", ("x.jsonl", "--out", "x", "--jobs", "9" * 12), ("--jobs", "at most")),
+    ("evaluate", ("x.jsonl", "--level", "nan"), ("--level", "finite")),
+    ("evaluate", ("x.jsonl", "--level", "1"), ("--level", "between 1e-06 and 0.999999")),
+    ("evaluate", ("",), ("RUNS", "empty")),
 ]  # fmt: skip
 
 
@@ -180,3 +223,52 @@ def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypa
     code, out, err = call("estimate", f"{tiny_models}:mlp", *BATCH)
     assert (code, out) == (130, "")
     assert one_line(err) == "vramcast: interrupted\n"
+
+
+# ------------------------------------------------------------------------------------------------ what nobody foresaw
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no reason"), SystemExit(1), RecursionError(), MemoryError(), OSError(28, "No space"), BrokenPipeError(32, "")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    from vramcast.cli import check
+
+    def fails(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(check, "run_job", fails)
+    code, out, err = call("check", "x:y", *BATCH, "--json")
+    assert code == 3
+    assert json.loads(out)["error"] == type(error).__name__
+    assert "--verbose" in one_line(err)
+    code, out, err = call("check", "x:y", *BATCH, "--verbose")
+    assert (code, out) == (3, "")
+    assert err.startswith("Traceback (most recent call last)")
+    assert err.splitlines()[-1].startswith("vramcast: ")
+
+
+def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vramcast.cli import doctor
+
+    def fails(version: str) -> None:
+        raise DownloadError("no network")
+
+    monkeypatch.setattr(doctor, "fetch", fails)
+    code, out, _ = call("doctor", "--get-cudnn", "9.10.2", "--json")
+    assert (code, json.loads(out)) == (3, {"schema": 1, "error": "DownloadError", "message": "no network"})
+
+
+def test_a_long_message_of_a_job_is_cut(call: Call, tmp_path: Path, auto_tracer: str) -> None:
+    (tmp_path / "long.py").write_text("def model(): raise RuntimeError('x' * 10_000_000 + ' the end')")
+    code, out, err = call("estimate", f"{tmp_path}/long.py:model", *BATCH, "--tracer", auto_tracer, "--json", "--verbose")
+    message = json.loads(out)["message"]
+    assert code == 3
+    assert len(message) < 11_000
+    assert len(err) < 120_000
+    assert len(err.splitlines()[-1]) < 3_000
+    for text in (message, err.splitlines()[-1]):
+        assert "characters cut" in text
+        assert text.endswith("the end")

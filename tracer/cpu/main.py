@@ -33,7 +33,7 @@ def run_job(job: Job) -> Result:
     define_torchvision_operators()
     sys.path[:] = [*job.search_path] or sys.path  # from here on the caller's; torch is this interpreter's own
     os.chdir(job.working_folder)
-    result = Result("ok", torch=torch.__version__, cuda="none")
+    result = Result("ok", torch=str(torch.__version__), cuda="none")
     workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
     capability, training = job.device.compute_capability, job.mode == "train"
     recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
@@ -47,7 +47,7 @@ def run_job(job: Job) -> Result:
     result.steps = recorder.steps
     result.note_settings(settings)
     if result.status == "ok":
-        result.trace = recorder.trace({"tracer": "cpu", "torch": torch.__version__, "device": job.device.key})
+        result.trace = recorder.trace({"tracer": "cpu", "torch": str(torch.__version__), "device": job.device.key})
         result.ledger = _ledger(recorder.calls) + workspaces.ledger()
     result.max_resident_bytes = peak_resident_bytes()
     return result

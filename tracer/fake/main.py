@@ -46,7 +46,7 @@ def run_job(job: Job) -> Result:
 
     host_checks.take_as_passed()
     _prepare_torchvision()
-    result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
+    result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     history = History()
     recorder = FakeRecorder(history)
     convolution_workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
@@ -82,7 +82,7 @@ def run_job(job: Job) -> Result:
     if mode.host_reads:
         result.ledger.append(LedgerEntry("read", "values read from the card", mode.host_reads, 0))
     if result.status != "error":
-        header = {"tracer": "fake", "torch": torch.__version__, "device": job.device.key}
+        header = {"tracer": "fake", "torch": str(torch.__version__), "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes | convolution_workspaces.sizes)
     del library, autocast
     result.max_resident_bytes = peak_resident_bytes()

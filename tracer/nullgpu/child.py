@@ -120,7 +120,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
 
     host_checks.take_as_passed()
     _refuse_symmetric_memory()
-    result = Result("ok", torch=torch.__version__, cuda=str(torch.version.cuda))
+    result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     stop_after = job.steps if job.script is not None else None
 
@@ -151,7 +151,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.note_settings(settings)
     if result.status != "error":
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
-        header = {"tracer": "nullgpu", "torch": torch.__version__, "cuda": result.cuda, "device": job.device.key}
+        header = {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
     result.foreign = foreign_libraries()
     result.max_resident_bytes = peak_resident_bytes()

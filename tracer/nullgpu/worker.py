@@ -28,7 +28,7 @@ def main(libraries: Path, fd: int) -> NoReturn:
                 return child.run_program(job, gpu)
             return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
 
-        return run, torch.__version__
+        return run, str(torch.__version__)  # not torch's own class, for which the caller would import torch
 
     serve(fd, warm_up)
 

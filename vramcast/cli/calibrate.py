@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli import learning
+from vramcast.cli.streams import answer
 from vramcast.correction import named
 from vramcast.errors import DatasetError
 
@@ -43,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
         "drift": drift.drift(old, lessons.examples),
         "contexts": {stack: list(pair) for stack, pair in drift.context_changes(old, new).items()},
     }
-    print(json.dumps(said) if options.json else _text(said))
+    answer(json.dumps(said) if options.json else _text(said))
     return 0
 
 

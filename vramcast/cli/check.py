@@ -6,10 +6,10 @@ vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on r
 from __future__ import annotations
 
 import argparse
-import sys
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
+from vramcast.cli.streams import say
 from vramcast.estimator import run_job
 from vramcast.units import gib
 
@@ -19,14 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_job(parser)
     shared.add_output(parser)
     shared.add_files(parser)
-    parser.add_argument("--on", metavar="DEVICE", help="the card to check; the same as --device")
+    parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
     parser.add_argument("--strict", action="store_true", help="exit 4 when the point estimate fits and the bound does not")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb. Without --strict the point estimate decides, with it the bound must fit too."""
-    if options.on:
-        options.device = options.on
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"checking {options.target} on {job.device.name}"):
@@ -41,5 +39,5 @@ def main(options: argparse.Namespace) -> int:
         code, verdict = (4, "uncertain") if options.strict else (0, "fits, but its upper bound does not")
     shared.finish(options, estimate, questions, {"verdict": verdict})
     needed = f"needs {gib(estimate.process)}, at most {gib(estimate.upper_bound)} at level {options.level:g}"
-    print(f"{verdict}: {needed}; {job.device.name} has {gib(job.total_bytes)}", file=sys.stderr)
+    say(f"{verdict}: {needed}; {job.device.name} has {gib(job.total_bytes)}")
     return code

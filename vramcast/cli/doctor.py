@@ -16,6 +16,7 @@ import shutil
 from typing import Any
 
 from vramcast.cli.options import progress
+from vramcast.cli.streams import answer
 from vramcast.compiler import cache_folder
 from vramcast.correction import SHIPPED, VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
@@ -149,18 +150,18 @@ def main(options: argparse.Namespace) -> int:
         return _get_cudnn(options)
     facts = report()
     if options.json:
-        print(json.dumps(facts))
+        answer(json.dumps(facts))
     else:
-        print(f"python {facts['python']} on {facts['system']}; compiler {facts['compiler'] or 'none'}; cache {facts['cache']}")
-        print("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
+        answer(f"python {facts['python']} on {facts['system']}; compiler {facts['compiler'] or 'none'}; cache {facts['cache']}")
+        answer("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
         for name, tracer in facts["tracers"].items():
-            print(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
+            answer(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
             if tracer.get("cudnn_workspaces"):
-                print(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
-        print(f"cuDNN: {_words(facts['cudnn'])}")
-        print(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
+                answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
+        answer(f"cuDNN: {_words(facts['cudnn'])}")
+        answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         none = f"none in use: '{SHIPPED}' is shipped, or train one; name it with --artifact or {VARIABLE}"
-        print(f"learned correction: {facts['artifact'] or none}")
+        answer(f"learned correction: {facts['artifact'] or none}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
 
 
@@ -179,5 +180,5 @@ def _get_cudnn(options: argparse.Namespace) -> int:
     """Fetch a cuDNN and say where it is."""
     with progress(f"fetching cuDNN {options.get_cudnn}"):
         folder = fetch(options.get_cudnn)
-    print(json.dumps({"schema": 1, "folder": str(folder)}) if options.json else f"cuDNN is in {folder}")
+    answer(json.dumps({"schema": 1, "folder": str(folder)}) if options.json else f"cuDNN is in {folder}")
     return 0

@@ -12,6 +12,7 @@ import argparse
 from vramcast.advice import advise
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
+from vramcast.cli.streams import answer
 from vramcast.estimator import run_job
 
 
@@ -42,5 +43,5 @@ def main(options: argparse.Namespace) -> int:
         advice = advise(estimate, timeout_s=options.timeout, artifact=options.artifact)
     shared.finish(options, estimate, questions, {"advice": advice.to_dict()})
     if not options.json:
-        print(f"\n{advice}")
+        answer(f"\n{advice}")
     return 0

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
-from vramcast.cli import learning
+from vramcast.cli import learning, values
+from vramcast.cli.streams import answer, say
 from vramcast.correction import named
-from vramcast.errors import DatasetError, UsageError
+from vramcast.errors import DatasetError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     learning.add_runs(parser)
     parser.add_argument("--artifact", metavar="DIR", help="judge this one, on runs which it was not trained on")
-    parser.add_argument("--level", type=float, help="PEF and MCP of the bound at this level, not of the estimate")
+    parser.add_argument("--level", type=values.level, help="PEF and MCP of the bound at this level, not of the estimate")
     parser.add_argument("--report", metavar="FILE.html", help="write one page with tables and charts")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=values.count(0), default=0)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -33,12 +33,10 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner import artifact, judging
         from vramcast.learner.evaluation import metrics, report
         from vramcast.lessons import lessons_of
-    if options.level is not None and not 0 < options.level < 1:
-        raise UsageError(f"--level is {options.level}: it must lie between 0 and 1, for example 0.99.")
     levels = sorted({*judging.LEVELS, *([options.level] if options.level else [])})
     lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
     for reason, count in lessons.left_out.items():
-        print(f"vramcast: left out {count}: {reason}", file=sys.stderr)
+        say(f"vramcast: left out {count}: {reason}")
     if options.artifact:
         learned = artifact.load(named(options.artifact))
         scored = [one for example in lessons.examples if (one := judging.scored_of(example, learned, levels)) is not None]
@@ -50,8 +48,8 @@ def main(options: argparse.Namespace) -> int:
     if options.report:
         report.write_report(scored, options.report, title="Estimates against measured runs")
     judged = ", ".join(f"{count} {way}" for way, count in metrics.ways(scored, options.level).items() if count)
-    print(f"vramcast: failures judged by: {judged}", file=sys.stderr)
-    print(json.dumps(figures) if options.json else _text(figures))
+    say(f"vramcast: failures judged by: {judged}")
+    answer(json.dumps(figures) if options.json else _text(figures))
     return 0
 
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vramcast.cli import options as shared
+from vramcast.cli.streams import answer
 from vramcast.datasets.histories import formats
 from vramcast.datasets.histories import join as joining
 from vramcast.datasets.journal import Journal, Reading, Rejected
@@ -81,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
             f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} "
             "Is it another format?"
         )
-    shared.print_chart((json.dumps(summary) if options.json else _text(summary)) + "\n", sys.stdout)
+    answer(json.dumps(summary) if options.json else _text(summary))
     return 0
 
 

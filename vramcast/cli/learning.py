@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from vramcast.cli import values
+from vramcast.cli.streams import say
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
 from vramcast.errors import UsageError
@@ -16,7 +17,9 @@ from vramcast.errors import UsageError
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add RUNS, --jobs and --json."""
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes which estimate, threads which learn")
+    parser.add_argument(
+        "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -45,7 +48,7 @@ def read_all(paths: list[str]) -> list[Run]:
         found.update({run.id: run for run in reading.runs})
         if reading.rejected:
             first = reading.rejected[0]
-            print(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})", file=sys.stderr)
+            say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
     return list(found.values())
 
 

@@ -1,30 +1,57 @@
 """The command line: one file a verb, and this one, which alone turns errors into text and exit codes.
 
 Exit codes: 0 yes or done, 1 does not fit, 2 wrong usage, 3 cannot estimate, 4 uncertain. With --json one JSON object goes
-to stdout, also for 1, 3 and 4; everything else goes to stderr.
+to stdout, also for 1, 3 and 4; everything else goes to stderr. What nobody foresaw is 3 too: it is no answer.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
 import sys
+import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from vramcast.cli import calibrate, check, doctor, estimate, evaluate, import_, measure, plan, replay, run, sweep, train
+from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
-from vramcast.errors import CannotEstimate, JobError, VramcastError
+from vramcast.errors import JobError, OutputError, VramcastError
+from vramcast.units import shortened
 
-VERBS = (estimate, check, sweep, run, replay, plan, measure, import_, train, calibrate, evaluate, doctor)
+# Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
+VERBS = (
+    "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "doctor",
+)  # fmt: skip
+_LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
+_LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
+_CANNOT_ESTIMATE = 3  # spec: the exit code of what is no answer
+
+
+class _ParserEnd(SystemExit):
+    """argparse's own way out (--help, --version, wrong usage), to be told from a SystemExit of somebody else."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with one-line errors: the usage is one --help away."""
+    """argparse with one-line errors (the usage is one --help away), in which no value is ignored because it is empty."""
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument; one which may be empty says `type=str`."""
+        takes_text = settings.get("action", "store") in ("store", "append") and settings.get("nargs") != argparse.REMAINDER
+        if takes_text:
+            settings.setdefault("type", values.text)
+        return super().add_argument(*names, **settings)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        self._print_message(message or "", sys.stderr)
+        raise _ParserEnd(status)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own ignores that a stream is closed or full: then --help would be done without a word.
+        (streams.say if file is sys.stderr else streams.answer)(message, end="")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"vramcast: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"vramcast: {_line(message)} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,13 +59,17 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
     top.add_argument("--version", action="version", version=f"vramcast {_version()}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2].rstrip("_")  # `import` is a keyword of Python
-        summary = (verb.__doc__ or "").strip().splitlines()[0]
+    for name in VERBS:
+        verb = importlib.import_module(f"vramcast.cli.{name}")
+        words = (verb.__doc__ or "").strip()  # python -OO leaves none
         sub = verbs.add_parser(
-            name, help=summary, description=verb.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+            name.rstrip("_"),  # `import` is a keyword of Python
+            help=words.partition("\n")[0],
+            description=words,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.add_arguments(sub)
+        sub.add_argument("--verbose", action="store_true", help="show tracebacks: the job's when it raises, ours when we fail")
         sub.set_defaults(function=verb.main)
     return top
 
@@ -50,26 +81,55 @@ def _version() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; no exception of ours escapes."""
+    """Run one command and return its exit code; no exception escapes."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(given)
+    # What is in force until the options are known, if they ever are.
+    options = argparse.Namespace(json="--json" in given, verbose="--verbose" in given)
     try:
+        streams.secure()
+        known = parser()
+        try:
+            options = known.parse_args(given)
+        except _ParserEnd as end:
+            return int(end.code or 0)
+        streams.require_stdout()
         return int(options.function(options))
-    except VramcastError as error:
-        if isinstance(error, JobError) and error.job_traceback and getattr(options, "verbose", False):
-            print(error.job_traceback, file=sys.stderr)
-        # One line, whatever the job's own message looks like; --json and the API have it as it is.
-        print(f"vramcast: {' | '.join(line.strip() for line in str(error).splitlines() if line.strip())}", file=sys.stderr)
-        if isinstance(error, CannotEstimate) and getattr(options, "json", False):
-            print(json.dumps({"schema": 1, "error": type(error).__name__, "message": str(error)}))
-        return error.exit_code
     except KeyboardInterrupt:
-        print("vramcast: interrupted", file=sys.stderr)
+        streams.say("vramcast: interrupted")
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`): nothing is left to say, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except streams.ReaderGone:
         return 0
+    except VramcastError as error:
+        if isinstance(error, JobError) and error.job_traceback and options.verbose:
+            streams.say(error.job_traceback)
+        return _failed(error, str(error), error.exit_code, is_json=options.json)
+    except BaseException as error:  # SystemExit too: Python's own exit code 1 would say "does not fit"
+        if options.verbose:
+            streams.say("".join(traceback.format_exception(error)).rstrip())
+        words = "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, MemoryError | ImportError):
+            words += " (is main memory short, or limited by ulimit -v?)"
+        report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
+        text = f"{shortened(words, _LONGEST_MESSAGE)}. Nobody foresaw this, and it is no answer: please report it; {report}."
+        return _failed(error, text, _CANNOT_ESTIMATE, is_json=options.json)
+
+
+def _failed(error: BaseException, text: str, code: int, *, is_json: bool) -> int:
+    """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
+    streams.say(f"vramcast: {_line(text)}")
+    if is_json and code != 2 and not isinstance(error, OutputError):
+        message = {"schema": 1, "error": type(error).__name__, "message": shortened(text, _LONGEST_MESSAGE)}
+        try:
+            streams.answer(json.dumps(message))
+        except (OutputError, streams.ReaderGone) as silent:
+            streams.say(f"vramcast: {silent}")
+    return code
+
+
+def _line(text: str) -> str:
+    """Return one line for a person, whatever a job's own message looks like; --json and the API have it as it is."""
+    lines = shortened(text, _LONGEST_MESSAGE).splitlines()
+    return shortened(" | ".join(line.strip() for line in lines if line.strip()), _LONGEST_LINE)
 
 
 def entry() -> NoReturn:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import sys
 from pathlib import Path
 
+from vramcast.cli import values
+from vramcast.cli.streams import answer, say
 from vramcast.datasets.collector.campaign import Campaign, Limits, say_on_stderr
 from vramcast.datasets.collector.machine import DryRun, RealGpu
 from vramcast.datasets.collector.script import measure_script
@@ -31,13 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("--out", metavar="FOLDER", help="gets runs.jsonl, histories.jsonl, passport.json")
     parser.add_argument("--list", action="store_true", help="print this part of the list, a job a line, and run nothing")
-    parser.add_argument("--seed", type=int, default=1, help="of the list of jobs (default: 1)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin at this job of the list (default: 0)")
-    parser.add_argument("--count", type=int, metavar="N", help="so many jobs of the list (default: until the time is used)")
-    parser.add_argument("--budget-s", type=float, default=1500.0, metavar="S", help="time for all of it (default: 1500)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="jobs on the card at a time (default: 1)")
-    parser.add_argument("--job-timeout", type=float, default=300.0, metavar="S", help="stop a job after so long (default: 300)")
-    parser.add_argument("--sample-ms", type=float, default=5.0, metavar="MS", help="between samples of NVML (default: 5)")
+    parser.add_argument("--seed", type=values.count(0), default=1, help="of the list of jobs (default: 1)")
+    parser.add_argument(
+        "--first", type=values.count(0), default=0, metavar="N", help="begin at this job of the list (default: 0)"
+    )
+    parser.add_argument(
+        "--count", type=values.count(1), metavar="N", help="so many jobs of the list (default: until the time is used)"
+    )
+    parser.add_argument(
+        "--budget-s", type=values.positive, default=1500.0, metavar="S", help="time for all of it (default: 1500)"
+    )
+    parser.add_argument(
+        "--workers", type=values.count(1), default=1, metavar="N", help="jobs on the card at a time (default: 1)"
+    )
+    parser.add_argument(
+        "--job-timeout", type=values.positive, default=300.0, metavar="S", help="stop a job after so long (default: 300)"
+    )
+    parser.add_argument(
+        "--sample-ms", type=values.positive, default=5.0, metavar="MS", help="between samples of NVML (default: 5)"
+    )
     parser.add_argument("--dry-run", metavar="DEVICE", help="on the null GPU as this device, not on a GPU")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument(
@@ -47,11 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb: 0 when all that was asked for was run, or the script's own exit code."""
-    for name in ("budget_s", "workers", "job_timeout", "sample_ms"):
-        if getattr(options, name) <= 0:
-            raise UsageError(f"--{name.replace('_', '-')} is {getattr(options, name)}: give more than 0.")
-    if options.first < 0 or (options.count is not None and options.count < 1):
-        raise UsageError("--first counts from 0 and --count from 1.")
     if options.list:
         return _list(options)
     if options.out is None:
@@ -73,20 +81,20 @@ def main(options: argparse.Namespace) -> int:
     )
     summary = Campaign(Path(options.out), limits, machine, say_on_stderr()).run()
     if options.json:
-        print(json.dumps({"schema": 1, "out": options.out, **summary.to_dict()}))
+        answer(json.dumps({"schema": 1, "out": options.out, **summary.to_dict()}))
         return 0
     facts = summary.to_dict()
-    print(f"{facts['runs']} runs in {facts['seconds']} s: " + ", ".join(f"{n} {s}" for s, n in facts["by_status"].items()))
+    answer(f"{facts['runs']} runs in {facts['seconds']} s: " + ", ".join(f"{n} {s}" for s, n in facts["by_status"].items()))
     for reason, count in facts["skipped"].items():
-        print(f"skipped {count}: {reason}", file=sys.stderr)
-    print(f"next shard: --seed {options.seed} --first {facts['next_index']}")
+        say(f"skipped {count}: {reason}")
+    answer(f"next shard: --seed {options.seed} --first {facts['next_index']}")
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
     """Print the shard as JSON lines."""
     for id_, workload in plan.workloads(options.seed, options.first, options.count or _LISTED):
-        print(
+        answer(
             json.dumps(
                 {"id": id_, **{name: value for name, value in to_plain(workload).items() if value not in (None, [], {})}}
             )

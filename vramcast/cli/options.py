@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from vramcast.cli import simulated
-from vramcast.devices import DEVICES, device
-from vramcast.errors import UsageError
-from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Job, TensorSpec, parse_batch
+from vramcast.cli import simulated, values
+from vramcast.cli.streams import answer, say
+from vramcast.devices import DEVICES, checked_card_bytes, device
+from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Job, TensorSpec, current_folder, parse_batch
 from vramcast.result import Estimate
-from vramcast.stack import Stack
 from vramcast.stack import parse as parse_stack
-from vramcast.units import parse_bytes
 from vramcast.views import check_path
 
 
@@ -30,13 +27,14 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alloc-conf",
         metavar="CONF",
+        type=str,
         help="PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '': torch's defaults "
         "(default: what the job itself or the environment here says)",
     )
     parser.add_argument(
         "--stack",
         metavar="VERSIONS",
-        type=_stack,
+        type=values.checked(parse_stack),
         help="software of the card's machine where it differs from this one: torch==2.8.0, or any of torch==,cudnn==,cuda==",
     )
     parser.add_argument("--tracer", choices=TRACERS, default="auto")
@@ -45,7 +43,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=3, help="training steps to trace (default: 3)")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--verbose", action="store_true", help="show the job's traceback when it raises")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -60,26 +57,15 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        type=_plot_path,
+        type=values.checked(_plot_path),
         help="timeline with the card's line: .png, .html or .txt; '-' prints the text view on stdout (on stderr with --json)",
     )
-
-
-def _stack(text: str) -> Stack:
-    """Return the stack which the text says, or why it is none."""
-    try:
-        return parse_stack(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _plot_path(text: str) -> str:
     """Return `text` if a view can be drawn there: better said before the job is traced than after."""
     if text != "-":
-        try:
-            check_path(text)
-        except UsageError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
+        check_path(text)
     return text
 
 
@@ -121,7 +107,7 @@ def job_of(options: argparse.Namespace) -> Job:
         device=device(options.device),
         target=options.target,
         batch=parse_batch(options.batch or ()),
-        labels=TensorSpec.parse(options.labels) if options.labels else None,
+        labels=TensorSpec.parse(options.labels) if options.labels is not None else None,
         num_classes=options.num_classes,
         optimizer=options.optimizer,
         lr=options.lr,
@@ -135,9 +121,9 @@ def job_of(options: argparse.Namespace) -> Job:
         cudnn_benchmark=options.cudnn_benchmark,
         alloc_conf=options.alloc_conf,
         stack=options.stack,
-        memory_bytes=parse_bytes(options.memory) if options.memory else None,
+        memory_bytes=checked_card_bytes(options.memory) if options.memory is not None else None,
         search_path=("", *sys.path),
-        working_folder=os.getcwd(),
+        working_folder=current_folder(),
     )
 
 
@@ -147,10 +133,10 @@ def finish(
     """Print the estimate, write the files which are wanted, and answer the questions."""
     more, text = write_files(options, estimate, questions)
     if options.json:
-        print(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
+        answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
     else:
-        print(estimate)
-        print_chart(text, sys.stdout)
+        answer(str(estimate))
+        answer(text, end="")
 
 
 def write_files(options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions) -> tuple[dict[str, Any], str]:
@@ -161,16 +147,10 @@ def write_files(options: argparse.Namespace, estimate: Estimate, questions: simu
         estimate.plot(options.plot)
     more, text = questions.answers(estimate.trace)
     if options.plot == "-" and options.json:
-        print_chart(estimate.plot_text(), sys.stderr)
+        say(estimate.plot_text(), end="")
     elif options.plot == "-":
         text += estimate.plot_text()
     return more, text
-
-
-def print_chart(text: str, stream: TextIO) -> None:
-    """Print what is not ASCII: a terminal which cannot show it gets question marks, not a traceback."""
-    encoding = stream.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), end="", file=stream)
 
 
 @contextmanager
@@ -180,8 +160,8 @@ def progress(text: str) -> Iterator[None]:
         yield
         return
     started = time.perf_counter()
-    print(f"{text} ...", end="", file=sys.stderr, flush=True)
+    say(f"{text} ...", end="")
     try:
         yield
     finally:
-        print(f"\r\x1b[K{text}: {time.perf_counter() - started:.1f} s", file=sys.stderr)
+        say(f"\r\x1b[K{text}: {time.perf_counter() - started:.1f} s")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from vramcast.cli import options as shared
+from vramcast.cli import values
 from vramcast.cli.replay import read
+from vramcast.cli.streams import answer, say
 from vramcast.errors import UsageError
 from vramcast.estimator import run_job
 from vramcast.plans import has_reads, plan_pool, plan_swap
@@ -45,23 +46,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_job(parser)
     shared.add_output(parser)
     parser.add_argument(
-        "--device-index", type=int, metavar="N", help="of a history's devices; default: the one with most events"
+        "--device-index", type=values.count(0), metavar="N", help="of a history's devices; default: the one with most events"
     )
     parser.add_argument("--pool", action="store_true", help="plan a pool")
     parser.add_argument("--swap", action="store_true", help="plan what moves to the host; a history knows no reads, a job does")
     parser.add_argument(
-        "--limit", metavar="SIZE", help="what the blocks may take, with swapping; default: no overhead, least peak"
+        "--limit",
+        metavar="SIZE",
+        type=values.checked(parse_bytes),
+        help="what the blocks may take, with swapping; default: no overhead, least peak",
     )
     parser.add_argument("--link", choices=tuple(LINKS), help="between card and host (default: pcie4)")
     parser.add_argument("--out", metavar="FILE.json", help="write the plan for a program to follow")
-    parser.add_argument("--chart", metavar="FILE", type=_chart_path, help="draw where blocks lie and when: .png or .html")
+    parser.add_argument(
+        "--chart", metavar="FILE", type=values.checked(_chart_path), help="draw where blocks lie and when: .png or .html"
+    )
 
 
 def _chart_path(text: str) -> str:
-    try:
-        packing.check_chart_path(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    packing.check_chart_path(text)
     return text
 
 
@@ -77,7 +80,6 @@ class _Source:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    limit_bytes = parse_bytes(options.limit) if options.limit else None
     for name in ("limit", "link"):
         if getattr(options, name) and options.pool and not options.swap:
             raise UsageError(f"--{name} is about swapping: add --swap, or leave out --pool.")
@@ -101,19 +103,19 @@ def main(options: argparse.Namespace) -> int:
     if must_swap or (source.has_reads and not options.pool):
         try:
             with shared.progress("planning what moves"):
-                moved = plan_swap(source.trace, limit_bytes=limit_bytes, link=options.link or "pcie4")
+                moved = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
         except UsageError as error:
             if must_swap:
                 raise
-            print(f"vramcast: no swap plan: {error}", file=sys.stderr)
+            say(f"vramcast: no swap plan: {error}")
     if options.out:
         _write(options.out, source, lifetimes, placed, moved)
     if options.chart:
         _draw(options.chart, source, lifetimes, placed)
     if options.json:
-        print(json.dumps(_json(source, lifetimes, placed, moved)))
+        answer(json.dumps(_json(source, lifetimes, placed, moved)))
     else:
-        print(_text(source, placed, moved, lifetimes.peak_live()[0]))
+        answer(_text(source, placed, moved, lifetimes.peak_live()[0]))
     return 0 if moved is None or moved.feasible else 1
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from vramcast.cli import options as shared
-from vramcast.cli import simulated
+from vramcast.cli import simulated, values
+from vramcast.cli.streams import answer, say
 from vramcast.errors import UsageError
 from vramcast.simulator.replay import Replay, replay
 from vramcast.simulator.terms import with_context
@@ -28,8 +28,16 @@ from vramcast.views import draw_text, save
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("snapshot", metavar="SNAPSHOT", help="a memory history (pickle, also gzipped), or a trace (.npz)")
-    parser.add_argument("--device-index", type=int, metavar="N", help="of several devices; default: the one with most events")
-    parser.add_argument("--context", metavar="SIZE", help="what the process takes besides, for --cards: 500MiB")
+    parser.add_argument(
+        "--device-index", type=values.count(0), metavar="N", help="of several devices; default: the one with most events"
+    )
+    parser.add_argument(
+        "--context",
+        metavar="SIZE",
+        type=values.checked(parse_bytes),
+        default=0,
+        help="what the process takes besides, for --cards: 500MiB",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     shared.add_plot(parser)
     simulated.add_arguments(parser)
@@ -49,7 +57,6 @@ def read(path: str, device_index: int | None) -> Trace:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     questions = simulated.Questions(options)
-    context_bytes = parse_bytes(options.context) if options.context else 0
     trace = read(options.snapshot, options.device_index)
     if not len(trace):
         raise UsageError(
@@ -57,18 +64,18 @@ def main(options: argparse.Namespace) -> int:
         )
     with shared.progress(f"replaying {len(trace):,} events"):
         found = replay(trace)
-    if context_bytes:
-        trace = with_context(trace, [(0, context_bytes)])
+    if options.context:
+        trace = with_context(trace, [(0, options.context)])
     more, text = questions.answers(trace)
     if options.plot and options.plot != "-":
         save(trace, options.plot, title=Path(options.snapshot).name)
     chart = draw_text(trace, title=Path(options.snapshot).name) if options.plot == "-" else ""
     if options.json:
-        print(json.dumps({**found.to_dict(), **more}))
-        shared.print_chart(chart, sys.stderr)
+        answer(json.dumps({**found.to_dict(), **more}))
+        say(chart, end="")
     else:
-        print(_text(found))
-        shared.print_chart(text + chart, sys.stdout)
+        answer(_text(found))
+        answer(text + chart, end="")
     return 0
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 import vramcast
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
-from vramcast.devices import device
+from vramcast.devices import checked_card_bytes, device
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import run_job
-from vramcast.job import Job
+from vramcast.job import Job, current_folder
 from vramcast.tracer.process import checkout_root
-from vramcast.units import parse_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +44,9 @@ def main(options: argparse.Namespace) -> int:
         steps=options.steps,
         alloc_conf=options.alloc_conf,
         stack=options.stack,
-        memory_bytes=parse_bytes(options.memory) if options.memory else None,
+        memory_bytes=checked_card_bytes(options.memory) if options.memory is not None else None,
         search_path=_search_path(),
-        working_folder=os.getcwd(),
+        working_folder=current_folder(),
     )
     with shared.progress(f"running {script.name}"):
         estimate = run_job(
@@ -68,5 +67,5 @@ def _search_path() -> tuple[str, ...]:
     In a checkout of ours that folder has rooms which would pass for packages: `datasets` for Hugging Face's.
     """
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    ours = {"", os.getcwd(), str(checkout_root(vramcast))}
+    ours = {"", current_folder(), str(checkout_root(vramcast))}
     return tuple(entry for entry in sys.path if entry not in ours or entry in named)

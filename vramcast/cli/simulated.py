@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Final
 
 from vramcast.devices import card_bytes
+from vramcast.errors import UsageError
 from vramcast.simulator.fragmentation import fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import table, what_if
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what-if",
         action="append",
         metavar="CONF",
+        type=str,  # "": the allocator's own
         help="play the requests again under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common': what people try first",
     )
     parser.add_argument("--cards", metavar="LIST", help="on these cards, with --what-if: names or sizes, rtx4090,12GiB")
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_cards(text: str | None) -> list[int]:
     """Return the sizes in bytes of `rtx4090,12GiB`."""
-    return [card_bytes(name) for name in (text or "").split(",") if name.strip()]
+    return [card_bytes(name) for name in text.split(",")] if text is not None else []
 
 
 def parse_settings(texts: list[str]) -> list[Settings]:
@@ -51,6 +53,8 @@ class Questions:
         self._settings = parse_settings(options.what_if or [])
         self._cards = parse_cards(options.cards)
         self._fragmentation = options.fragmentation
+        if self._cards and not self._settings:
+            raise UsageError("--cards is about --what-if: say under which settings, for example --what-if common.")
 
     def answers(self, trace: Trace) -> tuple[dict[str, Any], str]:
         """Return the answers as JSON, and as text for the terminal, "" when nothing is asked.

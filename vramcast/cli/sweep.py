@@ -13,17 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
+from vramcast.cli.streams import answer
 from vramcast.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.estimator import run_job
 from vramcast.result import Estimate
 from vramcast.units import gib
 
 _MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
+_SIZE = r"\d{1,18}"  # an int64 has no more digits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,32 +34,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_files(parser)
     parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
     parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
-    parser.add_argument("--on", metavar="DEVICE", help="the card; the same as --device")
+    parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
 
 
 def parse_sizes(text: str) -> list[int]:
     """Return the batch sizes of `8..512` (doubling) or `8,24,48`."""
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+    if match := re.fullmatch(rf"({_SIZE})\.\.({_SIZE})", text):
         size, last = int(match[1]), int(match[2])
         if 0 < size <= last:
             sizes = [size]
             while sizes[-1] * 2 < last:
                 sizes.append(sizes[-1] * 2)
             return sizes if sizes[-1] == last else [*sizes, last]
-    elif re.fullmatch(r"\d+(,\d+)*", text) and all(int(n) > 0 for n in text.split(",")):
+    elif re.fullmatch(rf"{_SIZE}(,{_SIZE})*", text) and all(int(n) > 0 for n in text.split(",")):
         return [int(n) for n in text.split(",")]
     raise UsageError(f"--batch-sizes '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; with --max-batch 1 when not even a batch of one fits."""
-    if options.on:
-        options.device = options.on
     if not options.max_batch and not options.batch_sizes:
         raise UsageError("Give --batch-sizes 8..512, or --max-batch.")
+    if options.max_batch and options.batch_sizes:
+        raise UsageError("--max-batch searches by itself: leave out --batch-sizes, or leave out --max-batch.")
     questions = simulated.Questions(options)
     job = shared.job_of(options)
-    sizes = [] if options.max_batch else parse_sizes(options.batch_sizes)
+    sized = {} if options.max_batch else {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
     found: dict[int, Estimate | CannotEstimate] = {}
 
     def estimate(size: int) -> Estimate | CannotEstimate:
@@ -67,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
         try:
             with shared.progress(f"batch {size}"):
                 found[size] = run_job(
-                    job.with_batch(size),
+                    sized.get(size) or job.with_batch(size),
                     tracer=options.tracer,
                     level=options.level,
                     timeout_s=options.timeout,
@@ -76,35 +77,34 @@ def main(options: argparse.Namespace) -> int:
         except CannotEstimate as error:
             found[size] = error
         if not options.json:
-            print(_row(size, found[size]), flush=True)
+            answer(_row(size, found[size]))
         return found[size]
 
     if not options.json:
-        print(
+        answer(
             f"{'batch':>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
-            flush=True,
         )
     largest = _search(estimate) if options.max_batch else None
-    for size in sizes:
+    for size in sized:
         estimate(size)
-    estimated = [(size, answer) for size, answer in found.items() if isinstance(answer, Estimate)]
+    estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]
     if not estimated:  # what all of them say, the first one says
-        raise next(answer for answer in found.values() if isinstance(answer, CannotEstimate))
-    chosen = next((answer for size, answer in estimated if size == largest), estimated[-1][1])
+        raise next(one for one in found.values() if isinstance(one, CannotEstimate))
+    chosen = next((one for size, one in estimated if size == largest), estimated[-1][1])
     more, text = shared.write_files(options, chosen, questions)
     if options.json:
-        table = [{"batch": size, **_as_json(answer)} for size, answer in sorted(found.items(), key=lambda row: row[0])]
-        print(
+        table = [{"batch": size, **_as_json(one)} for size, one in sorted(found.items(), key=lambda row: row[0])]
+        answer(
             json.dumps(
                 {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
             )
         )
     elif options.max_batch:
-        print(
+        answer(
             f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}"
         )
     if not options.json:
-        shared.print_chart(text, sys.stdout)
+        answer(text, end="")
     return 1 if options.max_batch and not largest else 0
 
 

@@ -16,19 +16,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from vramcast.cli import learning
+from vramcast.cli import learning, values
+from vramcast.cli.streams import answer
 from vramcast.correction import named
-from vramcast.errors import DatasetError, UsageError
+from vramcast.errors import DatasetError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     learning.add_runs(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
-    parser.add_argument("--trials", type=int, default=0, metavar="N", help="search the learner's parameters (default: 0)")
+    parser.add_argument(
+        "--trials", type=values.count(0), default=0, metavar="N", help="search the learner's parameters (default: 0)"
+    )
     parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folds", type=int, default=5, help="by model (default: 5)")
+    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
     parser.add_argument("--against", metavar="DIR", help="say how this older artifact does on the runs")
     parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
 
@@ -38,8 +41,6 @@ def main(options: argparse.Namespace) -> int:
     with learning.packages("Training"):
         from vramcast.learner import artifact, cards, dask_engine, drift, stacks, training
         from vramcast.lessons import lessons_of
-    if options.folds < 2 or options.trials < 0 or options.jobs < 1:
-        raise UsageError("--folds is at least 2, --trials 0 or more, --jobs at least 1.")
     runs = learning.read_all(options.runs)
     older = artifact.load(named(options.against)) if options.against else None  # a wrong one is said before hours of tracing
     lessons = lessons_of(runs, n_jobs=options.jobs)
@@ -65,16 +66,16 @@ def main(options: argparse.Namespace) -> int:
         changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
         said |= {"drift": drift.drift(older, lessons.examples), "contexts": changes}
     if options.json:
-        print(json.dumps(said))
+        answer(json.dumps(said))
         return 0
-    print(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
+    answer(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
     for reason, count in lessons.left_out.items():
-        print(f"left out {count}: {reason}")
+        answer(f"left out {count}: {reason}")
     for peak, segment, errors in ((peak, *row) for peak, by in learned.card["by"].items() for row in by["segment"].items()):
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
         shown = f"median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)"
-        print(f"{peak}, {segment}: {shown}")
+        answer(f"{peak}, {segment}: {shown}")
     if older is not None:
-        print("\n".join(learning.drift_lines(said["drift"], said["contexts"])))
-    print(f"artifact in {options.out}")
+        answer("\n".join(learning.drift_lines(said["drift"], said["contexts"])))
+    answer(f"artifact in {options.out}")
     return 0
