@@ -250,6 +250,16 @@ def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
     assert err.splitlines()[-1].startswith("vramcast: ")
 
 
+def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vramcast.cli import check
+
+    def told(*arguments: object, **options: object) -> None:
+        raise SystemExit(128 + 15)
+
+    monkeypatch.setattr(check, "run_job", told)
+    assert call("check", "x:y", *BATCH) == (143, "", "")
+
+
 def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from vramcast.cli import doctor
 

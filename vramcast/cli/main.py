@@ -25,6 +25,7 @@ VERBS = (
 )  # fmt: skip
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
+_BY_SIGNAL = 128  # spec: POSIX shells' exit code of what a signal ended is above
 _CANNOT_ESTIMATE = 3  # spec: the exit code of what is no answer
 
 
@@ -81,7 +82,7 @@ def _version() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; no exception escapes."""
+    """Run one command and return its exit code; nothing escapes but the SystemExit of a signal's handler."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     # What is in force until the options are known, if they ever are.
     options = argparse.Namespace(json="--json" in given, verbose="--verbose" in given)
@@ -104,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             streams.say(error.job_traceback)
         return _failed(error, str(error), error.exit_code, is_json=options.json)
     except BaseException as error:  # SystemExit too: Python's own exit code 1 would say "does not fit"
+        if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _BY_SIGNAL:
+            raise  # a signal's handler ends us, as a shell expects it
         if options.verbose:
             streams.say("".join(traceback.format_exception(error)).rstrip())
         words = "".join(traceback.format_exception_only(error)).strip()
