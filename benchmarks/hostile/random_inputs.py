@@ -1,8 +1,9 @@
 """2,000 seeded random inputs: values of options over all verbs, environments, files, and jobs among them.
 
 What is right is not known beforehand, but how it must end: with an exit code of the contract, without a traceback, with a
-message where there is no answer, with one JSON object where one is due, and with 1 only where the answer says that something
-does not fit. Jobs which are well formed must get the numbers that they get alone, in an interpreter of their own.
+message of somebody who foresaw it where there is no answer, with one JSON object where one is due, and with 1 only where the
+answer says that something does not fit. Jobs which are well formed must get the numbers that they get alone, in an interpreter
+of their own.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def judged(code: int, out: str, err: str, *, is_json: bool) -> Verdict:
         for word in ("does not fit", '"max_batch": null', "not even 1", '"feasible": false', "above the limit")
     ):
         return Verdict(Wrong.EXIT_CODE, f"exit 1, and nothing does not fit: {err[-200:]}")
+    if "Nobody foresaw this" in err:
+        return Verdict(Wrong.UNCLEAR, f"unforeseen: {err[-200:]}")
     if code in (2, 3) and "vramcast: " not in err:
         return Verdict(Wrong.UNCLEAR, f"exit {code} without a message of ours: {err[-200:]}")
     return HANDLED
@@ -128,7 +131,7 @@ def _case(kind: str, arguments: Sequence[str], *, environment: dict[str, str] | 
 
 def _shown(arguments: Sequence[str], environment: dict[str, str] | None = None) -> str:
     words = [*(f"{name}={value}" for name, value in (environment or {}).items()), *arguments]
-    return " ".join(ascii(word)[1:-1][:40] or "''" for word in words)[:200]
+    return " ".join(ascii(word)[1:-1][-40:] or "''" for word in words)[:200]
 
 
 def _drawn(options: dict[str, Sequence[str]], draw: random.Random, most: int) -> list[str]:
