@@ -260,6 +260,14 @@ def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: py
     assert call("check", "x:y", *BATCH) == (143, "", "")
 
 
+def test_a_low_limit_on_memory_is_told_before_a_library_ends_us(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 << 20, -1))
+    code, out, err = call("check", "x:y", *BATCH, "--json")
+    assert (code, json.loads(out)["error"]) == (3, "CannotEstimate")
+    assert "100.0 MiB" in one_line(err)
+
+
 def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from vramcast.cli import doctor
 

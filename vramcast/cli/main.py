@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
-from vramcast.errors import JobError, OutputError, VramcastError
-from vramcast.units import shortened
+from vramcast.errors import CannotEstimate, JobError, OutputError, VramcastError
+from vramcast.units import MIB, gib, shortened
 
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
@@ -25,8 +25,27 @@ VERBS = (
 )  # fmt: skip
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
+_LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS takes more on more
 _BY_SIGNAL = 128  # spec: POSIX shells' exit code of what a signal ended is above
 _CANNOT_ESTIMATE = 3  # spec: the exit code of what is no answer
+
+
+def _require_memory() -> None:
+    """Raise where what the verbs import could not be loaded: numpy's OpenBLAS would end us by exit(1), and say nothing.
+
+    Raises:
+        CannotEstimate: a limit on main memory is lower.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes != resource.RLIM_INFINITY and limit_bytes < _LEAST_MEMORY_BYTES:
+        raise CannotEstimate(
+            f"This process may use {gib(limit_bytes)} of main memory (ulimit -v), and vramcast alone takes "
+            f"{gib(_LEAST_MEMORY_BYTES)}, a job on torch several GiB: raise the limit."
+        )
 
 
 class _ParserEnd(SystemExit):
@@ -88,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace(json="--json" in given, verbose="--verbose" in given)
     try:
         streams.secure()
+        _require_memory()
         known = parser()
         try:
             options = known.parse_args(given)
