@@ -121,7 +121,7 @@ def _of_environments(folder: Path) -> Iterable[Case]:
         environment = {name: value for name, value in full.items() if value is not None}
         try:
             done = subprocess.run(
-                ["bash", "-c", command],
+                ["/bin/bash", "-c", command],
                 env=environment, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S,
             )  # fmt: skip
         except subprocess.TimeoutExpired:

@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ from vramcast.learner import artifact, cards, drift, judging, stacks, training  
 from vramcast.learner.evaluation import metrics, report  # noqa: F401
 from vramcast.views import draw_text, save  # noqa: F401
 
+GRACE_S = 2.0  # arbitrary: what a caller of ours may still find running when we have ended
 parser()  # imports the verbs
 LIMIT_S = 60.0  # arbitrary: far above what a command without a job needs on a busy machine
 
@@ -36,22 +39,23 @@ def forked(arguments: Sequence[str], verdict: Judge, environment: Mapping[str, s
         if pid == 0:
             code = 70  # spec: EX_SOFTWARE of sysexits.h; never one of ours
             try:
-                atexit._clear()  # what this process would clean up is not the child's
+                weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # our temporary folders are not the child's
                 os.setsid()  # who is left behind is in this group
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 os.environ.update(environment or {})
                 code = _run(arguments)
+                threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end
                 atexit._run_exitfuncs()
             finally:
                 os._exit(code)
         found = _waited(pid)
         if found is None:
             return Verdict(Wrong.HANG, f"did not end within {LIMIT_S:.0f} s")
-        with suppress(ProcessLookupError):
-            os.killpg(pid, 0)
-            os.killpg(pid, signal.SIGKILL)
-            return Verdict(Wrong.ORPHAN, "a process of it still runs")
+        if left := _left(pid):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            return Verdict(Wrong.ORPHAN, f"still runs after {GRACE_S:g} s: {left[0]}")
         return verdict(found, _text(out), _text(err))
 
 
@@ -103,6 +107,28 @@ def _waited(pid: int) -> int | None:
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return None
+
+
+def _left(group: int) -> list[str]:
+    """Return the commands of a process group's members, if any still run after a while; helpers of Python's own end by then."""
+    deadline = time.monotonic() + GRACE_S
+    while (found := _members(group)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _members(group: int) -> list[str]:
+    found = []
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, its_group = (place / "stat").read_text().rpartition(")")[2].split()[:3]
+            if its_group == str(group) and state != "Z":  # the dead stay where nobody asks after them
+                found.append(_command(int(place.name)).replace("\0", " ")[:150])
+    return found
 
 
 def _children() -> set[int]:
