@@ -250,6 +250,13 @@ def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
     assert err.splitlines()[-1].startswith("vramcast: ")
 
 
+def test_a_file_which_the_system_refuses_is_named(call: Call) -> None:
+    code, out, err = call("plan", "a" * 3000, "--json")
+    assert (code, json.loads(out)["error"]) == (3, "OSError")
+    assert "File name too long" in one_line(err)
+    assert "Nobody foresaw" not in err
+
+
 def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from vramcast.cli import check
 

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from vramcast.checks import SHOWN
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
 from vramcast.errors import CannotEstimate, JobError, OutputError, VramcastError
@@ -129,6 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise  # a signal's handler ends us, as a shell expects it
         if options.verbose:
             streams.say("".join(traceback.format_exception(error)).rstrip())
+        if isinstance(error, OSError) and error.filename is not None:  # one which the caller named, or whose place is full
+            named = shortened(str(error.filename), SHOWN)
+            return _failed(error, f"'{named}' cannot be used: {error.strerror}.", _CANNOT_ESTIMATE, is_json=options.json)
         words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, MemoryError | ImportError):
             words += " (is main memory short, or limited by ulimit -v?)"
