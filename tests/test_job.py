@@ -155,7 +155,7 @@ def test_a_job_without_steps_is_refused(steps: int) -> None:
         ("memory_bytes", 11441, "was the unit forgotten"),  # MiB, as nvidia-smi prints
         ("memory_bytes", True, "a whole number is expected"),
         ("memory_bytes", 1.5, "a whole number is expected"),
-        ("alloc_conf", None, "PYTORCH_CUDA_ALLOC_CONF"),
+        ("alloc_conf", True, "PYTORCH_CUDA_ALLOC_CONF"),
         ("stack", "torch==2.8.0", "versions as text"),
         ("checkpointing", "no", "either True or False"),
     ],

@@ -456,7 +456,11 @@ def card_bytes(text: str) -> int:
     Raises:
         UsageError: It is neither; the message lists the known cards when `text` looks like a name.
     """
-    return checked_card_bytes(text) if text.strip()[:1].isdigit() else device(text).total_bytes
+    text = text.strip()
+    if not text[:1].isdigit():
+        return device(text).total_bytes
+    # A size with its unit is meant as it is: a history is played on cards of any size.
+    return checked_card_bytes(text) if text.isdigit() else parse_bytes(text)
 
 
 def device(key: str) -> Device:

@@ -145,7 +145,7 @@ def test_a_size_which_cannot_be_estimated_has_a_row_which_says_so(call: Call, no
 
 
 def test_the_largest_batch_is_found_where_one_alone_is_refused(call: Call, normed: list[str]) -> None:
-    code, out, _ = call("sweep", *normed, "--max-batch", "--memory", "64MiB", "--json")
+    code, out, _ = call("sweep", *normed, "--max-batch", "--memory", "256MiB", "--json")
     assert code == 1
     said = json.loads(out)
     assert said["max_batch"] == 0

@@ -37,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_cards(text: str | None) -> list[int]:
     """Return the sizes in bytes of `rtx4090,12GiB`."""
-    return [card_bytes(name) for name in text.split(",")] if text is not None else []
+    if text is None:
+        return []
+    names = [name for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"--cards is '{text}': names or sizes are expected, for example rtx4090,12GiB.")
+    return [card_bytes(name) for name in names]
 
 
 def parse_settings(texts: list[str]) -> list[Settings]:
