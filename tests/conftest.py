@@ -41,6 +41,7 @@ with open(sys.argv[1], "w") as file: json.dump(_notes, file)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No setting of the developer's shell reaches a test, and no test writes into the developer's cache."""
     saved = dict(os.environ)
+    umask = os.umask(0o022)  # the cache refuses what a group can write to
     for name in (
         "PYTORCH_CUDA_ALLOC_CONF",
         "PYTORCH_ALLOC_CONF",
@@ -53,6 +54,7 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     yield
     if NullGpuTracer._shared is not None:
         NullGpuTracer._shared.close()
+    os.umask(umask)
     os.environ.clear()
     os.environ.update(saved)
 

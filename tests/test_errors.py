@@ -20,6 +20,7 @@ TREE = {
     "SimulatedOutOfMemory": ("VramcastError", 1),
     "CannotEstimate": ("VramcastError", 3),
     "CompilerError": ("CannotEstimate", 3),
+    "CacheError": ("CannotEstimate", 3),
     "NullGpuError": ("CannotEstimate", 3),
     "OtherAllocator": ("CannotEstimate", 3),
     "IncompleteTrace": ("CannotEstimate", 3),

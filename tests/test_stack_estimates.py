@@ -13,13 +13,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from vramcast import Estimate, estimate, lessons  # noqa: E402
+from vramcast.cache import cache_folder  # noqa: E402
 from vramcast.context import context_bytes  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
 from vramcast.errors import CannotEstimate, NullGpuError  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.stack import Stack, parse  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
-from vramcast.tracer.nullgpu.cudnn_libraries import FOLDER, OTHER_CUDNN, choose, cudnn_cache, installed_stack  # noqa: E402
+from vramcast.tracer.nullgpu.cudnn_libraries import CACHED, FOLDER, OTHER_CUDNN, choose, installed_stack  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
 
@@ -48,14 +49,16 @@ def fetched(own_cudnn: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     """Puts the installed cuDNN into the cache as if it were another version, fetched."""
     monkeypatch.delenv("VRAMCAST_CUDNN_DIR", raising=False)
 
+    cache = cache_folder() / CACHED
+
     def put(version: str) -> Path:
-        folder = cudnn_cache() / f"{version}-cu12" / FOLDER
+        folder = cache / f"{version}-cu12" / FOLDER
         folder.parent.mkdir(parents=True)
         folder.symlink_to(own_cudnn)
         return folder
 
     yield put
-    shutil.rmtree(cudnn_cache(), ignore_errors=True)
+    shutil.rmtree(cache, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------------ what is assumed, and said

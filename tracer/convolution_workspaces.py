@@ -19,11 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from vramcast.compiler import cache_folder
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.stack import Stack
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
+from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
@@ -264,7 +264,7 @@ class ConvolutionWorkspaces:
             try:
                 choice = choose(self._stack)
                 cudnn, self._is_another = choice.library.folder, choice.is_another
-                oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite", device=self._record)
+                oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=answers_file(), device=self._record)
                 self._oracle = self._resources.enter_context(oracle)
             except (NullGpuError, CompilerError, OSError) as error:
                 self._silence = str(error)

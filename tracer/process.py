@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 
 from vramcast import errors
-from vramcast.compiler import cache_folder
-from vramcast.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
+from vramcast.cache import kept
+from vramcast.errors import CacheError, CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer import complete
 from vramcast.tracer.result import Result
@@ -170,13 +170,19 @@ def _importable(package: ModuleType) -> Path:
     folder = Path(next(iter(package.__path__)))
     if checkout_root(package) is None:
         return folder.parent
+    name = package.__name__
+
+    def make(links: Path) -> None:
+        links.mkdir()
+        (links / name).symlink_to(folder, target_is_directory=True)
+
     try:
-        links = cache_folder() / "import" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
-        links.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            (links / package.__name__).symlink_to(folder, target_is_directory=True)
-    except (CompilerError, OSError):  # no place for links (a read-only home, Windows without the right)
+        links = kept(f"import/{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}", make)
+    except CompilerError:  # no place for links (a read-only home, Windows without the right)
         return folder.parent
+    # It comes first on the path of every worker: nothing else may be imported from it (a sitecustomize.py, say).
+    if os.listdir(links) != [name] or os.readlink(links / name) != str(folder):
+        raise CacheError(f"The cache {links} is not used: it has more in it than a link to {folder}. Delete it.")
     return links
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vramcast.advice import Advice, advise
     from vramcast.errors import (
         ArtifactError,
+        CacheError,
         CannotEstimate,
         CompilerError,
         DatasetError,
@@ -48,6 +49,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Advice",
     "ArtifactError",
+    "CacheError",
     "CannotEstimate",
     "CompilerError",
     "DatasetError",

@@ -1,4 +1,4 @@
-"""C code compiled on the user's machine: which compiler, and where the result is kept."""
+"""C code compiled on the user's machine, and by which compiler; `cache.py` keeps the result."""
 
 from __future__ import annotations
 
@@ -6,37 +6,15 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from vramcast.cache import kept
 from vramcast.errors import CompilerError
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
-
-
-def cache_folder() -> Path:
-    """Return the folder for compiled libraries and cuDNN's answers ($VRAMCAST_CACHE, else ~/.cache/vramcast).
-
-    Raises:
-        CompilerError: it cannot be made.
-    """
-    chosen = os.environ.get("VRAMCAST_CACHE")
-    try:
-        base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast"
-    except RuntimeError:  # neither HOME nor an entry in the system's list of users
-        raise CompilerError(
-            "This user has no home folder for the cache (~/.cache/vramcast): set VRAMCAST_CACHE to a writable folder, or HOME."
-        ) from None
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CompilerError(
-            f"The cache folder {base} cannot be made ({error}): set VRAMCAST_CACHE to a writable one."
-        ) from None
-    return base.absolute()  # a worker's working folder is another
 
 
 def find_compiler() -> str:
@@ -71,19 +49,12 @@ def shared_library(source: Path, *, sanitize: bool = False) -> Path:
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI).
     Raises:
         CompilerError: no compiler, or the cache folder cannot be written.
+        CacheError: others can write to the cache.
     """
     flags = [*FLAGS, *(SANITIZERS if sanitize else ())]
     digest = hashlib.sha256(source.read_bytes() + " ".join(flags).encode()).hexdigest()[:12]
-    target = cache_folder() / f"{source.stem}-{digest}.so"
-    if target.exists():
-        return target
-    compiler = find_compiler()
-    try:
-        # Two processes may compile at once: each into a file of its own, the last rename stands.
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
-            made = Path(work) / target.name
-            run_compiler(compiler, [*flags, "-shared", "-o", str(made), str(source)])
-            made.replace(target)
-    except OSError as error:
-        raise CompilerError(f"{target} cannot be written ({error}): set VRAMCAST_CACHE to a writable folder.") from None
-    return target
+
+    def make(target: Path) -> None:
+        run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source)])
+
+    return kept(f"{source.stem}-{digest}.so", make)

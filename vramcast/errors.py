@@ -10,6 +10,7 @@
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
+        ├── CacheError            what is in the cache may be a stranger's: it is not used
         ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
         ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
         ├── IncompleteTrace       what was recorded is not all that the job took
@@ -82,6 +83,10 @@ class CannotEstimate(VramcastError, RuntimeError):
 
 class CompilerError(CannotEstimate):
     """vramcast's C code cannot be compiled here, or its result cannot be kept; the message says what to do."""
+
+
+class CacheError(CannotEstimate):
+    """The cache, or something in it, could be a stranger's work. No tracer goes on without: the message says what to do."""
 
 
 class NullGpuError(CannotEstimate):

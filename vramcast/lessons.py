@@ -15,7 +15,7 @@ from typing import Any
 import joblib
 
 from vramcast import __version__
-from vramcast.compiler import cache_folder
+from vramcast.cache import writable_record
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
@@ -148,8 +148,8 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
-    path = cache_folder() / "examples.jsonl"
-    known = {example.id: example for example in store.read(path)[0]} if path.exists() else {}
+    path = writable_record("examples.jsonl")
+    known = {example.id: example for example in store.read(path)[0]}
     lessons = Lessons()
     missing = []
     keys = {run.id: _key(run) for run in runs}

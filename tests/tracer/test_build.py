@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.compiler import cache_folder
+from vramcast.cache import cache_folder
 from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import build as build_module
 from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
@@ -25,7 +25,6 @@ def test_the_second_build_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build()
     monkeypatch.setattr(build_module, "_build_all", None)  # calling it would fail
     assert build() == folder
-    assert (folder / "complete").exists()
 
 
 @builds
@@ -145,7 +144,7 @@ def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pyt
         first, second = pool.map(lambda _: build(torch), range(2))
     assert first == second
     assert [path.name for path in (tmp_path / "nullgpu").iterdir()] == [first.name]
-    assert (first / "complete").exists()
+    assert (first / "libcuda.so.1").exists()
 
 
 @builds

@@ -60,7 +60,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 
 
 def left_in(cache: Path) -> list[str]:
-    return sorted(path.name for path in (cache / "cudnn").iterdir())
+    return sorted(path.name for path in (cache / "cudnn").glob("*"))
 
 
 @pytest.mark.parametrize("version", ["9.10.2", "9.10.2.21", "91002"])

@@ -10,13 +10,12 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import re
-import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.compiler import FLAGS, SANITIZERS, cache_folder, find_compiler, run_compiler
+from vramcast.cache import kept
+from vramcast.compiler import FLAGS, SANITIZERS, find_compiler, run_compiler
 from vramcast.errors import CompilerError, NullGpuError
 from vramcast.tracer.nullgpu import entry_points
 from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
@@ -116,6 +115,7 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI), into a folder of its own.
     Raises:
         NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
+        CacheError: others can write to the cache.
     """
     try:
         return _build(torch or find_torch(), sanitize=sanitize)
@@ -124,27 +124,12 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
 
 
 def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
-    target = cache_folder() / "nullgpu" / (_key(torch) + ("-sanitize" if sanitize else ""))
-    if (target / "complete").exists():
-        return target
-    compiler = find_compiler()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".build-", dir=target.parent))
-        try:
-            _build_all(torch, compiler, work, list(SANITIZERS) if sanitize else [])
-            (work / "complete").touch()
-            # Two processes may build at once: the first rename wins, the loser's folder is dropped.
-            if not target.exists():
-                work.rename(target)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
-        if not (target / "complete").exists():
-            raise NullGpuError(
-                f"The null GPU cannot be written to {target.parent} ({error}): set VRAMCAST_CACHE to a folder with 10 MiB free."
-            ) from None
-    return target
+    def make(folder: Path) -> None:
+        compiler = find_compiler()
+        folder.mkdir()
+        _build_all(torch, compiler, folder, list(SANITIZERS) if sanitize else [])
+
+    return kept(f"nullgpu/{_key(torch)}{'-sanitize' if sanitize else ''}", make)
 
 
 def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -> None:

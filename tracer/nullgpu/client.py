@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vramcast.compiler import cache_folder
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.job import Job
@@ -22,6 +21,7 @@ from vramcast.tracer import alloc_conf
 from vramcast.tracer.forks import Lock
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
+from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
@@ -210,6 +210,6 @@ def _oracle(cudnn: Path) -> CudnnOracle:
         NullGpuError: what stands beside it cannot be compiled, or this is no cuDNN, or it does not start.
     """
     try:
-        return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache_folder() / "cudnn.sqlite").__enter__()
+        return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=answers_file()).__enter__()
     except (CompilerError, OSError) as error:
         raise NullGpuError(str(error)) from None

@@ -1,16 +1,21 @@
 """Answers of the cuDNN oracle, kept on disk: cuDNN's heuristics do not change while its version and the record do not.
 
 One sqlite3 file, shared by any number of processes. A cache is a convenience: no fault of it ends the oracle. A damaged
-file is set aside, a read-only or full disk is said once on stderr and then done without.
+file is set aside, a full disk is said once on stderr and then done without. Of a file which is somebody else's the answers
+are used, and new ones are not kept.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+
+from vramcast.cache import record
+from vramcast.errors import CompilerError
 
 _BUSY_S = 5.0  # arbitrary; one write takes about a millisecond
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -24,6 +29,18 @@ CREATE TABLE IF NOT EXISTS library_1 (identity TEXT PRIMARY KEY, version INTEGER
 """
 
 
+def answers_file() -> Path | None:
+    """Return the file in the cache folder; None where there is no place for one.
+
+    Raises:
+        CacheError: others can write to the cache, and so decide the answers.
+    """
+    try:
+        return record("cudnn.sqlite")
+    except CompilerError:
+        return None
+
+
 class AnswerCache:
     """Answers by (cuDNN version, SHA-256 of the device record and what else decides, request), and versions by library file."""
 
@@ -31,7 +48,7 @@ class AnswerCache:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._writable = True
+        self._writable = path is None or not os.path.exists(path) or os.access(path, os.W_OK)
 
     def answer(self, version: int, device: str, request: str) -> str | None:
         """Return the kept answer, or None."""
@@ -72,9 +89,10 @@ class AnswerCache:
                         return None
             return None
 
-    @staticmethod
-    def _open(path: Path) -> sqlite3.Connection:
+    def _open(self, path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._writable:
+            return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S, check_same_thread=False)
         connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
         connection.execute("PRAGMA synchronous = OFF")  # a power cut may cost the cache, which is then set aside
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

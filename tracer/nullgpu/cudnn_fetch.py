@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from vramcast.cache import kept
 from vramcast.errors import CompilerError, DownloadError, UsageError
 from vramcast.stack import cudnn_version
 from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
-from vramcast.tracer.nullgpu.cudnn_libraries import COMPLETE, FOLDER, cached, cudnn_cache, installed_stack
+from vramcast.tracer.nullgpu.cudnn_libraries import CACHED, COMPLETE, FOLDER, cached, installed_stack
 
 _LIBRARY: Final = re.compile(r"libcudnn\w*\.so[.\d]*")
 _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
@@ -76,29 +77,20 @@ def fetch(version: str) -> Path:
         if library.version is not None and _is(library.version, known):
             return library.folder
     try:
-        folder = cudnn_cache()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
-            return _fetched(_wheel(known, Path(work)), folder, Path(work))
+        with tempfile.TemporaryDirectory(prefix="vramcast-") as work:
+            wheel = _wheel(known, Path(work))
+        return kept(f"{CACHED}/{wheel.version}-{wheel.cuda}", lambda folder: _fetched(wheel, folder)) / FOLDER
     except (CompilerError, OSError) as error:
         raise DownloadError(
             f"cuDNN {known} cannot be written to the cache ({error}): set VRAMCAST_CACHE to a folder with 2 GiB free."
         ) from None
 
 
-def _fetched(wheel: Wheel, folder: Path, work: Path) -> Path:
-    """Download a wheel, take its libraries out and give them their place under `folder`."""
-    file = _download(wheel, work)
-    made = work / "made"
-    _take_out(file, made / FOLDER)
+def _fetched(wheel: Wheel, folder: Path) -> None:
+    """Download a wheel beside `folder`, and take its libraries out into it."""
+    file = _download(wheel, folder.parent)
+    _take_out(file, folder / FOLDER)
     file.unlink()
-    target = folder / f"{wheel.version}-{wheel.cuda}"
-    try:
-        made.rename(target)
-    except OSError:
-        if not (target / FOLDER).is_dir():  # another process was faster: its copy is as good
-            raise
-    return target / FOLDER
 
 
 def _wheel(version: str, work: Path) -> Wheel:

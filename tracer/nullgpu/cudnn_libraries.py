@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vramcast.compiler import cache_folder
+from vramcast.cache import find_all
 from vramcast.errors import CompilerError, NullGpuError
 from vramcast.stack import INSTALLED, Stack, cudnn_version
 from vramcast.tracer.nullgpu.build import find_torch
@@ -24,6 +24,7 @@ from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
 
 OTHER_CUDNN: Final = "convolution workspaces of another cuDNN version"  # as a ledger calls what another cuDNN answered
 FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
+CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
 _OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
 # The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
@@ -139,22 +140,17 @@ def found() -> list[Library]:
 
 
 def cached() -> list[Library]:
-    """Return the cuDNNs in the cache, oldest first."""
+    """Return the cuDNNs in the cache, oldest first.
+
+    Raises:
+        CacheError: others can write to it.
+    """
     try:
-        folders = sorted(cudnn_cache().glob(f"*-cu*/{FOLDER}"))
-    except (CompilerError, OSError):
+        folders = find_all(f"{CACHED}/*-cu*/{FOLDER}")
+    except CompilerError:  # there is no cache
         return []
     libraries = [_library(folder, "in the cache") for folder in folders]
     return sorted(libraries, key=lambda library: _number(library.version or "0"))
-
-
-def cudnn_cache() -> Path:
-    """Return the folder in which fetched cuDNNs lie, each in `VERSION-cuMAJOR`; it need not exist.
-
-    Raises:
-        CompilerError: the cache folder cannot be made.
-    """
-    return cache_folder() / "cudnn"
 
 
 def installed_stack() -> Stack:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.compiler import FLAGS, cache_folder, find_compiler, run_compiler
-from vramcast.errors import CompilerError, NullGpuError
+from vramcast.cache import kept
+from vramcast.compiler import FLAGS, find_compiler, run_compiler
+from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu.entry_points import CSRC, run_tool
 
 _CUBLASLT = CSRC / "oracle" / "cublaslt.c"
@@ -81,30 +81,20 @@ def oracle_libraries(cudnn: Path) -> Path:
     Raises:
         NullGpuError: cuDNN looks up a function of cuBLASLt which the stand-in lacks, this is no cuDNN, or binutils are missing.
         CompilerError: no compiler, or the cache folder cannot be written.
+        CacheError: others can write to the cache.
     """
     digest = hashlib.sha256()
     for path in (Path(__file__), _CUBLASLT):
         digest.update(path.read_bytes())
     for path in sorted(cudnn.glob("libcudnn*.so.*")):
         digest.update(f"{path.name}:{path.stat().st_size}".encode())
-    target = cache_folder() / f"oracle-{digest.hexdigest()[:12]}"
-    if target.exists():
-        return target
-    compiler = find_compiler()
-    try:
-        # Two processes may compile at once: each into a folder of its own, the first rename stands.
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
-            made = Path(work) / "oracle"
-            made.mkdir()
-            _compile(looked_up(cudnn), cudnn, compiler, made)
-            try:
-                made.rename(target)
-            except OSError:
-                if not target.exists():
-                    raise
-    except OSError as error:
-        raise CompilerError(f"{target} cannot be written ({error}): set VRAMCAST_CACHE to a writable folder.") from None
-    return target
+
+    def make(folder: Path) -> None:
+        compiler = find_compiler()
+        folder.mkdir()
+        _compile(looked_up(cudnn), cudnn, compiler, folder)
+
+    return kept(f"oracle-{digest.hexdigest()[:12]}", make)
 
 
 def _compile(names: LookedUp, cudnn: Path, compiler: str, folder: Path) -> None:

@@ -15,9 +15,9 @@ import platform
 import shutil
 from typing import Any
 
+from vramcast.cache import cache_folder
 from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
-from vramcast.compiler import cache_folder
 from vramcast.correction import SHIPPED, VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
