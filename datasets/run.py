@@ -14,6 +14,7 @@ from vramcast.devices import Device
 from vramcast.errors import DatasetError, UsageError
 from vramcast.job import MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, parse_batch
 from vramcast.stack import Stack, of_passport
+from vramcast.tracer.targets import refusal
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
@@ -79,17 +80,20 @@ class Workload:
                 raise DatasetError(f"workload.{what} is {count}: at least 1 is expected, or null where it is unknown.")
         _not_negative("workload", {"cap_bytes": self.cap_bytes})
 
-    def job(self, device: Device, **options: Any) -> Job:
+    def job(self, device: Device, *, trust: bool = False, **options: Any) -> Job:
         """Return this workload as a job for `device`; what is unknown takes `Job`'s defaults.
 
         Args:
             device: The card to estimate for.
+            trust: Whether the target may be code, or open files. A data set is a file which people share: the user says so.
             options: Further fields of `Job` (`search_path`, ...).
         Raises:
-            UsageError: it has no target or no batch, so nothing can be run.
+            UsageError: it has no target or no batch, so nothing can be run; or its target is not trusted.
         """
         if self.target is None or not self.batch:
             raise UsageError(f"'{self.name}' has no target and batch: only the peaks of this run are known, not its job.")
+        if not trust and (reason := refusal(self.target)):
+            raise UsageError(f"'{self.name}' is not run: {reason}")
         known = {
             name: getattr(self, name)
             for name in (

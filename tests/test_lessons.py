@@ -44,7 +44,7 @@ def test_the_smallest_cap_which_ran_and_the_largest_which_died_are_found() -> No
 def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def example_of(run: Run) -> Example | str:
+    def example_of(run: Run, *, trust: bool) -> Example | str:
         if run.workload.cap_bytes is not None:
             return "the allocator was capped"
         return Example(run.id, run.id, "", "h200", "one", {}, 1, 9, ran_at=5, died_at=4, is_emulated=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from vramcast import errors
-from vramcast.cache import kept
+from vramcast.cache import cache_folder, kept
 from vramcast.errors import CacheError, CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer import complete

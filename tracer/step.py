@@ -7,15 +7,10 @@ output and loss of one step live until the next step assigns them again.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -23,7 +18,7 @@ from torch.profiler import record_function
 
 from vramcast.errors import JobError, UsageError
 from vramcast.job import Batch, Job, TensorSpec, map_batch
-from vramcast.tracer import hollow
+from vramcast.tracer import hollow, targets
 
 DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
 
@@ -37,7 +32,7 @@ def build_model(job: Job) -> torch.nn.Module:
         JobError: building it raised.
     """
     with hollow.HollowInit():
-        model = hollow.loads(job.model) if job.model is not None else _from_target(job)
+        model = hollow.loads(job.model) if job.model is not None else targets.build(job.target or "", job.num_classes)
         if not isinstance(model, torch.nn.Module):
             if not callable(model):
                 raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable which returns one.")
@@ -51,155 +46,6 @@ def build_model(job: Job) -> torch.nn.Module:
         if job.checkpointing:
             _enable_checkpointing(model)
     return model.train(job.mode == "train")
-
-
-def _from_target(job: Job) -> Any:
-    kind, separator, place = (job.target or "").partition(":")
-    name, _, text = place.partition("?")
-    if not separator or not name:
-        raise UsageError(
-            f"TARGET '{job.target}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
-            "package.module:factory or file.py:factory, and ?{...} after it for keyword arguments."
-        )
-    options = _options(text)
-    if job.num_classes is not None and kind in _CLASSES_ARGUMENT:
-        options[_CLASSES_ARGUMENT[kind]] = job.num_classes
-    if kind == "torchvision":
-        return _torchvision(name, options)
-    if kind == "timm":
-        return _timm(name, options)
-    if kind == "hf":
-        return _hugging_face(name, options)
-    factory = _factory(kind, name)
-    return functools.partial(factory, **options) if options else factory
-
-
-# What --num-classes is called by each library.
-_CLASSES_ARGUMENT = {"torchvision": "num_classes", "timm": "num_classes", "hf": "num_labels"}
-
-
-def _options(text: str) -> dict[str, Any]:
-    """Return the keyword arguments after a TARGET's `?`."""
-    if not text:
-        return {}
-    try:
-        options = json.loads(text)
-    except ValueError:
-        options = None
-    if not isinstance(options, dict):
-        raise UsageError(f"TARGET's arguments '{text[:80]}' are not a JSON object: write for example ?{{\"depth\": 3}}.")
-    return options
-
-
-def _built(what: str, make: Callable[..., Any], fixed: dict[str, Any], options: dict[str, Any]) -> Any:
-    """Return `make(**fixed, **options)`; `options` are a TARGET's, and an error with them is its user's."""
-    if not options:
-        return make(**fixed)
-    try:
-        return make(**{**fixed, **options})
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} does not take these arguments ({str(error).splitlines()[0][:200]}).") from None
-
-
-def _need(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"The package '{module}' does not import here ({error}): pip install {module} beside this torch."
-        ) from None
-
-
-def _close(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    matches = difflib.get_close_matches(name, list(known), 3)
-    return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
-
-
-def _torchvision(name: str, options: dict[str, Any]) -> Any:
-    models = _need("torchvision").models
-    if name not in models.list_models():
-        raise UsageError(f"torchvision has no model '{name}': {_close(name, models.list_models())}")
-    parameters = inspect.signature(models.get_model_builder(name)).parameters
-    fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
-    return _built(f"torchvision's {name}", functools.partial(models.get_model, name), fixed, options)
-
-
-def _timm(name: str, options: dict[str, Any]) -> Any:
-    timm = _need("timm")
-    if not timm.is_model(name):
-        raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
-    return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
-
-
-def _hugging_face(name: str, options: dict[str, Any]) -> Any:
-    transformers = _need("transformers")
-    # A model type wins over a folder which happens to be called like it.
-    if name.endswith(".json") or (name not in transformers.CONFIG_MAPPING and Path(name).exists()):
-        path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
-        try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"The config '{path}' cannot be read ({error}): give a Hugging Face config.json.") from None
-        model_type = values.pop("model_type", None)
-        if model_type is None:
-            raise UsageError(f"The config '{path}' has no model_type: give a Hugging Face config.json.")
-    else:
-        model_type, values = name, {}
-    try:
-        config = transformers.AutoConfig.for_model(model_type, **{**values, **options})
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"transformers has no model type '{model_type}': {str(error).splitlines()[0][:200]}") from None
-    named = (getattr(config, "architectures", None) or [None])[0]
-    dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
-    dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    before = torch.get_default_dtype()
-    try:
-        if dtype is not None:
-            torch.set_default_dtype(dtype)
-        if named and hasattr(transformers, named):
-            return getattr(transformers, named)(config)
-        for auto in _AUTO_CLASSES:
-            mapping = getattr(transformers, auto, None)
-            if mapping is not None and type(config) in mapping._model_mapping:
-                return mapping.from_config(config)
-    finally:
-        torch.set_default_dtype(before)
-    raise UsageError(
-        f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures."
-    )
-
-
-# The task whose loss a model type is usually trained with, first that fits. Causal language modelling comes after the
-# tasks of encoders: BERT, BART and Whisper have a class for it too, which leaves out their mask or their encoder.
-_AUTO_CLASSES = (
-    "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM", "AutoModelForCausalLM",
-    "AutoModelForImageClassification", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
-    "AutoModelForObjectDetection", "AutoModelForPreTraining", "AutoModel",
-)  # fmt: skip
-
-
-def _factory(place: str, name: str) -> Any:
-    try:
-        if place.endswith(".py"):
-            path = Path(place)
-            if not path.exists():
-                raise UsageError(f"The file '{place}' does not exist: TARGET is file.py:factory.")
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module
-            sys.path.insert(0, str(path.resolve().parent))
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"TARGET '{place}:{name}': {error}. Write package.module:factory or file.py:factory.") from None
-    if not hasattr(module, name):
-        raise UsageError(f"'{place}' has no '{name}': TARGET is {place}:factory, {_close(name, dir(module))}")
-    return getattr(module, name)
 
 
 def _enable_checkpointing(model: torch.nn.Module) -> None:

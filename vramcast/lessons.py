@@ -26,6 +26,7 @@ from vramcast.learner.examples import Example
 from vramcast.learner.features import Circumstances, features, parts_of
 from vramcast.result import Estimate
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.targets import refusal
 
 _PORTION = 20  # arbitrary: runs which a process estimates before they are written
 
@@ -57,8 +58,8 @@ def stack_of(run: Run) -> str:
     )
 
 
-def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
-    """Return the example of one run, or why there is none."""
+def example_of(run: Run, *, trust: bool = False, timeout_s: float = 600.0) -> Example | str:
+    """Return the example of one run, or why there is none; `trust`: its target may be code."""
     measured = run.measurement
     if run.passport.measured_by == DRY_RUN:
         return "a dry run is no measurement"
@@ -74,7 +75,7 @@ def example_of(run: Run, *, timeout_s: float = 600.0) -> Example | str:
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
             card = card.with_memory(run.passport.gpu_total_bytes)
-        job = run.workload.job(card, stack=run.passport.stack)
+        job = run.workload.job(card, trust=trust, stack=run.passport.stack)
         # On a card without an end: what the job needs is what is corrected.
         estimate = first_principles(replace(job, limited=False), timeout_s=timeout_s)
     except UsageError as error:
@@ -139,12 +140,13 @@ def job_key(run: Run) -> str:
     return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
 
 
-def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
+def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> Lessons:
     """Return the examples of these runs; those estimated before, by the same vramcast, are not estimated again.
 
     Args:
         runs: Of any machines.
         n_jobs: Processes.
+        trust: Whether the runs' targets may be code; without, such runs are left out.
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
@@ -154,11 +156,13 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1) -> Lessons:
     missing = []
     keys = {run.id: _key(run) for run in runs}
     for run in runs:
-        if (before := known.get(keys[run.id])) is not None:
+        if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
+            lessons.leave_out(reason)
+        elif (before := known.get(keys[run.id])) is not None:
             lessons.examples.append(replace(before, id=run.id))
         else:
             missing.append(run)
-    for portion in _estimated(missing, n_jobs):
+    for portion in _estimated(missing, n_jobs, trust):
         fresh = [found for found in portion if isinstance(found, Example)]
         store.append([replace(example, id=keys[example.id]) for example in fresh], path)
         lessons.examples += fresh
@@ -177,17 +181,17 @@ def _with_second_round(example: Example, measured: tuple[int | None, int | None]
     return example if measured is None else replace(example, ran_at=measured[0], died_at=measured[1], is_emulated=False)
 
 
-def _estimated(runs: Sequence[Run], n_jobs: int) -> Iterator[list[Example | str]]:
+def _estimated(runs: Sequence[Run], n_jobs: int, trust: bool) -> Iterator[list[Example | str]]:
     portions = [runs[start : start + _PORTION] for start in range(0, len(runs), _PORTION)]
     if n_jobs == 1:
-        yield from map(_portion, portions)
+        yield from (_portion(portion, trust) for portion in portions)
         return
     with joblib.Parallel(n_jobs=n_jobs, return_as="generator") as parallel:
-        yield from parallel(joblib.delayed(_portion)(portion) for portion in portions)
+        yield from parallel(joblib.delayed(_portion)(portion, trust) for portion in portions)
 
 
-def _portion(runs: Iterable[Run]) -> list[Example | str]:
-    return [example_of(run) for run in runs]
+def _portion(runs: Iterable[Run], trust: bool) -> list[Example | str]:
+    return [example_of(run, trust=trust) for run in runs]
 
 
 def _key(run: Run) -> str:

@@ -1,6 +1,6 @@
 """Our own measured runs against our predictions, before any learning: by family, precision and optimizer.
 
-    python -m benchmarks.accuracy.measured datasets/h200 [--limit N] [--jobs 2]
+    python -m benchmarks.accuracy.measured datasets/h200 [--limit N] [--jobs 2] [--trust-targets]
 
 FOLDER is what `vramcast measure` wrote: runs.jsonl or runs.parquet, and passport.json. Each job is estimated for the card,
 size and torch of its passport, by `vramcast.estimate`'s own way. Printed: errors of allocated, reserved and process peak;
@@ -45,11 +45,11 @@ class Prediction:
     problem: str = ""
 
 
-def predict(run: Run) -> Prediction:
+def predict(run: Run, *, trust: bool) -> Prediction:
     """Return the prediction for the run's job on the run's card."""
     try:
         card = device(run.passport.gpu or "").with_memory(run.passport.gpu_total_bytes or 1)
-        estimate = first_principles(run.workload.job(card), tracer="nullgpu", timeout_s=600)
+        estimate = first_principles(run.workload.job(card, trust=trust), tracer="nullgpu", timeout_s=600)
     except VramcastError as error:
         return Prediction(run.id, problem=f"{type(error).__name__}: {error}"[:300])
     trace = estimate.trace
@@ -166,12 +166,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, help="only the first N jobs")
+    parser.add_argument("--trust-targets", action="store_true", help="run the code which rows name")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     options = parser.parse_args()
     runs = {run.id: run for run in read_set(options.folder).runs}
     chosen = [run for run in runs.values() if "/" not in run.id and run.measurement.status in ("ok", "oom")][: options.limit]
     print(f"{len(runs)} runs, {len(chosen)} jobs, measured by {next(iter(runs.values())).passport.measured_by}\n")
-    predictions = joblib.Parallel(n_jobs=options.jobs)(joblib.delayed(predict)(run) for run in chosen)
+    predictions = joblib.Parallel(n_jobs=options.jobs)(
+        joblib.delayed(predict)(run, trust=options.trust_targets) for run in chosen
+    )
     said = {one.id: one for one in predictions}
     write_csv("measured", [{"family": runs[one.id].workload.family, **asdict(one)} for one in predictions])
     failed = [one for one in predictions if one.problem]

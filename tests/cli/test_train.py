@@ -3,15 +3,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vramcast.cli.main import main
+from vramcast.cli import main as cli
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import DRY_RUN, Measurement, Passport, Run, Workload
 
 MIB = 1 << 20
+
+
+def main(arguments: list[str]) -> int:
+    """Run a verb on rows whose network is this test's own code."""
+    return cli.main([*arguments, "--trust-targets"])
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +183,47 @@ def test_what_is_learned_does_not_depend_on_the_artifact_in_use(
     monkeypatch.setenv("VRAMCAST_ARTIFACT", str(tmp_path / "absent"))
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))  # nothing is remembered from another test
     assert main(["train", written(runs[:4], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine"), "--folds", "2"]) == 0
+
+
+# ------------------------------------------------------------------------------------------------ trust
+@pytest.mark.parametrize("verb", ["train", "calibrate", "evaluate"])
+def test_a_row_names_code_only_if_the_user_trusts_it(
+    runs: list[Run], tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str], auto_tracer: str
+) -> None:
+    planted = tmp_path / "planted"
+    evil = "os:system?" + json.dumps({"command": f"touch {planted}"})
+    row = dataclasses.replace(runs[0], workload=dataclasses.replace(runs[0].workload, target=evil, batch=("1x3x8x8",)))
+    source = written([row], tmp_path / "evil.jsonl")
+    options = {"train": ["--out", str(tmp_path / "out")], "calibrate": ["--out", str(tmp_path / "out")], "evaluate": []}[verb]
+    if verb == "calibrate":
+        options += ["--artifact", "default"]
+    assert cli.main([verb, source, *options]) == 2
+    assert not planted.exists()
+    said = capsys.readouterr().err
+    assert verb == "calibrate" or "1 its target is code: pass --trust-targets" in said.replace("1: ", "1 ")
+    assert cli.main([verb, source, *options, "--trust-targets"]) == 2  # it returns no module
+    assert planted.exists()
+
+
+def test_a_config_in_the_sets_folder_is_read_and_no_other(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], need: Callable[[str], Any], auto_tracer: str
+) -> None:
+    need("transformers")
+    (tmp_path / "set" / "configs").mkdir(parents=True)
+    config = '{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "vocab_size": 99}'
+    for place in ("set/configs/inside.json", "outside.json"):
+        (tmp_path / place).write_text(config)
+    (tmp_path / "set" / "link.json").symlink_to(tmp_path / "outside.json")
+    names = ["configs/inside.json", "link.json", "../outside.json", "configs/../../outside.json", f"{tmp_path}/outside.json"]
+    rows = [
+        dataclasses.replace(
+            runs[number],
+            workload=dataclasses.replace(runs[number].workload, target=f"hf:{name}", batch=("input_ids=2x8:int64<99",)),
+        )
+        for number, name in enumerate(names)
+    ]
+    source = written(rows, tmp_path / "set" / "runs.jsonl")
+    assert cli.main(["evaluate", source, "--artifact", "default"]) == 0
+    said = capsys.readouterr()
+    assert "runs             1\n" in said.out
+    assert "left out 4: its config is no file in the set's folder: pass --trust-targets" in said.err

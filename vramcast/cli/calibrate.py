@@ -31,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner import artifact, cards, drift, training
         from vramcast.lessons import lessons_of
     old = artifact.load(named(options.artifact))
-    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
+    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
     if not lessons.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
     new = training.recalibrated(old, lessons.examples)

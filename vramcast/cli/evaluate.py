@@ -34,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner.evaluation import metrics, report
         from vramcast.lessons import lessons_of
     levels = sorted({*judging.LEVELS, *([options.level] if options.level else [])})
-    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs)
+    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
     for reason, count in lessons.left_out.items():
         say(f"vramcast: left out {count}: {reason}")
     if options.artifact:

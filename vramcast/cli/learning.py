@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from vramcast.cli import values
@@ -12,14 +14,19 @@ from vramcast.cli.streams import say
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
 from vramcast.errors import UsageError
+from vramcast.tracer.targets import inlined
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add RUNS, --jobs and --json."""
+    """Add RUNS, --jobs, --trust-targets and --json."""
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
     parser.add_argument(
         "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
     )
+    parser.add_argument(
+        "--trust-targets", action="store_true",
+        help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -45,11 +52,19 @@ def read_all(paths: list[str]) -> list[Run]:
     found: dict[str, Run] = {}
     for path in paths:
         reading = read_set(path)
-        found.update({run.id: run for run in reading.runs})
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        found.update({run.id: _with_config(run, folder) for run in reading.runs})
         if reading.rejected:
             first = reading.rejected[0]
             say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
     return list(found.values())
+
+
+def _with_config(run: Run, folder: Path) -> Run:
+    """Return a run whose target names a config beside it with the config itself: so it is the same run wherever it is read."""
+    if run.workload.target is None:
+        return run
+    return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
 
 
 def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:

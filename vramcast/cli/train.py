@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.lessons import lessons_of
     runs = learning.read_all(options.runs)
     older = artifact.load(named(options.against)) if options.against else None  # a wrong one is said before hours of tracing
-    lessons = lessons_of(runs, n_jobs=options.jobs)
+    lessons = lessons_of(runs, n_jobs=options.jobs, trust=options.trust_targets)
     if not lessons.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in lessons.left_out.items()) or "the sets are empty"
         raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
