@@ -19,6 +19,7 @@ import io
 import os
 import pickle
 import pickletools
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,12 @@ from vramcast.tracer.trace import Action, BlockState, Category, Trace, atomic_wr
 from vramcast.units import gib
 
 READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
+# A small file must not cost much. measured: 78 public snapshots unpack to 14 to 26 times their gzip's size, and have at most an
+# object in 12 bytes; a hostile one has 1,032 times, and an object in each byte, which takes a hundred.
+_MOST_UNPACKED: Final = 200  # arbitrary: times the packed size
+_ALWAYS_UNPACKED_BYTES: Final = 2**20  # arbitrary: however small the file
+_BYTES_AN_OBJECT: Final = 8  # arbitrary: at least so many bytes of the file for each container, mark and note of one
+_FREE_OBJECTS: Final = 10_000  # arbitrary: however small the file
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
 _PICKLE_PROTOCOL: Final = 4  # spec: unpickle() in torch/utils/viz/MemoryViz.js reads 2 to 4
@@ -61,7 +68,7 @@ def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT
     Limits: Read by the slow unpickler, which alone can be told to refuse: some 6 s for 300,000 entries.
     """
     try:
-        return _normalised(_BuiltinsUnpickler(io.BytesIO(_read_file(path, limit_bytes))).load())
+        return _normalised(_BuiltinsUnpickler(_read_file(path, limit_bytes)).load())
     except FileNotFoundError as error:
         raise TraceFileError(f"Snapshot '{path}' does not exist: check the path.") from error
     # The file is untrusted: whatever a damaged one makes the unpickler raise is one and the same news.
@@ -175,6 +182,11 @@ def _refused(name: str, _: pickle._Unpickler) -> None:
     raise pickle.UnpicklingError(f"the pickle instruction {name} is refused, a snapshot is plain data")
 
 
+def _counted(load: Callable[[Any], None], unpickler: _BuiltinsUnpickler) -> None:
+    unpickler.count()
+    load(unpickler)
+
+
 def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> None:
     load(unpickler)
     # hash() of tuples a million deep overruns the C stack: an end which no `except` sees.
@@ -182,11 +194,49 @@ def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> No
         raise pickle.UnpicklingError("a tuple inside a tuple is refused, a snapshot has none")
 
 
+def _named_items(load: Callable[[Any], None], unpickler: Any) -> None:
+    stack = unpickler.stack
+    keys = stack[-2:-1] if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]] else stack[::2]
+    # Ten thousand integers can be chosen so that a dict compares each with each.
+    if any(type(key) is not str for key in keys):
+        raise pickle.UnpicklingError("a key which is no text is refused, a snapshot has none")
+    load(unpickler)
+
+
+def _no_items(unpickler: Any) -> None:
+    unpickler.pop_mark()  # of a set: see `find_class`
+
+
+def _empty_frozenset(unpickler: Any) -> None:
+    unpickler.pop_mark()
+    unpickler.append(frozenset())
+
+
+def _frame(unpickler: Any) -> None:
+    unpickler.read(8)  # its size: all is in memory, and so the place in the file is always known
+
+
 def _handler(name: str, code: int) -> Callable[[Any], None]:
+    if name in _OWN_HANDLERS:
+        return _OWN_HANDLERS[name]
+    if name not in _PLAIN_DATA | _FOR_SETS:
+        return partial(_refused, name)
     load = pickle._Unpickler.dispatch[code]
     if name.startswith("TUPLE"):
-        return partial(_flat_tuple, load)
-    return load if name in _PLAIN_DATA | _FOR_SETS else partial(_refused, name)
+        load = partial(_flat_tuple, load)
+    if name in ("SETITEM", "SETITEMS", "DICT"):
+        load = partial(_named_items, load)
+    return partial(_counted, load) if name in _COUNTED else load
+
+
+_OWN_HANDLERS: Final[dict[str, Callable[[Any], None]]] = {
+    "FRAME": _frame, "ADDITEMS": _no_items, "FROZENSET": _empty_frozenset,
+}  # fmt: skip
+# Those which take some fifty bytes and more of memory for one or two of the file.
+_COUNTED: Final = frozenset(
+    """MARK EMPTY_DICT EMPTY_LIST EMPTY_SET DICT LIST TUPLE TUPLE1 TUPLE2 TUPLE3 REDUCE
+    MEMOIZE PUT BINPUT LONG_BINPUT""".split()  # noqa: SIM905
+)
 
 
 class _BuiltinsUnpickler(pickle._Unpickler):
@@ -195,6 +245,17 @@ class _BuiltinsUnpickler(pickle._Unpickler):
     The C unpickler is ten times faster and could refuse classes too. But it believes the sizes which a file declares:
     ten bytes make it clear 32 GiB for its memo.
     """
+
+    def __init__(self, data: bytes) -> None:
+        self._file = io.BytesIO(data)
+        self._made = 0
+        super().__init__(self._file)
+
+    def count(self) -> None:
+        """Count an object, and refuse more than there can be in what was read of the file."""
+        self._made += 1
+        if self._made > _FREE_OBJECTS and self._made * _BYTES_AN_OBJECT > self._file.tell():
+            raise pickle.UnpicklingError(f"more than an object in {_BYTES_AN_OBJECT} bytes is refused, no snapshot is so dense")
 
     dispatch = {ord(op.code): _handler(op.name, ord(op.code)) for op in pickletools.opcodes}  # noqa: RUF012
 
@@ -210,12 +271,16 @@ class _BuiltinsUnpickler(pickle._Unpickler):
 
 
 def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """Return the bytes of `path`, unpacked, at most `limit_bytes`."""
+    """Return the bytes of `path`, unpacked, at most `limit_bytes`, and not out of proportion to what was packed."""
     with open(path, "rb") as file:
-        data = file.read(limit_bytes + 1)
+        known = os.fstat(file.fileno())  # read(n) claims n bytes of memory before it reads
+        data = file.read((min(limit_bytes, known.st_size) if stat.S_ISREG(known.st_mode) else limit_bytes) + 1)
     if data[:2] == _GZIP_MAGIC and len(data) <= limit_bytes:
+        proportionate = max(_MOST_UNPACKED * len(data), _ALWAYS_UNPACKED_BYTES)
         with gzip.open(io.BytesIO(data)) as unpacked:
-            data = unpacked.read(limit_bytes + 1)
+            data = unpacked.read(min(limit_bytes, proportionate) + 1)
+        if proportionate < len(data) <= limit_bytes:
+            raise TraceFileError(f"it unpacks to more than {_MOST_UNPACKED} times its size, as no snapshot does")
     if len(data) > limit_bytes:
         raise TraceFileError(f"it holds more than limit_bytes, which is {gib(limit_bytes)}")
     return data

@@ -8,6 +8,8 @@ import gzip
 import os
 import pickle
 import pickletools
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -416,8 +418,16 @@ def nested(opcode: bytes, depth: int) -> bytes:
         (b"\x80\x04\x8b\xff\xff\xff\x7f.", "Error"),  # LONG4 of 2 GiB
         (nested(b"\x85", 1_000_000), "tuple inside a tuple"),
         (b"\x80\x04}" + nested(b"\x85", 1_000_000)[2:-1] + b"Ns.", "tuple inside a tuple"),  # as the key of a dict
-        (b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".", "not a list of dicts"),
-        (b"\x80\x04" + b"(" * 1_000_000 + b".", "Error"),
+        (b"\x80\x04" + b"]" * 9_000 + b"a" * 8_999 + b".", "not a list of dicts"),
+        (b"\x80\x04" + b"(" * 9_000 + b".", "Error"),
+        (b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".", "no snapshot is so dense"),
+        (b"\x80\x04" + b"(" * 1_000_000 + b".", "no snapshot is so dense"),
+        (b"\x80\x04]" + b"(}}}}e" * 200_000 + b".", "no snapshot is so dense"),
+        (b"\x80\x04N" + b"\x94" * 1_000_000 + b".", "no snapshot is so dense"),
+        (b"\x80\x04" + b"\x95" + (10**6).to_bytes(8, "little") + b"}" * 10**6 + b".", "no snapshot is so dense"),  # one frame
+        (b"\x80\x04}K\x01K\x01s.", "a key which is no text"),
+        (b"\x80\x04}(K\x01K\x01u.", "a key which is no text"),
+        (b"(I1\nI1\nd.", "a key which is no text"),
         (b"\x80\x04N.", "not a memory snapshot"),
         (b"\x80\x04}.", "not a memory snapshot"),
         (pickle.dumps({"segments": 3}), "'segments' is not a list"),
@@ -491,6 +501,23 @@ def test_gzip_is_unpacked_up_to_the_limit(tmp_path: Path) -> None:
         read_snapshot(path, limit_bytes=2**20)
     path.write_bytes(gzip.compress(pickle.dumps(a_snapshot()))[:-9])
     with pytest.raises(TraceFileError, match="EOFError"):
+        read_snapshot(path)
+
+
+def test_sixteen_kibibytes_cost_little(tmp_path: Path) -> None:
+    path = tmp_path / "x.pickle.gz"
+    path.write_bytes(gzip.compress(b"\x80\x04}(\x8c\x08segments(" + b"}" * 2**24))
+    assert path.stat().st_size < 20_000
+    tracemalloc.start()
+    started = time.process_time()
+    with pytest.raises(TraceFileError, match="unpacks to more than 200 times its size"):
+        read_snapshot(path)
+    seconds, (_, peak_bytes) = time.process_time() - started, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 1
+    assert peak_bytes < 20 * 2**20
+    path.write_bytes(b"\x80\x04](" + b"}NNNNNNN" * 20_000 + b"e.")  # as dense as may be: N pushes None
+    with pytest.raises(TraceFileError, match="not a list of dicts"):
         read_snapshot(path)
 
 
