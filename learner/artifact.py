@@ -19,19 +19,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import xgboost
 
 from vramcast.errors import ArtifactError
+from vramcast.learner import checked, trees
 from vramcast.learner.conformal import Calibration, Scores
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned
-from vramcast.learner.residual import ResidualQuantiles
+from vramcast.learner.residual import MOST_RESIDUAL, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 FORMAT: Final = "vramcast-artifact"
 SCHEMA: Final = 2  # 1: one head, of the reserved peak, with its trees in model.json
 _DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
+_LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
+_LARGEST_BYTES: Final = 2**50  # arbitrary: of a context
 
 
 def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
@@ -56,6 +60,7 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
             if head.quantiles is not None:
                 (fresh / f"{name}.json").write_bytes(bytes(head.quantiles.booster_.save_raw("json")))
         (fresh / "CARD.md").write_text(card_text)
+        _check_written(fresh, target)
         if target.exists():
             os.replace(target, old)
         os.replace(fresh, target)
@@ -64,6 +69,15 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_written(fresh: Path, target: Path) -> None:
+    """Refuse to put in place what could not be read again."""
+    try:
+        load(fresh)
+    except ArtifactError as error:
+        reason = str(error).replace(f"{fresh}{os.sep}", "").removesuffix(": train the artifact again.")
+        raise ArtifactError(f"'{target}' is not written: {reason}. Are the peaks of all runs true?") from None
 
 
 def _plain(learned: Learned) -> dict[str, Any]:
@@ -101,22 +115,24 @@ def load(folder: str | os.PathLike[str]) -> Learned:
         ArtifactError: the folder is absent, damaged, newer, or made for other features.
     """
     path = Path(folder) / "artifact.json"
-    content = _read(path)
     try:
-        values = json.loads(content)
+        values = checked.parse(_read(path))
     except ValueError as error:
-        raise ArtifactError(f"'{path}' is not JSON ({str(error)[:100]}): train the artifact again.") from None
+        raise _wrong(path, f"is not JSON ({str(error)[:100]})") from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder which vramcast train wrote.")
     version = values.get("schema")
-    if not isinstance(version, int) or version > SCHEMA:
+    if type(version) is int and version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
     try:
+        checked.whole(version, "schema", 1, SCHEMA)
         return _learned(values, Path(folder))
-    except ArtifactError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"'{path}' is damaged ({type(error).__name__}: {error}): train the artifact again.") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _wrong(path, f"is damaged ({type(error).__name__}: {str(error)[:300]})") from None
+
+
+def _wrong(path: Path, what: str) -> ArtifactError:
+    return ArtifactError(f"'{path}' {what}: train the artifact again.")
 
 
 def _read(path: Path) -> bytes:
@@ -129,62 +145,103 @@ def _read(path: Path) -> bytes:
 
 
 def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
-    heads = {"reserved": values} if values["schema"] == 1 else values["heads"]
-    found = {
-        str(name): _head(one, folder / (f"{name}.json" if values["schema"] > 1 else "model.json"))
-        for name, one in heads.items()
-    }
-    ranges = {str(name): (float(low), float(high)) for name, (low, high) in values["ranges"].items()}
-    if not set(found) <= {"reserved", "process"} or not set(ranges) <= set(NAMES):
-        raise ValueError(f"heads are {sorted(found)}, ranges of {len(ranges)} features")
-    return Learned(
-        found["reserved"],
-        found.get("process"),
-        {str(stack): _context(one) for stack, one in values["contexts"].items()},
-        ranges,
-        dict(values["card"]),
-    )
+    heads = {"reserved": values} if values["schema"] == 1 else checked.named(values["heads"], "heads")
+    if not {"reserved"} <= set(heads) <= {"reserved", "process"}:
+        raise ValueError(f"heads are {sorted(heads)}")
+    of_trees = "{}.json" if values["schema"] > 1 else "model.json"
+    found = {name: _head(one, folder / of_trees.format(name)) for name, one in heads.items()}
+    ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
+    if not set(ranges) <= set(NAMES):
+        raise ValueError(f"ranges are of {len(ranges)} features")
+    contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
+    return Learned(found["reserved"], found.get("process"), contexts, ranges, _card(values["card"]))
 
 
-def _head(values: Mapping[str, Any], model: Path) -> Head:
-    names = tuple(str(name) for name in values["features"])
+def _range(ends: Any, name: str) -> tuple[float, float]:
+    low, high = (checked.number(end, f"the range of {name}", -_LARGEST_FEATURE, _LARGEST_FEATURE) for end in ends)
+    if low > high:
+        raise ValueError(f"the range of {name} is {low:g} to {high:g}")
+    return low, high
+
+
+def _card(values: Any) -> dict[str, Any]:
+    """Return the facts for CARD.md, which whoever calibrates writes anew."""
+    card = dict(checked.named(values, "card"))
+    for name in ("runs", "groups", "censored", "folds", "seed"):
+        checked.whole(card[name], f"card.{name}", 0, 2**63)
+    checked.named(card["parameters"], "card.parameters")
+    json.dumps(card, allow_nan=False)  # whatever else it has is told on
+    return card
+
+
+def _head(values: Any, model: Path) -> Head:
+    values = checked.named(values, "a head")
+    names = tuple(checked.texts(values["features"], "features"))
     if unknown := [name for name in names if name not in PROCESS_NAMES]:
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
         )
-    helps = frozenset(values["helps"])
+    helps = frozenset(checked.texts(values["helps"], "helps"))
     if not helps <= {MATMUL, CONVOLUTION}:
         raise ValueError(f"helps is {sorted(helps)}")
-    levels = tuple(float(level) for level in values["levels"])
-    scores = tuple({str(key): _scores(one) for key, one in by_key.items()} for by_key in values["scores"])
-    if len(scores) != len(levels) or 0.5 not in levels:
+    levels = tuple(checked.number(level, "a level", 0, 1) for level in checked.listed(values["levels"], "levels"))
+    if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
+        raise ValueError(f"levels are {levels}")
+    scores = tuple({key: _scores(one) for key, one in by_key.items()} for by_key in checked.listed(values["scores"], "scores"))
+    if len(scores) != len(levels):
         raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
-    learner = _learner(values["learner"], model, len(names)) if values["learner"] is not None else None
-    spares = frozenset(str(key) for key in values.get("spares", ()))
+    learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
+    spares = frozenset(checked.texts(values.get("spares", []), "spares"))
     return Head(learner, Calibration(levels, scores), helps, names, spares)
 
 
-def _learner(parameters: Mapping[str, Any], model: Path, n_features: int) -> ResidualQuantiles:
-    learner = ResidualQuantiles(**parameters)
-    learner.booster_ = xgboost.Booster()
+def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
+    learner = ResidualQuantiles(**_parameters(parameters))
+    if tuple(learner.levels) != levels:
+        raise ValueError(f"the learner's levels are {learner.levels}, its head's {levels}")
     try:
-        learner.booster_.load_model(bytearray(_read(model)))
-    except xgboost.core.XGBoostError as error:
-        raise ValueError(f"{model.name}: {str(error).splitlines()[0][:100]}") from None
-    if learner.booster_.num_features() != n_features:
-        raise ValueError(f"{model.name} is of {learner.booster_.num_features()} features")
+        values = checked.parse(_read(model))
+        trees.check(values, n_features=n_features, levels=levels, most=MOST_RESIDUAL)
+        learner.booster_ = xgboost.Booster()
+        # What was checked, not the file: xgboost may read other things out of that (a name which stands twice, another format).
+        learner.booster_.load_model(bytearray(json.dumps(values), "utf-8"))
+    except (xgboost.core.XGBoostError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{model.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}") from None
     learner.n_features_in_ = n_features
     return learner
 
 
-def _context(values: Mapping[str, Any]) -> StackContext:
-    sizes = {name: int(values[name]) for name in ("size_bytes", "low_bytes", "high_bytes", "n")}
-    apart = {str(key): _context(one) for key, one in values.get("by_libraries", {}).items()}
-    return StackContext(**sizes, gpu=str(values.get("gpu", "")), by_libraries=apart)
+def _parameters(values: Any) -> dict[str, Any]:
+    """Return the learner's settings; its trees are grown, so that only the levels matter, but all must be what they are."""
+    found = dict(checked.named(values, "learner"))
+    for name, value in found.items():
+        if name == "levels":
+            found[name] = [checked.number(level, "a level", 0, 1) for level in checked.listed(value, "levels")]
+        elif name == "engine":
+            checked.text(value, name)
+        else:
+            checked.number(value, name, -1 if name == "n_jobs" else 0, 2**32)  # -1: all cores
+    return found
 
 
-def _scores(one: Mapping[str, Any]) -> Scores:
-    values, weights = tuple(map(float, one["values"])), tuple(map(float, one["weights"]))
-    if len(values) != len(weights) or list(values) != sorted(values) or any(weight <= 0 for weight in weights):
+def _context(values: Any, *, of_stack: bool = False) -> StackContext:
+    values = checked.named(values, "a context")
+    size, high = (checked.whole(values[name], name, 0, _LARGEST_BYTES) for name in ("size_bytes", "high_bytes"))
+    low = checked.whole(values["low_bytes"], "low_bytes", -_LARGEST_BYTES, _LARGEST_BYTES)  # a difference of two measured peaks
+    if not low <= size <= high:
+        raise ValueError(f"a context is {size}, between {low} and {high}")
+    n = checked.whole(values["n"], "n", 1, 2**63)
+    by_libraries = checked.named(values.get("by_libraries", {}), "by_libraries")
+    if by_libraries and not of_stack:
+        raise ValueError("a context by libraries is taken apart again")
+    apart = {key: _context(one) for key, one in by_libraries.items()}
+    return StackContext(size, low, high, n, checked.text(values.get("gpu", ""), "gpu"), apart)
+
+
+def _scores(one: Any) -> Scores:
+    one = checked.named(one, "scores")
+    values = checked.numbers(one["values"], "a score", -MOST_RESIDUAL, MOST_RESIDUAL)
+    weights = checked.numbers(one["weights"], "a weight", 0, 1)
+    if len(values) != len(weights) or (np.diff(values) < 0).any() or not weights.all():
         raise ValueError("scores are not ascending, or their weights do not fit")
-    return Scores(values, weights)
+    return Scores(tuple(values.tolist()), tuple(weights.tolist()))

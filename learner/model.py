@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from vramcast.errors import ArtifactError
 from vramcast.learner.conformal import TOO_FEW, Calibration, Correction, keys_of
 from vramcast.learner.features import NAMES
-from vramcast.learner.residual import Array, ResidualQuantiles
+from vramcast.learner.residual import MOST_RESIDUAL, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 MATMUL, CONVOLUTION = "matmul", "convolution"
@@ -118,6 +119,10 @@ class Head:
         rows = [i for i, subject in enumerate(subjects) if is_used(subject, self.helps, self.spares)]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
+            if not (np.abs(found) <= MOST_RESIDUAL).all():
+                raise ArtifactError(
+                    f"The artifact's trees answer e^{np.abs(found).max():.0f} times the simulated memory: train it again."
+                )
         return found
 
     def median(self, quantiles: Array) -> float:

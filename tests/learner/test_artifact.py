@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import shutil
@@ -12,10 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.hostile import damage
 from vramcast.errors import ArtifactError
-from vramcast.learner import artifact, training
+from vramcast.learner import artifact, checked, training, trees
+from vramcast.learner.conformal import Scores
 from vramcast.learner.examples import Example
+from vramcast.learner.features import NAMES
 from vramcast.learner.model import Learned, Subject
+from vramcast.learner.residual import MOST_RESIDUAL
 
 MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
@@ -150,7 +155,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -162,3 +167,120 @@ def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
     (path / "artifact.json").write_text(json.dumps(values))
     with contextlib.suppress(ArtifactError):
         assert isinstance(artifact.load(path), Learned)
+
+
+# ------------------------------------------------------------------------------------------------ strange numbers and trees
+def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
+    levels = (0.5, 0.9, 0.99)
+    return [
+        bound.size_bytes
+        for subject in subjects
+        for bound in (*learned.bounds(subject, levels), *learned.process_bounds(subject, levels))
+    ]
+
+
+@pytest.fixture(scope="module")
+def small(make_examples: MakeExamples) -> Learned:
+    """Few trees, of few nodes, and three scores in each of few sets."""
+    learned = training.train(make_examples(120, process=True), {**QUICK, "n_estimators": 3, "max_depth": 2}, folds=2)
+    assert learned.process_head is not None
+    heads = []
+    for head in (learned.reserved_head, learned.process_head):
+        scores = tuple(
+            {key: Scores(by_key[key].values[:2] + by_key[key].values[-1:], by_key[key].weights[:3]) for key in ("", "cnn")}
+            for by_key in head.calibration.scores
+        )
+        heads.append(dataclasses.replace(head, calibration=dataclasses.replace(head.calibration, scores=scores)))
+    some = dict(list(learned.ranges.items())[:2])
+    return dataclasses.replace(learned, reserved_head=heads[0], process_head=heads[1], ranges=some)
+
+
+def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path: Path, make_examples: MakeExamples) -> None:
+    assert small.process_head is not None
+    without_trees = dataclasses.replace(
+        small,
+        reserved_head=dataclasses.replace(small.reserved_head, quantiles=None),
+        process_head=dataclasses.replace(small.process_head, quantiles=None),
+    )
+    artifact.save(without_trees, tmp_path / "good")
+    subjects = [Subject(one.features, one.reserved, one.gpu, one.family) for one in make_examples(4, seed=5)]
+    lowest = bounds(artifact.load(tmp_path / "good"), subjects)
+    tried = 0
+    for name, file, content in damage.numbers(tmp_path / "good", "artifact.json"):
+        (tmp_path / "good" / file).write_text(content)
+        tried += 1
+        try:
+            again = artifact.load(tmp_path / "good")
+        except ArtifactError:
+            continue
+        assert not damage.must_refuse(name), name
+        assert all(a >= b for a, b in zip(bounds(again, subjects), lowest, strict=True)), name
+    assert tried > 200
+
+
+def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small: Learned, tmp_path: Path) -> None:
+    folder = tmp_path / "good"
+    artifact.save(small, folder)
+    values = json.loads((folder / "reserved.json").read_text())
+    levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
+
+    def check(content: str) -> None:
+        trees.check(checked.parse(content.encode()), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
+
+    check(json.dumps(values))
+    for name, file, content in (*damage.numbers(folder, "reserved.json"), *damage.trees(folder)):
+        if file == "reserved.json" and damage.must_refuse(name) and not name.startswith(("version", "no version")):
+            with pytest.raises((ValueError, KeyError, TypeError, AttributeError, IndexError)):  # noqa: PT012
+                check(content)
+                raise AssertionError(name)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *("nested 100,000 deep", "nested in objects", "a child is its own parent", "a child in another tree", "no version"),
+        *("an integer of a million digits", "a name which stands twice"),
+    ],
+)
+def test_a_damaged_artifact_is_refused(folder: Path, tmp_path: Path, damaged: str) -> None:
+    found = {name: (file, content) for name, file, content in damage.trees(folder)}
+    with pytest.raises(ArtifactError):
+        artifact.load(damage.damaged(folder, tmp_path / "one", *found[damaged]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("levels", [0.5]), ("levels", "x"), ("n_estimators", -1), ("learning_rate", "much"), ("engine", 3), ("reg_lambda", True)],
+)
+def test_a_learner_has_the_settings_of_its_head(folder: Path, tmp_path: Path, name: str, value: Any) -> None:
+    path = copied(folder, tmp_path / "wrong")
+    values = json.loads((path / "artifact.json").read_text())
+    values["heads"]["reserved"]["learner"][name] = value
+    (path / "artifact.json").write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match="is damaged"):
+        artifact.load(path)
+
+
+def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
+    folder: Path, tmp_path: Path, make_examples: MakeExamples
+) -> None:
+    """No leaf is out of range, but their sum."""
+    path = copied(folder, tmp_path / "wrong")
+    values = json.loads((path / "reserved.json").read_text())
+    for tree in values["learner"]["gradient_booster"]["model"]["trees"]:
+        ends = tree["left_children"]
+        tree["split_conditions"] = [20.0 if left == -1 else at for left, at in zip(ends, tree["split_conditions"], strict=True)]
+    (path / "reserved.json").write_text(json.dumps(values))
+    again = artifact.load(path)
+    example = make_examples(2, seed=5)[1]
+    with pytest.raises(ArtifactError, match="train it again"):
+        again.bound(Subject(example.features, example.reserved, example.gpu, example.family), 0.9)
+
+
+def test_what_could_not_be_read_again_is_not_written(learned: Learned, tmp_path: Path) -> None:
+    scores = tuple({key: Scores((99.0,), (1.0,)) for key in by_key} for by_key in learned.reserved_head.calibration.scores)
+    calibration = dataclasses.replace(learned.reserved_head.calibration, scores=scores)
+    absurd = dataclasses.replace(learned, reserved_head=dataclasses.replace(learned.reserved_head, calibration=calibration))
+    with pytest.raises(ArtifactError, match=r"is not written: .*a score is not always from.*peaks of all runs true"):
+        artifact.save(absurd, tmp_path / "mine")
+    assert list(tmp_path.iterdir()) == []

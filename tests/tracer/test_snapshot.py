@@ -516,7 +516,7 @@ def test_sixteen_kibibytes_cost_little(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert seconds < 1
     assert peak_bytes < 20 * 2**20
-    path.write_bytes(b"\x80\x04](" + b"}NNNNNNN" * 20_000 + b"e.")  # as dense as may be: N pushes None
+    path.write_bytes(b"\x80\x04](" + b"}NNNNNNNN" * 20_000 + b"e.")  # as dense as may be: N pushes None
     with pytest.raises(TraceFileError, match="not a list of dicts"):
         read_snapshot(path)
 

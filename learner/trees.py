@@ -1,0 +1,116 @@
+"""xgboost's JSON of a model, checked before xgboost sees it: it follows a child's number wherever that points."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.learner import checked
+
+_COLUMNS: Final = (
+    *("base_weights", "default_left", "left_children", "loss_changes", "parents", "right_children"),
+    *("split_conditions", "split_indices", "split_type", "sum_hessian"),
+)
+_CATEGORIES: Final = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
+_NO_PARENT: Final = 2**31 - 1  # spec: xgboost, RegTree::kInvalidNodeId
+_MOST_NODES: Final = 2**24  # arbitrary
+_LARGEST: Final = 1e30  # arbitrary: of weights and split points
+
+
+def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) -> None:
+    """Refuse what is no model of quantiles as `ResidualQuantiles` trains them.
+
+    Args:
+        model: Values of xgboost's JSON.
+        n_features: Which it reads.
+        levels: Of the quantiles, one output for each.
+        most: What a leaf adds at most, and its base score.
+    Raises:
+        ValueError: it says what is wrong.
+    """
+    learner = checked.named(checked.named(model, "the model")["learner"], "learner")
+    shape = checked.named(learner["learner_model_param"], "learner_model_param")
+    objective = checked.named(learner["objective"], "objective")
+    booster = checked.named(learner["gradient_booster"], "gradient_booster")
+    if (objective["name"], booster["name"]) != ("reg:quantileerror", "gbtree"):
+        raise ValueError("it is no model of quantiles by trees")
+    if [float(one) for one in _array(objective["quantile_loss_param"]["quantile_alpha"])] != list(levels):
+        raise ValueError("its quantiles are of other levels")
+    if learner.get("feature_names") or learner.get("feature_types") or learner.get("attributes"):
+        raise ValueError("its features have names or types")
+    _said(shape["num_feature"], "num_feature", n_features)
+    _said(shape["num_class"], "num_class", 0)
+    _said(shape["num_target"], "num_target", len(levels))
+    for one in _array(shape["base_score"]):
+        checked.number(one, "base_score", -most, most)
+    trees = checked.listed(booster["model"]["trees"], "trees")
+    sizes = checked.named(booster["model"]["gbtree_model_param"], "gbtree_model_param")
+    _said(sizes["num_trees"], "num_trees", len(trees))
+    _said(sizes["num_parallel_tree"], "num_parallel_tree", 1)
+    of_output = checked.listed(booster["model"]["tree_info"], "tree_info")
+    rounds = checked.listed(booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
+    if len(of_output) != len(trees) or rounds != sorted(rounds) or rounds[:1] != [0] or rounds[-1:] != [len(trees)]:
+        raise ValueError(f"it has {len(trees)} trees and numbers of {len(of_output)}")
+    checked.wholes(of_output, "tree_info", 0, len(levels) - 1)
+    checked.wholes(rounds, "iteration_indptr", 0, len(trees))
+    if any(booster["model"].get("cats", {}).values()):
+        raise ValueError("it has categories")
+    if [checked.named(tree, "a tree")["id"] for tree in trees] != list(range(len(trees))):
+        raise ValueError("its trees are not numbered")
+    if trees:
+        _check_nodes(trees, n_features, most)
+
+
+def _check_nodes(trees: Sequence[Mapping[str, Any]], n_features: int, most: float) -> None:
+    """Check the nodes of all trees, as columns: a node's children are numbered within its tree."""
+    counts = [len(checked.listed(tree["left_children"], "left_children")) for tree in trees]
+    for tree, n in zip(trees, counts, strict=True):
+        if n == 0 or any(len(checked.listed(tree[name], name)) != n for name in _COLUMNS):
+            raise ValueError("the columns of a tree differ in length")
+        if any(checked.listed(tree[name], name) for name in _CATEGORIES):
+            raise ValueError("a tree has categories")
+        for name, value in (("num_nodes", n), ("num_deleted", 0), ("num_feature", n_features)):
+            _said(tree["tree_param"][name], name, value)
+        _said(tree["tree_param"]["size_leaf_vector"], "size_leaf_vector", 0, 1)
+    column = {name: list(chain.from_iterable(tree[name] for tree in trees)) for name in _COLUMNS}
+    for name in ("base_weights", "loss_changes", "sum_hessian"):
+        checked.numbers(column[name], name, -_LARGEST, _LARGEST)
+    for name, high in (("default_left", 1), ("split_type", 0), ("split_indices", n_features - 1)):
+        checked.wholes(column[name], name, 0, high)
+    values = checked.numbers(column["split_conditions"], "split_conditions", -_LARGEST, _LARGEST)
+    left, right = (checked.wholes(column[side], side, -1, _MOST_NODES) for side in ("left_children", "right_children"))
+    parents = checked.wholes(column["parents"], "parents", 0, _NO_PARENT)
+    is_leaf = left == -1
+    if (is_leaf != (right == -1)).any():
+        raise ValueError("a node has one child")
+    if (np.abs(values[is_leaf]) > most).any():
+        raise ValueError(f"a leaf is beyond {most:g}")
+    n = np.repeat(counts, counts)  # of each node's tree
+    start = np.repeat(np.cumsum(counts) - counts, counts)  # where that begins
+    own = np.arange(len(n)) - start
+    seen = [np.flatnonzero(own == 0)]
+    for child in (left, right):
+        inner = ~is_leaf
+        # A child comes after its node, so that no way comes back; and within its tree.
+        if ((child <= own) | (child >= n))[inner].any() or (parents[(start + child)[inner]] != own[inner]).any():
+            raise ValueError("its nodes make no tree")
+        seen.append((start + child)[inner])
+    # Each is a root or the child of one node, and of one only.
+    if not np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(n))) or (parents[seen[0]] != _NO_PARENT).any():
+        raise ValueError("its nodes make no tree")
+
+
+def _said(value: Any, what: str, *expected: int) -> None:
+    """Refuse a number, which xgboost writes as text, that is none of the expected."""
+    if value not in [str(one) for one in expected]:
+        raise ValueError(f"{what} is {str(value)[:40]}, {expected[-1]} is expected")
+
+
+def _array(value: Any) -> list[Any]:
+    """Return numbers which xgboost writes as text: `[1E-1,5E-1]`, or one alone."""
+    found = json.loads(checked.text(value, "an array"))
+    return found if isinstance(found, list) else [found]
