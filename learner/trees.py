@@ -89,18 +89,18 @@ def _check_nodes(trees: Sequence[Mapping[str, Any]], n_features: int, most: floa
         raise ValueError("a node has one child")
     if (np.abs(values[is_leaf]) > most).any():
         raise ValueError(f"a leaf is beyond {most:g}")
-    n = np.repeat(counts, counts)  # of each node's tree
+    of_tree = np.repeat(counts, counts)  # of each node's tree
     start = np.repeat(np.cumsum(counts) - counts, counts)  # where that begins
-    own = np.arange(len(n)) - start
+    own = np.arange(len(of_tree)) - start
     seen = [np.flatnonzero(own == 0)]
     for child in (left, right):
         inner = ~is_leaf
         # A child comes after its node, so that no way comes back; and within its tree.
-        if ((child <= own) | (child >= n))[inner].any() or (parents[(start + child)[inner]] != own[inner]).any():
+        if ((child <= own) | (child >= of_tree))[inner].any() or (parents[(start + child)[inner]] != own[inner]).any():
             raise ValueError("its nodes make no tree")
         seen.append((start + child)[inner])
     # Each is a root or the child of one node, and of one only.
-    if not np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(n))) or (parents[seen[0]] != _NO_PARENT).any():
+    if not np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(of_tree))) or (parents[seen[0]] != _NO_PARENT).any():
         raise ValueError("its nodes make no tree")
 
 

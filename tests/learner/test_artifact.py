@@ -155,30 +155,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    values = json.loads((folder / "artifact.json").read_text())
-    where = data.draw(st.sampled_from((values, values["heads"], values["heads"]["reserved"])))
-    where[data.draw(st.sampled_from(sorted(where)))] = data.draw(json_values)
-    path = copied(folder, tmp_path_factory.mktemp("strange") / "one")
-    (path / "artifact.json").write_text(json.dumps(values))
-    with contextlib.suppress(ArtifactError):
-        assert isinstance(artifact.load(path), Learned)
-
-
-# ------------------------------------------------------------------------------------------------ strange numbers and trees
-def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
-    levels = (0.5, 0.9, 0.99)
-    return [
-        bound.size_bytes
-        for subject in subjects
-        for bound in (*learned.bounds(subject, levels), *learned.process_bounds(subject, levels))
-    ]
-
-
 @pytest.fixture(scope="module")
 def small(make_examples: MakeExamples) -> Learned:
     """Few trees, of few nodes, and three scores in each of few sets."""
@@ -193,6 +169,37 @@ def small(make_examples: MakeExamples) -> Learned:
         heads.append(dataclasses.replace(head, calibration=dataclasses.replace(head.calibration, scores=scores)))
     some = dict(list(learned.ranges.items())[:2])
     return dataclasses.replace(learned, reserved_head=heads[0], process_head=heads[1], ranges=some)
+
+
+@pytest.fixture(scope="module")
+def small_folder(small: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifacts") / "small"
+    artifact.save(small, path)
+    return path
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
+    small_folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    values = json.loads((small_folder / "artifact.json").read_text())
+    where = data.draw(st.sampled_from((values, values["heads"], values["heads"]["reserved"])))
+    where[data.draw(st.sampled_from(sorted(where)))] = data.draw(json_values)
+    path = copied(small_folder, tmp_path_factory.mktemp("strange") / "one")
+    (path / "artifact.json").write_text(json.dumps(values))
+    with contextlib.suppress(ArtifactError):
+        assert isinstance(artifact.load(path), Learned)
+
+
+# ------------------------------------------------------------------------------------------------ strange numbers and trees
+def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
+    levels = (0.5, 0.9, 0.99)
+    return [
+        bound.size_bytes
+        for subject in subjects
+        for bound in (*learned.bounds(subject, levels), *learned.process_bounds(subject, levels))
+    ]
 
 
 def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path: Path, make_examples: MakeExamples) -> None:
@@ -218,9 +225,8 @@ def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path
     assert tried > 200
 
 
-def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small: Learned, tmp_path: Path) -> None:
-    folder = tmp_path / "good"
-    artifact.save(small, folder)
+def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder: Path) -> None:
+    folder = small_folder
     values = json.loads((folder / "reserved.json").read_text())
     levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
 
