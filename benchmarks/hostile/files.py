@@ -45,7 +45,7 @@ def _contents() -> dict[str, bytes]:
         "tuples a million deep": p + b")" + b"\x85" * 10**6 + b".",
         "lists a million deep": p + b"]" * 10**6 + b"a" * (10**6 - 1) + b".",
         "keys which collide": p + b"}("
-        + b"".join(b"\x8a\x09" + (i * (2**61 - 1)).to_bytes(9, "little") + b"N" for i in range(1, 2**16)) + b"u.",
+        + b"".join(b"\x8a\x0b" + (i * (2**61 - 1)).to_bytes(11, "little") + b"N" for i in range(1, 2**16)) + b"u.",
     }  # fmt: skip
     return {
         **bombs,

@@ -72,7 +72,7 @@ def _caches(place: Path) -> Iterator[Case]:
     def estimate(cache: Path, *codes: int, says: str = "") -> Verdict:
         verdict = vramcast(
             ["estimate", *_JOB, "--device", "a100-40gb", "--json"],
-            codes=codes, environment={"VRAMCAST_CACHE": str(cache)}, says=says, cwd=place,
+            codes=codes, environment={"VRAMCAST_CACHE": str(cache)}, says=says, cwd=place, limit_s=400,
         )  # fmt: skip
         return Verdict(Wrong.NUMBER, "planted code was run") if planted.exists() else verdict
 
