@@ -155,11 +155,13 @@ def train(
         folds: By which calibrating runs are kept from the learners that they judge.
         seed: The same examples and seed give the same correction.
     Raises:
-        DatasetError: no example can be used.
+        DatasetError: no example can be used, or each is a lower bound.
     """
     chosen = dict(parameters or {})
     contexts = stacks.learn(examples)
     table = table_of(examples, contexts)
+    if table.censored.all():
+        raise DatasetError("All runs are lower bounds (out of memory): at least one with a measured peak is needed.")
     reserved, out_of_fold = _head(table, chosen, folds, seed)
     errors = {"reserved": _errors_by(table, out_of_fold)}
     process = None

@@ -118,8 +118,25 @@ def _artifacts(folder: Path) -> Iterator[Case]:
 
 
 # ------------------------------------------------------------------------------------------------ histories
-def _histories(folder: Path) -> Iterator[Case]:
+def _drawn(strategy: Any) -> list[Any]:
+    """Return what a strategy of the tests gives, the same each time."""
     from hypothesis import HealthCheck, Phase, given, settings
+
+    found: list[Any] = []
+
+    @settings(
+        max_examples=_EACH, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(strategy)
+    def draw(one: Any) -> None:
+        found.append(one)
+
+    draw()
+    return found
+
+
+def _histories(folder: Path) -> Iterator[Case]:
 
     from tests.datasets.histories.test_malformed import _content, check
     from vramcast.datasets.histories.formats import FORMATS
@@ -137,12 +154,7 @@ def _histories(folder: Path) -> Iterator[Case]:
         return HANDLED
 
     for name in FORMATS:
-        drawn: list[tuple[str, bytes]] = []
-        draw = settings(
-            max_examples=_EACH, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )(given(_content(name))(drawn.append))  # fmt: skip
-        draw()
+        drawn = _drawn(_content(name))
         for number, one in enumerate(drawn[:_EACH]):
             yield Case("importers, all 11 formats, mutated", f"{name} {number}", lambda n=name, o=one: run(n, *o))  # type: ignore[misc]
 
@@ -178,13 +190,16 @@ def _sets(folder: Path) -> Iterator[Case]:
         "nested": "[" * 10**5,
         "binary": "\x00\x01",
     }
+    # From one run no bound is promised; and a batch of nothing is a job, which takes its parameters.
+    usable = ("one run", "one run, ten times", "a peak of one byte", "a peak of 2^62", "a batch of nothing")
     for number, (name, content) in enumerate(contents.items()):
         path = folder / f"set{number}.jsonl"
-        path.write_text(content)
+        path.write_text(content + "\n" * (name != "nothing"))
+        codes = [0, 2] if name in usable else [2]
         for verb, options in (("train", ["--out", str(folder / "out")]), ("evaluate", [])):
             yield Case(
                 "train / evaluate / import on degenerate sets", f"{verb} {name}",
-                lambda v=verb, p=path, o=options: _learned(folder, [v, str(p), *o]),  # type: ignore[misc]
+                lambda a=[verb, str(path), *options], c=codes: _learned(folder, a, c),  # type: ignore[misc]
             )  # fmt: skip
     for name, arguments in {
         "a folder with nothing": ["import", "runs", str(folder), "--out", str(folder / "x.jsonl")],
@@ -195,7 +210,9 @@ def _sets(folder: Path) -> Iterator[Case]:
         yield Case("train / evaluate / import on degenerate sets", name, lambda a=arguments: inside(a, codes=[2]))  # type: ignore[misc]
 
 
-def _learned(folder: Path, arguments: list[str]) -> Verdict:
+def _learned(folder: Path, arguments: list[str], codes: list[int]) -> Verdict:
     shutil.rmtree(folder / "out", ignore_errors=True)
-    verdict = inside(arguments, codes=[2])
-    return verdict if not (folder / "out").exists() else Verdict(Wrong.NUMBER, "something was learned from it")
+    verdict = inside(arguments, codes=codes)
+    if 0 not in codes and (folder / "out").exists():
+        return Verdict(Wrong.NUMBER, "something was learned from it")
+    return verdict

@@ -241,3 +241,8 @@ def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(learned: L
     spread = math.sqrt(len(later) * 0.95 * 0.05 * 2) / len(later)
     assert abs(after["coverage"]["0.95"] - 0.95) <= 4 * spread
     assert again.reserved_head.quantiles is learned.reserved_head.quantiles
+
+
+def test_from_lower_bounds_alone_nothing_is_learned(make_examples: Callable[..., list[Example]]) -> None:
+    with pytest.raises(DatasetError, match="All runs are lower bounds"):
+        training.train([dataclasses.replace(one, censored=True) for one in make_examples(4)])
