@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.compiler import cache_folder
+from vramcast.cache import cache_folder
 from vramcast.devices import device
 from vramcast.errors import NullGpuError
 from vramcast.job import Job, TensorSpec
