@@ -7,6 +7,7 @@ output and loss of one step live until the next step assigns them again.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable
