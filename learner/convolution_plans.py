@@ -18,6 +18,7 @@ import numpy as np
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import resized, with_workspaces
+from vramcast.tracer import operators
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 Kind: TypeAlias = Literal["forward", "data", "weight"]
@@ -61,8 +62,7 @@ def channels(data_bytes: int, output_bytes: int, weight_bytes: int, element_byte
 
 def convolutions(trace: Trace, element_bytes: int = 4) -> list[_Convolution]:
     """Return the convolutions of a trace in order; sizes of operands from what the same module allocates."""
-    named = np.array([*("conv" in name.lower() for name in trace.ops), False])
-    rows = np.flatnonzero((trace.action == Action.ALLOC) & named[trace.op])
+    rows = np.flatnonzero((trace.action == Action.ALLOC) & operators.convolutions(trace.ops)[trace.op])
     inputs = _inputs(trace)
     found: list[_Convolution] = []
     outputs: dict[tuple[int, int], int] = {}  # (step, module) -> bytes of its output

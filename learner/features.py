@@ -21,6 +21,7 @@ from vramcast.learner.convolution_plans import plan_features
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.operators import CONVOLUTION, convolutions
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.units import GIB, MIB
 
@@ -30,7 +31,7 @@ OPERATORS: Final[Mapping[str, re.Pattern[str]]] = {
     for name, pattern in (
         ("optimizer", r"^Optimizer|_foreach_|_fused_"),
         ("convolution_backward", r"convolution_backward|ConvolutionBackward"),
-        ("convolution", r"conv"),
+        ("convolution", CONVOLUTION.pattern),
         ("batch_norm", r"batch_norm"),
         ("layer_norm", r"layer_norm|rms_norm"),
         ("group_norm", r"group_norm|instance_norm"),
@@ -222,8 +223,7 @@ def _kinds(trace: Trace) -> npt.NDArray[np.int64]:
 def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
     """Return what libraries' workspaces are and what the job would take without those of convolutions."""
     is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
-    in_convolution = np.array([*("conv" in name.lower() for name in trace.ops), False])
-    rows = np.flatnonzero(is_workspace & in_convolution[trace.op])
+    rows = np.flatnonzero(is_workspace & convolutions(trace.ops)[trace.op])
     forward = rows[trace.phase[rows] == Phase.FORWARD]
     backward = rows[trace.phase[rows] == Phase.BACKWARD]
     sizes = trace.size_bytes[rows]

@@ -6,7 +6,7 @@ block which is there (`resized`), and what the process takes beside the allocato
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,9 +35,9 @@ def with_context(trace: Trace, taken: Sequence[tuple[int, int]]) -> Trace:
     return trace.insert(rows, events)
 
 
-def first_row(trace: Trace, words: Sequence[str]) -> int | None:
-    """Return the first row of an operator whose name holds one of `words`; None when there is none."""
-    named = np.array([*(any(word in op for word in words) for op in trace.ops), False])  # the last for op -1
+def first_row(trace: Trace, is_wanted: Callable[[str], bool]) -> int | None:
+    """Return the first row of an operator whose name `is_wanted` takes; None when there is none."""
+    named = np.array([*map(is_wanted, trace.ops), False])  # the last for op -1
     rows = np.flatnonzero(named[trace.op])
     return int(rows[0]) if len(rows) else None
 

@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_flatten
 from vramcast.throughput import Roofline
 from vramcast.tracer import accesses
 from vramcast.tracer.account import Account
+from vramcast.tracer.operators import is_convolution
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -43,9 +44,8 @@ FACTORIES = frozenset(
     )
 )
 
-# Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
+# Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT, beside convolutions.
 _WORKSPACE_OPS = (
-    "conv",
     "mm",
     "linear",
     "baddbmm",
@@ -461,4 +461,4 @@ def _categories(
 
 def _takes_workspace(op: str) -> bool:
     lowered = op.lower()
-    return any(word in lowered for word in _WORKSPACE_OPS)
+    return is_convolution(op) or any(word in lowered for word in _WORKSPACE_OPS)

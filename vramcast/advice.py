@@ -24,6 +24,7 @@ from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
+from vramcast.tracer.operators import is_convolution
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.tracer.variations import accumulate, checkpoint_blocks
 from vramcast.units import gib
@@ -169,7 +170,7 @@ def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     if trains:
         yield from _optimizers(job)
     yield _half_batch(estimate)
-    if not job.channels_last and _runs(estimate.trace, "conv"):
+    if not job.channels_last and any(map(is_convolution, estimate.trace.ops)):
         yield "channels_last", "none", replace(job, channels_last=True)
     for place in ("step-start", "after-step") if trains else ():
         if place != job.zero_grad:

@@ -31,6 +31,7 @@ from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
+from vramcast.tracer.operators import is_convolution
 from vramcast.tracer.result import DRAWN, NO_ORACLE, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, shortened, torch_size
@@ -40,9 +41,11 @@ if TYPE_CHECKING:
     from vramcast.learner.model import Learned
 
 # Operators at which a library is loaded: its memory is taken then, and not before.
-_FIRST_USE = {
-    "cublas": ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv"),
-    "cudnn": ("conv", "cudnn", "rnn", "lstm", "gru"),
+_PRODUCTS = ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv")
+_CUDNN = ("cudnn", "rnn", "lstm", "gru")
+_FIRST_USE: dict[str, Callable[[str], bool]] = {
+    "cublas": lambda op: any(word in op for word in _PRODUCTS),
+    "cudnn": lambda op: is_convolution(op) or any(word in op for word in _CUDNN),
 }
 _LEAST_TIMEOUT_S = 1e-3  # arbitrary: nothing ends sooner
 _MOST_TIMEOUT_S = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
@@ -315,7 +318,7 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
     assert result.trace is not None
     settings = Settings.parse(result.alloc_conf.value)
     traced_s = time.perf_counter() - started
-    libraries = frozenset(name for name, words in _FIRST_USE.items() if first_row(result.trace, words) is not None)
+    libraries = frozenset(name for name, uses in _FIRST_USE.items() if first_row(result.trace, uses) is not None)
     cuda_major = _assumed_stack(job, result).cuda_major or _ASSUMED_CUDA
     trace = _with_context(job, result.trace, cuda_major, libraries)
     found = simulate(trace, settings, Card(job.total_bytes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-import re
 import sys
 import time
 import zlib
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from vramcast.tracer.trace import Trace
 
 _MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have some 400
-_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +204,7 @@ def workspaces(trace: Trace) -> list[tuple[str, int]]:
     That is how PyTorch handles a workspace: asked for after the outputs, freed when the kernel is queued. Each pair is
     named once.
     """
+    from vramcast.tracer.operators import is_convolution
     from vramcast.tracer.trace import Action
 
     events = [i for i in range(len(trace)) if trace.action[i] in (Action.ALLOC, Action.FREE_REQUESTED)]
@@ -214,6 +213,6 @@ def workspaces(trace: Trace) -> list[tuple[str, int]]:
         if trace.action[this] != Action.ALLOC or trace.action[following] != Action.FREE_REQUESTED:
             continue
         name = trace.ops[trace.op[this]] if trace.op[this] >= 0 else ""
-        if trace.block[following] == this and _CONVOLUTION.search(name):
+        if trace.block[following] == this and is_convolution(name):
             found[name, int(trace.size_bytes[this])] = None
     return list(found)

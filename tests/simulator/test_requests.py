@@ -126,7 +126,8 @@ def test_without_marks_segments_which_go_back_for_nothing_were_an_emptied_cache(
     assert [kind for kind, *_ in asked(trace_of(*rows))] == [Kind.MALLOC] * 3
 
 
-def test_the_workspace_of_a_convolution_is_only_tried() -> None:
+@pytest.mark.parametrize("name", ["aten::cudnn_convolution", "aten::convolution_backward", "ConvolutionBackward0"])
+def test_the_workspace_of_a_convolution_is_only_tried(name: str) -> None:
     columns = {
         "action": [Action.ALLOC] * 4,
         "size_bytes": [1, 2, 3, 4],
@@ -134,7 +135,7 @@ def test_the_workspace_of_a_convolution_is_only_tried() -> None:
         "op": [0, 1, 0, -1],
         "category": [Category.WORKSPACE, Category.WORKSPACE, Category.ACTIVATION, Category.WORKSPACE],
     }
-    trace = Trace.build(columns, ops=["aten::cudnn_convolution", "aten::mm"], header=MARKED)
+    trace = Trace.build(columns, ops=[name, "aten::mm"], header=MARKED)
     assert [kind for kind, *_ in asked(trace)] == [Kind.TRY, Kind.MALLOC, Kind.MALLOC, Kind.MALLOC]
 
 

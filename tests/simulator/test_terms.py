@@ -69,9 +69,9 @@ def test_the_context_is_a_row_and_leaves_the_blocks_alone() -> None:
 
 
 def test_an_operator_is_found_by_a_word_of_its_name() -> None:
-    assert first_row(TRACE, ("conv", "cudnn")) == 1
-    assert first_row(TRACE, ("add",)) == 4
-    assert first_row(TRACE, ("lstm",)) is None
+    assert first_row(TRACE, lambda op: "conv" in op or "cudnn" in op) == 1
+    assert first_row(TRACE, lambda op: "add" in op) == 4
+    assert first_row(TRACE, lambda op: "lstm" in op) is None
 
 
 @pytest.mark.parametrize("row", [-1, 5])
