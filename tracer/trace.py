@@ -35,6 +35,8 @@ FORMAT: Final = "vramcast-trace"
 VERSION: Final = 3  # 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE
 _READABLE: Final = (1, 2, 3)
 
+CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/circumstances.py` saw
+
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
 LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
 _MAX_TOTAL_BYTES: Final = 2**62  # arbitrary: sums of sizes stay inside int64, rounding included

@@ -11,6 +11,7 @@ from vramcast.job import Job, map_batch
 from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import CHANNELS_LAST_NORM, LedgerEntry, Result, peak_resident_bytes
+from vramcast.tracer.trace import CIRCUMSTANCES
 
 
 def warm_up() -> None:
@@ -26,6 +27,7 @@ def run_job(job: Job) -> Result:
     """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
     import torch
 
+    from vramcast.tracer.circumstances import Observer
     from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
     from vramcast.tracer.cpu.recorder import Recorder
@@ -39,15 +41,17 @@ def run_job(job: Job) -> Result:
     recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
     settings = Watch(job.alloc_conf, applies=False)
     settings.start()
+    observer = Observer()
     try:
-        with workspaces, CudaRoutes(), recorder:
+        with observer, workspaces, CudaRoutes(), recorder:
             _run(job, recorder)
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     result.steps = recorder.steps
     result.note_settings(settings)
     if result.status == "ok":
-        result.trace = recorder.trace({"tracer": "cpu", "torch": str(torch.__version__), "device": job.device.key})
+        header = {"tracer": "cpu", "torch": str(torch.__version__), "device": job.device.key, CIRCUMSTANCES: observer.seen()}
+        result.trace = recorder.trace(header)
         result.ledger = _ledger(recorder.calls) + workspaces.ledger()
     result.max_resident_bytes = peak_resident_bytes()
     return result

@@ -12,6 +12,7 @@ from vramcast.job import Job
 from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
+from vramcast.tracer.trace import CIRCUMSTANCES
 
 
 def warm_up() -> None:
@@ -35,6 +36,7 @@ def run_job(job: Job) -> Result:
     import torch
 
     from vramcast.tracer import host_checks, step
+    from vramcast.tracer.circumstances import Observer
     from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
     from vramcast.tracer.fake import composites, cuda
     from vramcast.tracer.fake.autocast import Autocast
@@ -65,12 +67,13 @@ def run_job(job: Job) -> Result:
         finally:
             mode.building = False
 
+    observer = Observer()
     step.build_model = build
     settings = Watch(job.alloc_conf, applies=False)
     settings.start()
     recorder.start()
     try:
-        with convolution_workspaces, mode, values:
+        with observer, convolution_workspaces, mode, values:
             step.run(job, torch.device("cuda"))
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
@@ -82,7 +85,7 @@ def run_job(job: Job) -> Result:
     if mode.host_reads:
         result.ledger.append(LedgerEntry("read", "values read from the card", mode.host_reads, 0))
     if result.status != "error":
-        header = {"tracer": "fake", "torch": str(torch.__version__), "device": job.device.key}
+        header = {"tracer": "fake", "torch": str(torch.__version__), "device": job.device.key, CIRCUMSTANCES: observer.seen()}
         result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes | convolution_workspaces.sizes)
     del library, autocast
     result.max_resident_bytes = peak_resident_bytes()

@@ -21,6 +21,7 @@ from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.result import Result, peak_resident_bytes
+from vramcast.tracer.trace import CIRCUMSTANCES
 
 if TYPE_CHECKING:
     from vramcast.tracer.values.follow import Values
@@ -116,6 +117,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     import torch  # the stand-ins are loaded; CUDA is not initialised yet
 
     from vramcast.tracer import host_checks
+    from vramcast.tracer.circumstances import Observer
     from vramcast.tracer.record import Recorder
 
     host_checks.take_as_passed()
@@ -129,12 +131,13 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
             raise StopJob
 
     recorder = Recorder(on_step=on_step, roofline=Roofline.of(job.device) if job.accesses else None)
+    observer = Observer()
     values: Values | None = None
     try:
         gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))
         settings.start()
         recorder.start()
-        with _values(job, gpu) as values:
+        with observer, _values(job, gpu) as values:
             _run(job)
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
@@ -151,7 +154,8 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.note_settings(settings)
     if result.status != "error":
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
-        header = {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
+        header: dict[str, Any] = {CIRCUMSTANCES: observer.seen()}
+        header |= {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
     result.foreign = foreign_libraries()
     result.max_resident_bytes = peak_resident_bytes()
