@@ -33,7 +33,7 @@ def made_up(n: int, seed: int = 0) -> list[Example]:
     for number in range(n):
         values = dict(zip(NAMES, random.normal(0, 1, len(NAMES)).tolist(), strict=True))
         is_convolution = number % 2 == 1
-        values["workspace_count"] = 8.0 if is_convolution else 0.0
+        values |= dict.fromkeys(("workspace_count", "count_convolution", "count_convolution_backward"), 8.0 * is_convolution)
         share = float(random.uniform())
         values["workspace_largest_share"] = share
         reserved = int(random.uniform(1000, 30000)) * MIB

@@ -24,14 +24,19 @@ import xgboost
 
 from vramcast.errors import ArtifactError
 from vramcast.learner import checked, trees
-from vramcast.learner.conformal import Calibration, Scores
+from vramcast.learner.conformal import ALL, Calibration, Scores
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned
 from vramcast.learner.residual import MOST_RESIDUAL, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 2  # 1: one head, of the reserved peak, with its trees in model.json
+SCHEMA: Final = 3  # 1: one head, of the reserved peak, with its trees in model.json; 2: families as rows and targets name them
+_OLDER: Final = (
+    "was made by an older vramcast, which took a job's family from its name: its bounds are calibrated by kind of job alone, "
+    "not by card and family; train it again"
+)
+_KINDS: Final = ("", MATMUL, CONVOLUTION)  # of an older artifact's keys, those which hold for every job; "" was all runs
 _DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
 _LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
@@ -149,12 +154,14 @@ def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
     if not {"reserved"} <= set(heads) <= {"reserved", "process"}:
         raise ValueError(f"heads are {sorted(heads)}")
     of_trees = "{}.json" if values["schema"] > 1 else "model.json"
-    found = {name: _head(one, folder / of_trees.format(name)) for name, one in heads.items()}
+    is_older = values["schema"] < SCHEMA
+    found = {name: _head(one, folder / of_trees.format(name), is_older=is_older) for name, one in heads.items()}
     ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
     if not set(ranges) <= set(NAMES):
         raise ValueError(f"ranges are of {len(ranges)} features")
     contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
-    return Learned(found["reserved"], found.get("process"), contexts, ranges, _card(values["card"]))
+    notes = (_OLDER,) if is_older else ()
+    return Learned(found["reserved"], found.get("process"), contexts, ranges, _card(values["card"]), notes=notes)
 
 
 def _range(ends: Any, name: str) -> tuple[float, float]:
@@ -174,7 +181,7 @@ def _card(values: Any) -> dict[str, Any]:
     return card
 
 
-def _head(values: Any, model: Path) -> Head:
+def _head(values: Any, model: Path, *, is_older: bool) -> Head:
     values = checked.named(values, "a head")
     names = tuple(checked.texts(values["features"], "features"))
     if unknown := [name for name in names if name not in PROCESS_NAMES]:
@@ -192,6 +199,9 @@ def _head(values: Any, model: Path) -> Head:
         raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
     learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
     spares = frozenset(checked.texts(values.get("spares", []), "spares"))
+    if is_older:  # its families cannot be told from a trace, its kinds can
+        scores = tuple({ALL if key == "" else key: one for key, one in by_key.items() if key in _KINDS} for by_key in scores)
+        spares = frozenset()
     return Head(learner, Calibration(levels, scores), helps, names, spares)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-ALL: Final = ""  # the key of what all runs share
+ALL: Final = "*"  # the key of what all runs share
+ALL_RUNS: Final = "all runs"  # how people are told of it
 TOO_FEW: Final = "too few runs"
 
 
@@ -86,7 +87,7 @@ class Calibration:
 
     Attributes:
         levels: At which the learner gives quantiles, ascending.
-        scores: For each level: key -> scores; keys are `ALL`, families, and `gpu|family`.
+        scores: For each level: key -> scores; keys are `ALL`, and those of `keys_of`.
     """
 
     levels: tuple[float, ...]
@@ -105,14 +106,21 @@ class Calibration:
         by_key = self.scores[column]
         for key in (*keys, ALL):
             if key in by_key and by_key[key].n >= needed(level):
-                return Correction(column, by_key[key].at(level), key or "all runs", by_key[key].n)
+                return Correction(column, by_key[key].at(level), ALL_RUNS if key == ALL else key, by_key[key].n)
         everything = by_key.get(ALL, Scores((), ()))
         return Correction(column, max(everything.values, default=0.0), TOO_FEW, everything.n)
 
 
-def keys_of(gpu: str, family: str) -> tuple[str, ...]:
-    """Return the keys of a run from the finest to the coarsest, without `ALL`."""
-    return (f"{gpu}|{family}", family)
+def keys_of(gpu: str, family: str, kind: str = "") -> tuple[str, ...]:
+    """Return the keys of a run from the finest to the coarsest, without `ALL`; what is unknown ("") gives none.
+
+    Args:
+        gpu: The card's key.
+        family: What kind of model it is of.
+        kind: Which families share.
+    """
+    keys = (f"{gpu}|{family}" if gpu and family else "", family, kind)
+    return tuple(dict.fromkeys(key for key in keys if key))
 
 
 def calibrate(

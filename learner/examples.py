@@ -13,6 +13,7 @@ from typing import Any
 from vramcast.datasets.journal import Journal, Rejected, read_lines
 from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.errors import DatasetError
+from vramcast.learner.features import NAMES
 
 SCHEMA = 1
 
@@ -24,7 +25,7 @@ class Example:
     Attributes:
         id: Of the run.
         group: What is never split between learning and testing: the model.
-        family: `mlp`, `cnn`, `transformer`, ...: what is calibrated together.
+        family: How its row calls its kind of model, for tables alone: `mlp`, `cnn`, ...; what decides is seen in the features.
         gpu: The card's key.
         stack: Whose context it has: card, driver, CUDA and torch as far as known.
         features: See `vramcast.learner.features`.
@@ -38,6 +39,7 @@ class Example:
         ran_at, died_at: The smallest cap of the reserved memory in which the job ran, the largest in which it died.
         is_emulated: Those two are the simulator's.
         facts: For tables.
+        tracer, torch, cudnn: Who simulated it: the tracer, its torch, and the cuDNN which was asked; "" unknown, or none was.
     """
 
     id: str
@@ -58,6 +60,9 @@ class Example:
     died_at: int | None = None
     is_emulated: bool = False
     facts: dict[str, str] = field(default_factory=dict)
+    tracer: str = ""
+    torch: str = ""
+    cudnn: str = ""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -78,7 +83,7 @@ def append(examples: Iterable[Example], path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
-    """Return the examples of a file, of equal ids the last, and what is damaged.
+    """Return the examples of a file, of equal ids the last, and what is damaged or has other features than this vramcast's.
 
     Raises:
         DatasetError: the file cannot be read.
@@ -91,6 +96,8 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
             continue
         try:
             example: Any = from_plain(Example, values, "example")
+            if other := sorted(set(example.features) ^ set(NAMES)):
+                raise DatasetError(f"Features of another vramcast ('{other[0][:60]}' is known to one alone): make it again.")
         except DatasetError as error:
             rejected.append(Rejected(where, str(error)))
         else:

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.devices import Device
-from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.learner.convolution_plans import plan_features
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.operators import CONVOLUTION, convolutions
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 from vramcast.units import GIB, MIB
 
 # Kinds of operators: name -> pattern of torch's names. The first that matches holds.
@@ -58,6 +57,8 @@ ACTIVATIONS: Final[tuple[re.Pattern[str], ...]] = tuple(
         *(r"hardtanh", r"leaky", r"mish", r"softplus", r"prelu"),
     )
 )
+CONVOLVES: Final = "convolution"
+_SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
 # What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
 # take memory of their own. Part -> what torch calls its operators.
@@ -70,13 +71,13 @@ _PARTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What of a job its trace does not say.
+    """What of a job its requests and operators do not say.
 
     Attributes:
         device: The card, with its own size.
         batch_size: First dimension of the input, 0 unknown.
-        input_elements: Of the whole batch's inputs, 0 unknown.
-        precision, optimizer: As in `Job`.
+        input_elements: Of all inputs, 0 unknown.
+        precision: As in `Job`.
         unknown: Kinds of calls which were assumed or refused.
         context_bytes: What of the card the process takes beside.
     """
@@ -85,7 +86,6 @@ class Circumstances:
     batch_size: int = 0
     input_elements: int = 0
     precision: str = "fp32"
-    optimizer: str = "adam"
     checkpointing: bool = False
     channels_last: bool = False
     cudnn_benchmark: bool = False
@@ -93,22 +93,9 @@ class Circumstances:
     context_bytes: int = 0
 
     @classmethod
-    def of(cls, job: Job, unknown: int, context_bytes: int) -> Circumstances:
-        """Return those of a job, of which `unknown` kinds of calls were assumed or refused."""
-        leaves: list[TensorSpec] = []
-        map_batch(job.batch, lambda leaf: leaves.append(leaf) if isinstance(leaf, TensorSpec) else None)
-        return cls(
-            job.device.with_memory(job.total_bytes),
-            batch_size=leaves[0].shape[0] if leaves and leaves[0].shape else 0,
-            input_elements=sum(math.prod(leaf.shape) for leaf in leaves),
-            precision=job.precision,
-            optimizer=job.optimizer if isinstance(job.optimizer, str) else "",
-            checkpointing=job.checkpointing,
-            channels_last=job.channels_last,
-            cudnn_benchmark=job.cudnn_benchmark,
-            unknown=unknown,
-            context_bytes=context_bytes,
-        )
+    def seen(cls, trace: Trace, device: Device, *, unknown: int = 0, context_bytes: int = 0) -> Circumstances:
+        """Return those which the tracer saw while the job ran: the same through every door, a script's among them."""
+        return cls(device, unknown=unknown, context_bytes=context_bytes, **trace.header.get(CIRCUMSTANCES, {}))
 
 
 def features(
@@ -133,6 +120,7 @@ def features(
         **_workspaces(trace, reserved),
         **plan_features(trace, reserved, element_bytes=2 if circumstances.precision != "fp32" else 4),
         **_circumstances(circumstances),
+        "optimizer_states": _optimizer_states(trace),
     }
 
 
@@ -140,6 +128,27 @@ def parts_of(trace: Trace, libraries: Collection[str]) -> tuple[str, ...]:
     """Return the libraries which a job uses with the parts of cuDNN named: what decides its context on a stack, sorted."""
     parts = {part for part, name in _PARTS.items() if any(name in op for op in trace.ops)}
     return tuple(sorted({*libraries, *parts}))
+
+
+def family_of(known: Mapping[str, float]) -> str:
+    """Return what kind of model a job is of, by the operators which it ran: what its bounds are calibrated with.
+
+    The first that holds:
+      1. `convolution`: it convolves, whether or not a library takes workspaces for it;
+      2. `recurrent`: recurrent layers;
+      3. `attention`: fused attention, or more softmaxes than a loss takes;
+      4. `dense`: none of these.
+
+    Args:
+        known: From `features`.
+    """
+    if known["count_convolution"] + known["count_convolution_backward"] + known["workspace_count"] > 0:
+        return CONVOLVES
+    if known["count_recurrent"] > 0:
+        return "recurrent"
+    if known["count_attention"] > 0 or known["count_softmax"] > _SOFTMAXES_OF_A_LOSS:
+        return "attention"
+    return "dense"
 
 
 def _log(value: float) -> float:
@@ -250,7 +259,6 @@ def _circumstances(of: Circumstances) -> dict[str, float]:
         "log_input_elements": _log(of.input_elements),
         "is_autocast": float(of.precision.startswith("amp-")),
         "is_half": float(of.precision in ("bf16", "fp16")),
-        "optimizer_states": _optimizer_states(of.optimizer),
         "checkpointing": float(of.checkpointing),
         "channels_last": float(of.channels_last),
         "cudnn_benchmark": float(of.cudnn_benchmark),
@@ -261,12 +269,14 @@ def _circumstances(of: Circumstances) -> dict[str, float]:
     }
 
 
-def _optimizer_states(name: str) -> float:
-    """Return how many tensors of a parameter's size the optimizer keeps."""
-    kind, _, options = name.lower().partition(":")
-    if kind == "sgd":
-        return float("momentum=0." in options)
-    return {"sgdm": 1.0, "rmsprop": 1.0, "adagrad": 1.0, "adafactor": 0.0}.get(kind, 2.0)
+def _optimizer_states(trace: Trace) -> float:
+    """Return how many tensors of a parameter's size the optimizer keeps: its state's bytes by those of the parameters."""
+    allocs = trace.action == Action.ALLOC
+    state, parameters = (
+        int(trace.size_bytes[allocs & (trace.category == category)].sum())
+        for category in (Category.OPTIMIZER_STATE, Category.PARAMETER)
+    )
+    return float(round(state / parameters)) if parameters else 0.0
 
 
 def _names() -> tuple[str, ...]:

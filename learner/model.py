@@ -4,25 +4,28 @@ reserved = simulated x exp(median residual)                            where lea
 process  = (simulated + context) x exp(median residual of the process)
 bound    = the same with quantile + conformal correction in the median's place
 
-Where nothing was learned about the process peak, it is the reserved one with the context.
+Where nothing was learned about the process peak, it is the reserved one with the context. Above the median a bound is wider by
+what is unknown: calls which nobody answered, and how far the context may lie off.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from vramcast.errors import ArtifactError
 from vramcast.learner.conformal import TOO_FEW, Calibration, Correction, keys_of
-from vramcast.learner.features import NAMES
+from vramcast.learner.examples import Example
+from vramcast.learner.features import CONVOLVES, NAMES, family_of
 from vramcast.learner.residual import MOST_RESIDUAL, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
+from vramcast.tracer.result import UNKNOWN_SHARE
 
-MATMUL, CONVOLUTION = "matmul", "convolution"
+MATMUL, CONVOLUTION = "matmul", CONVOLVES
 CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
 PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
@@ -39,15 +42,23 @@ class Subject:
     Attributes:
         features: See `vramcast.learner.features`.
         reserved: Simulated, bytes.
-        gpu, family: For its calibration group; unknown ones fall back to coarser groups.
+        gpu: For its calibration group; an unknown one falls back to coarser groups.
         context: What its process takes beside, bytes.
+        spread: By how much more that may be, bytes.
+        is_measured: The context is one of measured runs, not of a table.
     """
 
     features: Mapping[str, float]
     reserved: int
     gpu: str = ""
-    family: str = ""
     context: int = 0
+    spread: int = 0
+    is_measured: bool = False
+
+    @classmethod
+    def of(cls, example: Example) -> Subject:
+        """Return an example as a job to correct, with the context that is in it: the only way from one to the other."""
+        return cls(example.features, example.reserved, example.gpu, example.context)
 
     def row(self, names: Sequence[str]) -> list[float]:
         """Return these features as numbers in order."""
@@ -57,12 +68,17 @@ class Subject:
     @property
     def keys(self) -> tuple[str, ...]:
         """What it is calibrated by, from the finest to the coarsest."""
-        return (*keys_of(self.gpu, self.family), self.segment)
+        return keys_of(self.gpu, self.family, self.segment)
+
+    @property
+    def family(self) -> str:
+        """What kind of model it is of, as its trace shows."""
+        return family_of(self.features)
 
     @property
     def segment(self) -> str:
-        """Which of the two kinds of job it is: do convolutions take workspaces or not."""
-        return segment_of(self.features)
+        """Which of the two kinds of job it is: does it convolve or not."""
+        return CONVOLUTION if self.family == CONVOLVES else MATMUL
 
 
 def spared_key(segment: str, family: str) -> str:
@@ -73,11 +89,6 @@ def spared_key(segment: str, family: str) -> str:
 def is_used(subject: Subject, helps: Collection[str], spares: Collection[str]) -> bool:
     """Return whether the learner speaks about a job: it helps in its segment, and its family is not spared."""
     return subject.segment in helps and spared_key(subject.segment, subject.family) not in spares
-
-
-def segment_of(features: Mapping[str, float]) -> str:
-    """Return `convolution` where a library's workspaces are in the trace, else `matmul`."""
-    return CONVOLUTION if features["workspace_count"] > 0 else MATMUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +161,7 @@ class Learned:
         contexts: By stack.
         ranges: Lowest and highest value of every feature that was seen.
         card: Facts for CARD.md: data, metrics, versions.
+        notes: What a user of it should know: it was made by an older version, say.
     """
 
     reserved_head: Head
@@ -157,6 +169,7 @@ class Learned:
     contexts: Mapping[str, StackContext] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     card: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def heads(self) -> dict[str, Head]:
@@ -183,7 +196,11 @@ class Learned:
 
     def bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
         """Return `bound` at each level; the trees are asked once."""
-        return self._bounds(self.reserved_head, subject, subject.reserved, levels)
+        found = self._bounds(self.reserved_head, subject, subject.reserved, levels)
+        return [
+            replace(one, size_bytes=round(one.size_bytes * _widening(subject, level)))
+            for level, one in zip(levels, found, strict=True)
+        ]
 
     def process_bound(self, subject: Subject, level: float) -> Bound:
         """Return what the process peak stays below with probability `level`, any in (0, 1)."""
@@ -191,9 +208,21 @@ class Learned:
 
     def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
         """Return `process_bound` at each level."""
+        context, spread = subject.context, subject.spread
         if self.process_head is None:
-            return [Bound(one.size_bytes + subject.context, one.key, one.n) for one in self.bounds(subject, levels)]
-        return self._bounds(self.process_head, subject, subject.reserved + subject.context, levels)
+            reserved = self.bounds(subject, levels)
+        else:
+            found = self._bounds(self.process_head, subject, subject.reserved + context, levels)
+            reserved = [
+                replace(one, size_bytes=round((one.size_bytes - context) * _widening(subject, level)))
+                for level, one in zip(levels, found, strict=True)
+            ]
+            # What was learned from process peaks has seen how a measured context varies, but nothing of one from a table.
+            spread = 0 if subject.is_measured else spread
+        return [
+            replace(one, size_bytes=one.size_bytes + context + round(spread * _above_median(level)))
+            for level, one in zip(levels, reserved, strict=True)
+        ]
 
     def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[Bound]:
         quantiles = head.residuals([subject])[0]
@@ -222,6 +251,16 @@ class Learned:
     def promises(self, bound: Bound) -> bool:
         """Return whether enough runs stand behind a bound."""
         return bound.key != TOO_FEW
+
+
+def _above_median(level: float) -> float:
+    """Return where a level lies between the median, 0, and certainty, 1."""
+    return max(level - 0.5, 0.0) / 0.5
+
+
+def _widening(subject: Subject, level: float) -> float:
+    """Return by which factor a bound on the reserved peak is wider for calls which nobody answered."""
+    return 1 + subject.features["unknown"] * UNKNOWN_SHARE * _above_median(level)
 
 
 def _point(head: Head, subject: Subject, simulated: int) -> int:

@@ -97,10 +97,16 @@ def _context(examples: Sequence[Example], apart: Mapping[str, StackContext] | No
     return found if found.size_bytes >= 0 else None
 
 
+def known_context(example: Example, contexts: Mapping[str, StackContext]) -> StackContext | None:
+    """Return the context of an example's stack and libraries; None: unknown."""
+    known = contexts.get(example.stack)
+    return known.of(example.libraries) if known is not None else None
+
+
 def context_of(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
     """Return the context of an example's stack and libraries, bytes; None: unknown."""
-    known = contexts.get(example.stack)
-    return known.of(example.libraries).size_bytes if known is not None else None
+    known = known_context(example, contexts)
+    return known.size_bytes if known is not None else None
 
 
 def measured_reserved(example: Example, contexts: Mapping[str, StackContext]) -> int | None:

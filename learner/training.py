@@ -42,10 +42,11 @@ class Table:
 
 
 def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subject:
-    """Return the example as a job to correct."""
-    known = stacks.context_of(example, contexts)
-    context = example.context if known is None else known
-    return Subject(example.features, example.reserved, example.gpu, example.family, context)
+    """Return the example as a job to correct, with the context of its stack where that is known."""
+    subject = Subject.of(example)
+    if (known := stacks.known_context(example, contexts)) is None:
+        return subject
+    return replace(subject, context=known.size_bytes, spread=known.high_bytes - known.size_bytes, is_measured=True)
 
 
 def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table:
@@ -234,7 +235,7 @@ def _errors_by(table: Table, quantiles: Array) -> dict[str, dict[str, dict[str, 
 def _groupings(table: Table) -> dict[str, list[str]]:
     return {
         "segment": [str(segment) for segment in table.segments],
-        "family": [example.family for example in table.examples],
+        "family": [subject.family for subject in table.subjects],
         "gpu": [example.gpu for example in table.examples],
         "stack": [example.stack for example in table.examples],
     }

@@ -32,19 +32,20 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("xgboost")
     from vramcast.learner import artifact as artifacts
     from vramcast.learner import training
-    from vramcast.learner.examples import Example
-    from vramcast.learner.features import Circumstances, features
+    from vramcast.observed import observed
 
-    known = features(plain.trace, Circumstances.of(plain.job, 0, 0), allocated=plain.allocated, reserved=plain.reserved)
+    seen = observed(plain)
     examples = [
-        Example(
-            str(number), f"model {number}", "", "h200", f"NVIDIA H200, 580, 13.0, {plain.torch}", known, plain.allocated,
-            plain.reserved,
+        dataclasses.replace(
+            seen,
+            id=str(number),
+            group=f"model {number}",
+            stack=f"NVIDIA H200, 580, 13.0, {plain.torch}",
             measured_reserved=(measured := round(plain.reserved * (1.10 if number % 10 == 0 else 1.02))),
             measured_process=measured + CONTEXT,
         )
         for number in range(200)
-    ]  # fmt: skip
+    ]
     path = tmp_path_factory.mktemp("models") / "mine"
     artifacts.save(training.train(examples, {"n_estimators": 80, "learning_rate": 0.3}, folds=3), path)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ pytest.importorskip("xgboost")
 
 from vramcast import lessons
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.devices import device as find_device
+from vramcast.job import Job, TensorSpec
 from vramcast.learner.examples import Example
+from vramcast.learner.features import NAMES
 
 GIB = 1 << 30
+FEATURES = dict.fromkeys(NAMES, 0.0)
 CARD = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.11.0")
 
 
@@ -41,16 +46,15 @@ def test_the_smallest_cap_which_ran_and_the_largest_which_died_are_found() -> No
     assert lessons.job_key(RUNS[6]) not in found
 
 
+def simulated(job: Job) -> Example | str:
+    return Example("", "", "", "h200", "", FEATURES, 1, 9, ran_at=5, died_at=4, is_emulated=True, tracer="nullgpu")
+
+
 def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def example_of(run: Run, *, trust: bool) -> Example | str:
-        if run.workload.cap_bytes is not None:
-            return "the allocator was capped"
-        return Example(run.id, run.id, "", "h200", "one", {}, 1, 9, ran_at=5, died_at=4, is_emulated=True)
-
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
-    monkeypatch.setattr(lessons, "example_of", example_of)
+    monkeypatch.setattr(lessons, "simulated", simulated)
     for _ in range(2):  # the second time from what was kept
         found = lessons.lessons_of(RUNS)
         assert [example.id for example in found.examples] == ["free", "other"]
@@ -58,4 +62,73 @@ def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
             (2 * GIB, GIB + 512, False),
             (5, 4, True),
         ]
+        assert [example.measured_reserved for example in found.examples] == [4 * GIB] * 2
         assert found.left_out == {"the allocator was capped": 5}
+        monkeypatch.setattr(lessons, "simulated", None)
+
+
+def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(lessons, "simulated", lambda job: asked.append(job) or simulated(job))
+    repeats = [dataclasses.replace(RUNS[0], id=f"{number}") for number in range(30)]
+    found = lessons.lessons_of(repeats)
+    assert [example.id for example in found.examples] == [one.id for one in repeats]
+    assert len(asked) == 1
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(lessons, "_versions", lambda: ("torch 2.99",)),
+        lambda patch: patch.setattr(lessons, "_own_code", lambda: "another vramcast"),
+        lambda patch: patch.setattr(lessons, "cudnn_asked", lambda stack: "9.99"),
+    ],
+    ids=["packages", "our own code", "cuDNN"],
+)
+def test_what_decides_an_example_is_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(lessons, "simulated", lambda job: asked.append(job) or simulated(job))
+    for _ in range(2):
+        lessons.lessons_of(RUNS[:1])
+    assert len(asked) == 1
+    change(monkeypatch)
+    lessons.lessons_of(RUNS[:1])
+    assert len(asked) == 2
+
+
+def test_the_text_of_a_targets_file_is_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    job = Job(find_device("h200"), target=f"{path}:net", batch=TensorSpec((1, 8)))
+    keys = []
+    for text in ("width = 8", "width = 16"):
+        path.write_text(text)
+        keys.append(lessons._key(job))
+    assert keys[0] != keys[1]
+
+
+def test_our_own_code_is_all_that_makes_a_trace_and_its_features() -> None:
+    names = {path.name for path in lessons._own_files()}
+    assert {"requests.py", "entry_points.txt", "caching.c", "features.py", "circumstances.py", "observed.py"} <= names
+
+
+def test_the_answer_of_a_fallback_is_learned_from_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler may be back tomorrow."""
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(lessons, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
+    assert [one.reserved for one in lessons.lessons_of(RUNS[:1]).examples] == [3]
+    monkeypatch.setattr(lessons, "simulated", simulated)
+    assert [one.reserved for one in lessons.lessons_of(RUNS[:1]).examples] == [9]
+
+
+def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(lessons, "simulated", simulated)
+    lessons.lessons_of(RUNS[:1])
+    kept = tmp_path / "examples.jsonl"
+    kept.write_text(kept.read_text().replace('"log_allocations"', '"log_requests"'))
+    assert [one.features for one in lessons.lessons_of(RUNS[:1]).examples] == [FEATURES]

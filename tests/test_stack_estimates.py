@@ -144,14 +144,17 @@ def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.Monk
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.6.0+cu124", cuda="12.4", cudnn="90100")
     workload = Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",))
     for one in (passport, Passport("sacct", gpu="NVIDIA H200")):
-        assert isinstance(lessons.example_of(Run("a", workload, one, Measurement("ok", reserved_bytes=1))), str)
+        (reason,) = lessons.lessons_of([Run("a", workload, one, Measurement("ok", reserved_bytes=1))]).left_out
+        assert reason == "cannot be estimated: CannotEstimate"
     assert [job.stack for job in jobs] == [Stack("2.6.0+cu124", "12.4", "9.1.0", "passport"), None]
 
 
 def test_a_run_is_estimated_again_when_a_better_cudnn_has_come(fetched: Callable[[str], Path]) -> None:
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.8.0")
-    run = Run("a", Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",)), passport, Measurement("ok"))
-    before = lessons._key(run)
-    assert lessons._key(run) == before
+    measured = Measurement("ok", reserved_bytes=1)
+    job = lessons.job_of(Run("a", Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",)), passport, measured))
+    assert isinstance(job, Job)
+    before = lessons._key(job)
+    assert lessons._key(job) == before
     fetched("9.10.2.21")
-    assert lessons._key(run) != before
+    assert lessons._key(job) != before

@@ -17,6 +17,7 @@ WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"  # 
 CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"  # as dnn.c calls it
 _TRACER = Path(__file__).parent
 _SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py"})
+UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
 
 

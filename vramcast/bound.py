@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.context import Context
+from vramcast.tracer.result import UNKNOWN_SHARE
 
 METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
 
@@ -56,7 +57,6 @@ ARCHITECTURES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
     "convolution on sm_80": ((8, 0),),
     "convolution on sm_86 and sm_89": ((8, 6), (8, 9)),
 }
-UNKNOWN_SHARE: Final = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 
 
 def family(libraries: frozenset[str], capability: tuple[int, int]) -> str:

@@ -1,8 +1,7 @@
 """A learned correction in use: which artifact, and what it says of one estimate.
 
-quantile(q) = corrected process peak at q + what is unknown
-
-The peak holds the context of the stack: the measured one where it is known, else the table's.
+The process peak holds the context of the stack: the measured one where it is known, else the table's. The rest of a bound is
+the artifact's, `vramcast.learner.model`, where those who judge it ask too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramcast.bound import UNKNOWN_SHARE
 from vramcast.checks import shown
 from vramcast.context import Context
 from vramcast.devices import Device
@@ -38,7 +36,6 @@ class Correction:
         subject: The job, as the artifact sees it, without a context: that depends on the card.
         libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
         torch: Version of the torch that runs it, for its stack.
-        unknown: Kinds of calls which were assumed or refused; each widens the bound.
     """
 
     name: str
@@ -46,14 +43,16 @@ class Correction:
     subject: Subject
     libraries: tuple[str, ...]
     torch: str
-    unknown: int
-    _bounds: dict[tuple[float, int], Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _bounds: dict[tuple[float, int, int, bool], Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def bound(self, level: float, context_bytes: int) -> Bound:
-        """Return the process peak's bound; an estimate asks for the same few levels again for every card."""
-        key = (level, context_bytes)
+    def bound(self, level: float, card: Device, assumed: Context) -> Bound:
+        """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
+        point, _, high = self.context(card, assumed)
+        is_measured = self._measured(card) is not None
+        key = (level, point, high, is_measured)
         if key not in self._bounds:
-            self._bounds[key] = self.learned.process_bound(replace(self.subject, context=context_bytes), level)
+            on_card = replace(self.subject, context=point, spread=high - point, is_measured=is_measured)
+            self._bounds[key] = self.learned.process_bound(on_card, level)
         return self._bounds[key]
 
     @property
@@ -83,17 +82,15 @@ class Correction:
         """Return the bytes of `card` which the job stays below with probability `level`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-        above = max(level - 0.5, 0.0) / 0.5
-        point, _, high = self.context(card, assumed)
-        widened = 1 + self.unknown * UNKNOWN_SHARE * above
-        # A bound learned from process peaks has seen how a measured context varies, but nothing of one from the table.
-        spread = 0 if self.learned.process_head is not None and self._measured(card) is not None else high - point
-        process = self.bound(level, point).size_bytes
-        return round((process - point) * widened) + point + round(spread * above)
+        return self.bound(level, card, assumed).size_bytes
+
+    def promises(self, level: float) -> bool:
+        """Return whether enough models stand behind the artifact's bound at `level`."""
+        return self.learned.promises(self.learned.process_bound(self.subject, level))
 
     def calibrated_on(self, level: float) -> tuple[str, int]:
         """Return whose runs the bound at `level` is calibrated on, and how many models they are of."""
-        found = self.bound(level, 0)
+        found = self.learned.process_bound(self.subject, level)
         return found.key, round(found.n)
 
 

@@ -191,31 +191,43 @@ def run_job(
     folder = correction.chosen(artifact)
     learned = correction.load(folder) if folder is not None else None  # a wrong artifact is said before the job is traced
     estimate = first_principles(job, tracer=tracer, level=level, timeout_s=timeout_s)
-    return _corrected(estimate, folder.name, learned) if folder is not None and learned is not None else estimate
+    return corrected(estimate, folder.name, learned) if folder is not None and learned is not None else estimate
 
 
-def _corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
+def run_like(estimate: Estimate, job: Job, *, timeout_s: float | None = None) -> Estimate:
+    """Return the estimate of another job, made as this one was: by the same tracer and artifact, at the same level.
+
+    Args:
+        estimate: Says how.
+        job: What to estimate.
+        timeout_s: Default: the time limit which the estimate had.
+    """
+    limit_s = estimate.timeout_s if timeout_s is None else timeout_s
+    return corrected_like(estimate, first_principles(job, tracer=estimate.tracer, level=estimate.level, timeout_s=limit_s))
+
+
+def corrected_like(estimate: Estimate, plain: Estimate) -> Estimate:
+    """Return `plain`, of first principles, with the artifact which `estimate` was corrected by, if any."""
+    of = estimate.correction
+    return plain if of is None else corrected(plain, of.name, of.learned)
+
+
+def corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
     """Return the estimate with what the artifact says of it."""
-    from vramcast.learner.features import Circumstances, features, parts_of
     from vramcast.learner.model import Subject
+    from vramcast.observed import observed
 
+    if not estimate.allocated:  # the job asked nothing of the card: there is nothing to correct
+        return estimate
     started = time.perf_counter()
-    known = features(
-        estimate.trace,
-        Circumstances.of(estimate.job, len(estimate.unknown), estimate.context.bytes),
-        allocated=estimate.allocated,
-        reserved=estimate.reserved,
-    )
-    kind = (estimate.job.target or "").partition(":")[0]
-    family = kind if kind in ("torchvision", "timm", "hf") else ""  # as the workloads which are measured call theirs
-    subject = Subject(known, estimate.reserved, estimate.job.device.key, family)
-    parts = parts_of(estimate.trace, estimate.libraries)
-    found = correction.Correction(name, learned, subject, parts, estimate.torch, len(estimate.unknown))
-    warnings = estimate.warnings
+    seen = observed(estimate)
+    subject = Subject.of(seen)
+    found = correction.Correction(name, learned, subject, seen.libraries, estimate.torch)
+    warnings = (*estimate.warnings, *(f"'{name}' {note}" for note in learned.notes))
     if found.is_unlike:
         outside = ", ".join(learned.outside(subject)[:3])
         warnings += (f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",)
-    if not learned.promises(found.bound(estimate.level, 0)):
+    if not found.promises(estimate.level):
         warnings += (f"'{name}' has too few models behind it to promise level {estimate.level:g}: its largest miss is used",)
     learn_s = time.perf_counter() - started
     seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
@@ -334,7 +346,7 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return _estimate(
         _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, cuda_major, seconds),
-        job, level, out_of_memory,
+        job, level, timeout_s, out_of_memory,
     )  # fmt: skip
 
 
@@ -370,7 +382,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     seconds = {"start": ready - started, "trace": traced - ready, "simulate": time.perf_counter() - traced}
     found = _estimate(
         _Traced("nullgpu", result, trace, peaks["allocated"], peaks["reserved"], smallest, libraries, cuda_major, seconds),
-        job, level, out_of_memory,
+        job, level, timeout_s, out_of_memory,
     )  # fmt: skip
     if any(name.startswith(NO_ORACLE) for name in found.unknown):
         why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
@@ -393,7 +405,7 @@ class _Traced:
     seconds: dict[str, float]
 
 
-def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None) -> Estimate:
+def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_memory: str | None) -> Estimate:
     result, trace = traced.result, traced.trace
     context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
@@ -444,6 +456,7 @@ def _estimate(traced: _Traced, job: Job, level: float, out_of_memory: str | None
         min_feasible=traced.min_feasible,
         context=context,
         level=level,
+        timeout_s=timeout_s,
         tracer=traced.tracer,
         alloc_conf=result.alloc_conf,
         torch=result.torch,

@@ -1,34 +1,37 @@
 """Measured runs become examples: each job is estimated once, as `vramcast estimate` would, and its features are kept.
 
-What was estimated is remembered in the cache folder under everything that decides it, so that training again on a longer
-history traces only what is new.
+What was estimated is remembered in the cache folder under what decides it: the job, the text of its target's file, torch, the
+cuDNN which answers, the packages of models, and our own code. So training again on a longer history traces only what is new.
+Not seen is a change in what a target's file imports: delete `examples.jsonl` in the cache folder then.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from importlib import metadata
+from pathlib import Path
 
 import joblib
 
-from vramcast import __version__
 from vramcast.cache import writable_record
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
-from vramcast.errors import CannotEstimate, NullGpuError, UsageError
+from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import first_principles
+from vramcast.job import Job
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
-from vramcast.learner.features import Circumstances, features, parts_of
-from vramcast.result import Estimate
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.observed import cudnn_asked, observed
 from vramcast.tracer.targets import refusal
 
-_PORTION = 20  # arbitrary: runs which a process estimates before they are written
+_PORTION = 20  # arbitrary: jobs which a process estimates before they are written
+_KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
+_PACKAGES = ("torch", "torchvision", "timm", "transformers")
 
 
 @dataclass(slots=True)
@@ -58,8 +61,13 @@ def stack_of(run: Run) -> str:
     )
 
 
-def example_of(run: Run, *, trust: bool = False, timeout_s: float = 600.0) -> Example | str:
-    """Return the example of one run, or why there is none; `trust`: its target may be code."""
+def job_of(run: Run, *, trust: bool = False) -> Job | str:
+    """Return the job of one run, as it would be estimated for its card, or why it cannot be learned from.
+
+    Args:
+        run: What was measured.
+        trust: Whether its target may be code.
+    """
     measured = run.measurement
     if run.passport.measured_by == DRY_RUN:
         return "a dry run is no measurement"
@@ -75,43 +83,36 @@ def example_of(run: Run, *, trust: bool = False, timeout_s: float = 600.0) -> Ex
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
             card = card.with_memory(run.passport.gpu_total_bytes)
-        job = run.workload.job(card, trust=trust, stack=run.passport.stack)
-        # On a card without an end: what the job needs is what is corrected.
-        estimate = first_principles(replace(job, limited=False), timeout_s=timeout_s)
+        if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
+            return reason
+        return run.workload.job(card, trust=trust, stack=run.passport.stack)
     except UsageError as error:
         return "no job to estimate" if run.workload.target is None else f"wrong job: {error}"[:200]
+
+
+def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
+    """Return what `vramcast estimate` sees of a job, or why it can see nothing."""
+    try:
+        return observed(first_principles(job, timeout_s=timeout_s))
+    except UsageError as error:
+        return f"wrong job: {error}"[:200]
     except CannotEstimate as error:
         return f"cannot be estimated: {type(error).__name__}"
-    return Example(
-        run.id,
+
+
+def measured(run: Run, seen: Example) -> Example:
+    """Return what was seen of a run's job with what the run measured."""
+    return replace(
+        seen,
+        id=run.id,
         group=run.workload.model_sha256 or run.workload.target or run.workload.name,
         family=run.workload.family or "",
-        gpu=card.key,
         stack=stack_of(run),
-        features=features(
-            estimate.trace,
-            Circumstances.of(job, len(estimate.unknown), estimate.context.bytes),
-            allocated=estimate.allocated,
-            reserved=estimate.reserved,
-        ),
-        allocated=estimate.allocated,
-        reserved=estimate.reserved,
-        measured_reserved=measured.reserved_bytes,
-        measured_process=measured.process_bytes,
-        censored=measured.censored,
+        measured_reserved=run.measurement.reserved_bytes,
+        measured_process=run.measurement.process_bytes,
+        censored=run.measurement.censored,
         optimizer=run.workload.optimizer or "",
-        context=estimate.context.bytes,
-        libraries=parts_of(estimate.trace, estimate.libraries),
-        **_emulated(estimate),
     )
-
-
-def _emulated(estimate: Estimate) -> dict[str, Any]:
-    """Return in which reserved memory the job would run, as the simulator plays it."""
-    if estimate.min_feasible is None:
-        return {}
-    smallest = max(estimate.min_feasible - estimate.context.bytes, 1)
-    return {"ran_at": smallest, "died_at": smallest - 1, "is_emulated": True}
 
 
 def second_rounds(runs: Iterable[Run]) -> dict[str, tuple[int | None, int | None]]:
@@ -141,7 +142,7 @@ def job_key(run: Run) -> str:
 
 
 def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> Lessons:
-    """Return the examples of these runs; those estimated before, by the same vramcast, are not estimated again.
+    """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
 
     Args:
         runs: Of any machines.
@@ -150,29 +151,22 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> 
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
+    jobs = [(run, job_of(run, trust=trust)) for run in runs]
+    keys = {run.id: _key(job) for run, job in jobs if isinstance(job, Job)}
+    wanted = {keys[run.id]: job for run, job in jobs if isinstance(job, Job)}
     path = writable_record("examples.jsonl")
-    known = {example.id: example for example in store.read(path)[0]}
-    lessons = Lessons()
-    missing = []
-    keys = {run.id: _key(run) for run in runs}
-    for run in runs:
-        if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
-            lessons.leave_out(reason)
-        elif (before := known.get(keys[run.id])) is not None:
-            lessons.examples.append(replace(before, id=run.id))
-        else:
-            missing.append(run)
-    for portion in _estimated(missing, n_jobs, trust):
-        fresh = [found for found in portion if isinstance(found, Example)]
-        store.append([replace(example, id=keys[example.id]) for example in fresh], path)
-        lessons.examples += fresh
-        for found in portion:
-            if isinstance(found, str):
-                lessons.leave_out(found)
+    known: dict[str, Example | str] = {one.id: one for one in store.read(path)[0]}
+    for fresh in _simulated([(key, job) for key, job in wanted.items() if key not in known], n_jobs):
+        known |= fresh
+        store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], path)
     capped = second_rounds(runs)
-    of_run = {run.id: (place, capped.get(job_key(run))) for place, run in enumerate(runs)}
-    lessons.examples = [_with_second_round(example, of_run[example.id][1]) for example in lessons.examples]
-    lessons.examples.sort(key=lambda example: of_run[example.id][0])
+    lessons = Lessons()
+    for run, job in jobs:
+        found = known[keys[run.id]] if isinstance(job, Job) else job
+        if isinstance(found, str):
+            lessons.leave_out(found)
+        else:
+            lessons.examples.append(_with_second_round(measured(run, found), capped.get(job_key(run))))
     return lessons
 
 
@@ -181,31 +175,61 @@ def _with_second_round(example: Example, measured: tuple[int | None, int | None]
     return example if measured is None else replace(example, ran_at=measured[0], died_at=measured[1], is_emulated=False)
 
 
-def _estimated(runs: Sequence[Run], n_jobs: int, trust: bool) -> Iterator[list[Example | str]]:
-    portions = [runs[start : start + _PORTION] for start in range(0, len(runs), _PORTION)]
+def _simulated(jobs: Sequence[tuple[str, Job]], n_jobs: int) -> Iterator[dict[str, Example | str]]:
+    """Yield what is seen of the jobs, by key, a portion at a time."""
+    portions = [jobs[start : start + _PORTION] for start in range(0, len(jobs), _PORTION)]
     if n_jobs == 1:
-        yield from (_portion(portion, trust) for portion in portions)
+        yield from (_portion(portion) for portion in portions)
         return
     with joblib.Parallel(n_jobs=n_jobs, return_as="generator") as parallel:
-        yield from parallel(joblib.delayed(_portion)(portion, trust) for portion in portions)
+        yield from parallel(joblib.delayed(_portion)(portion) for portion in portions)
 
 
-def _portion(runs: Iterable[Run], trust: bool) -> list[Example | str]:
-    return [example_of(run, trust=trust) for run in runs]
+def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
+    found = ((key, simulated(job)) for key, job in jobs)
+    return {key: replace(one, id=key) if isinstance(one, Example) else one for key, one in found}
 
 
-def _key(run: Run) -> str:
-    """Return what names an example: the run, and who estimates it."""
-    from importlib.metadata import version
-
-    facts = json.dumps([to_plain(run), __version__, version("torch"), _cudnn_of(run)], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()
+# ------------------------------------------------------------------------------------------------ what decides an example
+def _key(job: Job) -> str:
+    """Return what names an example: its job, and all that decides what is seen of it."""
+    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *_versions(), _own_code()])
 
 
-def _cudnn_of(run: Run) -> str:
-    """Return which cuDNN answers for a run: a better one may have come to this machine since."""
+def digest(facts: Iterable[str]) -> str:
+    """Return one name for these facts, whatever is in them."""
+    return hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()
+
+
+def _target_text(job: Job) -> str:
+    """Return what a target's own file says: a factory, or the config of a model; "" where it names none."""
+    kind, _, place = (job.target or "").partition(":")
+    named = Path(kind if kind.endswith(".py") else place.partition("?")[0])
+    file = named / "config.json" if named.is_dir() else named
     try:
-        library = choose(run.passport.stack).library
-    except NullGpuError:
+        return file.read_text(errors="replace") if file.is_file() else ""
+    except OSError:
         return ""
-    return library.version or str(library.folder)
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """Return the versions of the packages which a job's models come from: the first on the import path is imported."""
+    first = {name: next(iter(metadata.distributions(name=name)), None) for name in _PACKAGES}
+    return tuple(f"{name} {found.version if found is not None else '-'}" for name, found in first.items())
+
+
+@functools.cache
+def _own_code() -> str:
+    """Return one name for the code of ours which turns a job into features."""
+    return digest(hashlib.sha256(path.read_bytes()).hexdigest() for path in _own_files())
+
+
+def _own_files() -> list[Path]:
+    from vramcast import learner, simulator, tracer
+
+    folders = [Path(path) for room in (tracer, simulator) for path in room.__path__]
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".c", ".h", ".txt")]
+    files += [Path(next(iter(learner.__path__))) / name for name in ("features.py", "convolution_plans.py")]
+    files += [Path(__file__).with_name(name) for name in ("context.py", "devices.py", "estimator.py", "job.py", "observed.py")]
+    return files

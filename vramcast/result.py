@@ -52,6 +52,7 @@ class Estimate:
         libraries: Which libraries the job used that take memory of their own.
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
         warnings: What the reader should know.
+        timeout_s: The time limit which its job had, for further ones like it.
         correction: What a learned artifact says of the job; None: none is in use. The peaks stay those of first principles, and
             `quantile(0.5)` is the corrected process peak.
     """
@@ -78,6 +79,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+    timeout_s: float = 1800.0
     correction: Correction | None = None
 
     # -------------------------------------------------------------------------------------------- bound

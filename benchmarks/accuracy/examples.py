@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import sys
@@ -27,13 +26,11 @@ from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, re
 from vramcast.datasets.histories import formats
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
+from vramcast.estimator import first_principles
 from vramcast.job import Job
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.learner.features import Circumstances, features, parts_of
-from vramcast.simulator.replay import recorded_settings
-from vramcast.simulator.whatif import min_feasible
-from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.observed import observed
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
@@ -74,8 +71,6 @@ def timm_cases() -> list[Case]:
 
 
 def _timm_facts(case: Case) -> dict[str, str]:
-    assert case.job.script is not None
-    described = json.loads(case.job.script[1])
     return {
         "group": case.facts["model"],
         "family": "timm",
@@ -84,8 +79,6 @@ def _timm_facts(case: Case) -> dict[str, str]:
         "settled": "1",
         "context": str(timm_a100.CONTEXT_BYTES),
         "optimizer": case.facts["optimizer"],
-        "batch_size": str(described["batch"]),
-        "input_elements": str(described["batch"] * math.prod(described["size"])),
     }
 
 
@@ -104,8 +97,6 @@ def cnn_cases() -> list[Case]:
                 "process": "1",
                 "context": str(timm_a100.CONTEXT_BYTES),
                 "censored": str(run.measurement.censored),
-                "batch_size": str(run.workload.batch_size),
-                "input_elements": str(math.prod(int(side) for side in run.workload.batch[0].split("x"))),
             },
         )
         for run in runs
@@ -141,8 +132,6 @@ def mlp_cases() -> list[Case]:
                 "family": "mlp",
                 "stack": f"gpumemnet {case.facts['file']}",
                 "process": "1",
-                "batch_size": case.facts["batch"],
-                "input_elements": case.facts["elements"],
             },
         )
         for case in cases
@@ -153,46 +142,28 @@ SETS: dict[str, Callable[[], list[Case]]] = {"xmem": xmem_cases, "timm": timm_ca
 
 
 def example_of(case: Case) -> Example | str:
-    """Return the example, or why there is none."""
+    """Return the example, or why there is none: what `vramcast estimate` sees of the job, beside what was measured."""
     try:
-        result = NullGpuTracer.shared().trace(case.job, timeout_s=TIMEOUT_S)
+        # On the card as it is, where the allocator may have to give way, as the job is estimated for those who ask.
+        estimate = first_principles(replace(case.job, limited=True), tracer="nullgpu", timeout_s=TIMEOUT_S)
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
-    if result.trace is None or result.status != "ok":
-        return f"{case.name}: {result.status} {result.message}"[:300]
-    unknown = sum(entry.kind in ("refused", "assumed") for entry in result.ledger)
-    peaks = result.trace.header["peaks"]
-    reserved = settled_reserved(result.trace) if "settled" in case.facts else int(peaks["reserved"])
-    smallest = min_feasible(result.trace, recorded_settings(result.trace))
-    touched = " ".join(entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")).lower()
-    return Example(
-        case.name,
-        case.facts["group"],
-        case.facts["family"],
-        case.job.device.key,
-        case.facts["stack"],
-        features(result.trace, _circumstances(case, unknown), reserved=reserved),
-        int(peaks["allocated"]),
-        reserved,
+    if "settled" in case.facts:
+        estimate = replace(estimate, reserved=settled_reserved(estimate.trace))
+    seen = observed(estimate)
+    return replace(
+        seen,
+        id=case.name,
+        group=case.facts["group"],
+        family=case.facts["family"],
+        stack=case.facts["stack"],
         measured_reserved=None if "process" in case.facts else case.measured_bytes,
         measured_process=case.measured_bytes if "process" in case.facts else None,
         censored=case.facts.get("censored") == "True",
         optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
-        context=case.job.context_bytes,
-        libraries=parts_of(result.trace, [name for name in ("cublas", "cudnn") if name in touched]),
-        ran_at=smallest,
-        died_at=None if smallest is None else smallest - 1,
-        is_emulated=True,
+        context=int(case.facts.get("context", seen.context)),
         facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
     )
-
-
-def _circumstances(case: Case, unknown: int) -> Circumstances:
-    """Return a job's circumstances; a script does not say its batch, its row does."""
-    found = Circumstances.of(case.job, unknown, int(case.facts.get("context", case.job.context_bytes)))
-    if "batch_size" not in case.facts:
-        return found
-    return replace(found, batch_size=int(case.facts["batch_size"]), input_elements=int(case.facts["input_elements"]))
 
 
 def _chunk(cases: list[Case]) -> list[Example | str]:

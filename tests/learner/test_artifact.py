@@ -46,7 +46,7 @@ def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: P
     assert again.process_head.names == learned.process_head.names
     assert (again.contexts, again.ranges) == (learned.contexts, learned.ranges)
     for example in make_examples(30, seed=5):
-        subject = Subject(example.features, example.reserved, example.gpu, example.family)
+        subject = Subject.of(example)
         assert again.reserved(subject) == learned.reserved(subject)
         assert again.process(subject) == learned.process(subject)
         for level, peak in itertools.product((0.5, 0.9, 0.97), ("bound", "process_bound")):
@@ -124,8 +124,31 @@ def test_an_artifact_of_the_first_schema_is_read(learned: Learned, folder: Path,
     (path / "model.json").write_bytes((folder / "reserved.json").read_bytes())
     old = artifact.load(path)
     assert old.process_head is None
+    assert "made by an older vramcast" in old.notes[0]
     assert old.contexts["one"].size_bytes == learned.contexts["one"].size_bytes
     assert old.reserved_head.calibration.levels == learned.reserved_head.calibration.levels
+
+
+def test_an_older_artifact_is_calibrated_by_kind_and_over_all_runs_and_says_so(
+    learned: Learned, folder: Path, tmp_path: Path, make_examples: MakeExamples
+) -> None:
+    """Schema 2 called all runs "", and families as targets and rows call them: neither can be told from a trace."""
+    path = copied(folder, tmp_path / "older")
+    values = json.loads((path / "artifact.json").read_text())
+    for head in values["heads"].values():
+        for by_key in head["scores"]:
+            by_key[""] = by_key.pop("*")
+            by_key["cnn"] = by_key["h200|cnn"] = by_key[""]
+    (path / "artifact.json").write_text(json.dumps({**values, "schema": 2}))
+    older = artifact.load(path)
+    assert set(older.reserved_head.calibration.scores[0]) == {"*", "matmul", "convolution"}
+    assert "made by an older vramcast" in older.notes[0]
+    assert learned.notes == ()
+    for example in make_examples(20, seed=6):
+        subject = Subject.of(example)
+        assert older.bound(subject, 0.9).key == subject.segment
+        sizes = [one.bound(subject, 0.9).size_bytes for one in (older, learned)]
+        assert sizes[0] == pytest.approx(sizes[1], rel=1e-6)  # the same runs are in both
 
 
 def copied(folder: Path, path: Path) -> Path:

@@ -81,6 +81,13 @@ def test_small_groups_fall_back_to_coarser_ones_and_say_which() -> None:
     assert Calibration((0.9,), ({ALL: Scores((), ())},)).correction(0.9, ()) == Correction(0, 0.0, TOO_FEW, 0)
 
 
+def test_what_is_unknown_gives_no_key_and_is_never_taken_for_all_runs() -> None:
+    assert keys_of("h200", "") == keys_of("", "") == ()
+    assert keys_of("", "cnn") == ("cnn",)
+    assert keys_of("h200", "cnn", "cnn") == ("h200|cnn", "cnn")
+    assert ALL not in (*keys_of("h200", "", "matmul"), *keys_of("", "", "matmul"))
+
+
 @pytest.mark.parametrize("level", [0.5, 0.83, 0.97, 0.999])
 def test_any_level_is_promised_not_only_the_learners(level: float) -> None:
     random = np.random.default_rng(5)

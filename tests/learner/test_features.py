@@ -12,11 +12,11 @@ from vramcast.devices import device
 from vramcast.errors import DatasetError
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.learner.features import NAMES, OPERATORS, Circumstances, features, parts_of
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.learner.features import NAMES, OPERATORS, Circumstances, family_of, features, parts_of
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 MIB = 1 << 20
-CARD = Circumstances(device("a100-40gb"), batch_size=8, input_elements=1024, precision="amp-bf16", optimizer="adamw:fused=true")
+CARD = Circumstances(device("a100-40gb"), batch_size=8, input_elements=1024, precision="amp-bf16")
 
 
 def small_trace() -> Trace:
@@ -46,7 +46,45 @@ def test_features_say_what_is_in_the_trace() -> None:
     assert (found["workspace_count"], found["workspace_largest_share"], found["workspace_forward_share"]) == (1, 8 / 40, 8 / 40)
     assert found["without_workspaces_share"] < 1
     assert (found["peak_in_forward"], found["peak_step"]) == (1, 1)
-    assert (found["is_autocast"], found["optimizer_states"], found["compute_capability"]) == (1, 2, 80)
+    assert (found["is_autocast"], found["optimizer_states"], found["compute_capability"]) == (1, 0, 80)
+
+
+def test_what_an_optimizer_keeps_is_seen_in_the_trace() -> None:
+    """Two tensors of the parameters' size, and a step counter for each."""
+    columns = {
+        "action": [Action.ALLOC] * 4,
+        "size_bytes": [2 * MIB, 2 * MIB, 2 * MIB, 4],
+        "block": [0, 1, 2, 3],
+        "category": [Category.PARAMETER, *[Category.OPTIMIZER_STATE] * 3],
+    }
+    trace = Trace.build(columns, header={"peaks": {"reserved": 20 * MIB, "allocated": 6 * MIB}})
+    assert features(trace, CARD)["optimizer_states"] == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "family"),
+    [
+        ({"count_convolution": 2, "count_attention": 9}, "convolution"),  # a vision transformer's patches
+        ({"workspace_count": 1}, "convolution"),
+        ({"count_recurrent": 1, "count_softmax": 9}, "recurrent"),
+        ({"count_attention": 1}, "attention"),
+        ({"count_softmax": 3}, "attention"),  # written out
+        ({"count_softmax": 2, "count_matmul": 9}, "dense"),  # of a cross-entropy
+        ({}, "dense"),
+    ],
+)
+def test_the_family_of_a_job_is_read_off_its_operators(counts: dict[str, float], family: str) -> None:
+    assert family_of({**dict.fromkeys(NAMES, 0.0), **counts}) == family
+
+
+def test_circumstances_are_those_which_the_tracer_saw() -> None:
+    seen = {"batch_size": 4, "input_elements": 64, "precision": "bf16", "channels_last": True, "checkpointing": True}
+    trace = Trace.build(
+        {"action": [], "size_bytes": [], "block": []}, header={CIRCUMSTANCES: {**seen, "cudnn_benchmark": True}}
+    )
+    found = features(trace, Circumstances.seen(trace, CARD.device), allocated=1, reserved=1)
+    names = ("batch_size", "is_half", "is_autocast", "channels_last", "checkpointing", "cudnn_benchmark")
+    assert [found[name] for name in names] == [4, 1, 0, 1, 1, 1]
 
 
 def test_on_a_card_which_is_too_small_the_job_reserves_what_there_is() -> None:
@@ -95,10 +133,13 @@ def test_examples_are_kept_and_read_again(tmp_path: Path) -> None:
     )
     path = tmp_path / "examples.jsonl"
     examples.append([example], path)
+    other = replace(example, id="c", features={"log_requests": 1.0})  # of another vramcast
+    examples.append([other], path)
     with open(path, "a") as file:
         file.write('{"id": "b"}\nnonsense\n')
     found, rejected = examples.read(path)
     assert found == [example]
-    assert len(rejected) == 2
+    assert len(rejected) == 3
+    assert "Features of another vramcast" in rejected[0].reason
     with pytest.raises(DatasetError, match="simulated peaks 0 and 1"):
         Example("a", "g", "f", "h200", "one", {}, 0, 1)

@@ -1,0 +1,49 @@
+"""What an estimate shows of a job to the learner: the one way from a trace to what is served, learned from and judged."""
+
+from __future__ import annotations
+
+from vramcast.errors import NullGpuError
+from vramcast.learner.examples import Example
+from vramcast.learner.features import Circumstances, features, parts_of
+from vramcast.result import Estimate
+from vramcast.stack import Stack
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
+
+
+def observed(estimate: Estimate) -> Example:
+    """Return the example of an estimated job, to which a run adds its name, its stack and what it measured.
+
+    The second round is the simulator's: the smallest reserved memory in which the job would run.
+    """
+    card = estimate.job.device.with_memory(estimate.job.total_bytes)
+    circumstances = Circumstances.seen(
+        estimate.trace, card, unknown=len(estimate.unknown), context_bytes=estimate.context.bytes
+    )
+    smallest = None if estimate.min_feasible is None else max(estimate.min_feasible - estimate.context.bytes, 1)
+    return Example(
+        "",
+        group="",
+        family="",
+        gpu=card.key,
+        stack="",
+        features=features(estimate.trace, circumstances, allocated=estimate.allocated, reserved=estimate.reserved),
+        allocated=estimate.allocated,
+        reserved=estimate.reserved,
+        context=estimate.context.bytes,
+        libraries=parts_of(estimate.trace, estimate.libraries),
+        ran_at=smallest,
+        died_at=None if smallest is None else smallest - 1,
+        is_emulated=smallest is not None,
+        tracer=estimate.tracer,
+        torch=estimate.torch,
+        cudnn=cudnn_asked(estimate.job.stack) if "cudnn" in estimate.libraries else "",
+    )
+
+
+def cudnn_asked(stack: Stack | None) -> str:
+    """Return which cuDNN answers for a stack on this machine: its version, or where it lies; "" where none can."""
+    try:
+        library = choose(stack).library
+    except NullGpuError:
+        return ""
+    return library.version or str(library.folder)
