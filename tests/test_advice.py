@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
-from vramcast import advice  # noqa: E402
+from vramcast import advice, estimator  # noqa: E402
 from vramcast.advice import Advice, Row, advise, blocks_by_worth  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import UsageError  # noqa: E402
+from vramcast.job import Job  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
 from vramcast.tracer.trace import Action, Category, Phase, Trace  # noqa: E402
 
@@ -217,6 +219,31 @@ def test_an_optimizer_without_a_name_and_a_model_without_blocks_are_rows_with_th
         v for v in advice._variants(estimated(torch.nn.Linear(64, 64), optimizer=torch.optim.Adam), None) if isinstance(v, Row)
     ]
     assert [(one.name, bool(one.reason)) for one in rows] == [("checkpointing by block", True), ("another optimizer", True)]
+
+
+def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
+    """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
+    pytest.importorskip("xgboost")
+    from vramcast.learner.conformal import ALL, Calibration, Scores
+    from vramcast.learner.model import Head, Learned
+    from vramcast.learner.residual import LEVELS
+
+    scores: dict[str, Scores] = {ALL: Scores((math.log(3),), (200.0,))}
+    made_up = Learned(Head(None, Calibration(LEVELS, tuple(scores for _ in LEVELS))))
+    estimate = estimator.corrected(estimated(mode="infer", level=0.9, timeout_s=321.0), "made up", made_up)
+    asked = set()
+
+    def first_principles(job: Job, **options: Any) -> Estimate:
+        asked.add(tuple(sorted(options.items())))
+        return plainly(job, **options)
+
+    plainly = estimator.first_principles
+    monkeypatch.setattr(estimator, "first_principles", first_principles)
+    rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
+    assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
+    for row in rows:
+        assert row.bound >= 3 * row.reserved, row.name
+    assert asked == {(("level", 0.9), ("timeout_s", 321.0), ("tracer", auto_tracer))}
 
 
 def test_the_advice_for_a_script_is_refused() -> None:

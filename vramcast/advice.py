@@ -9,7 +9,6 @@ Nothing is guessed: a variant which cannot be traced is a row with the reason, a
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from vramcast.devices import DEVICES
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
-from vramcast.estimator import run_job
+from vramcast.estimator import corrected_like, run_like
 from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
@@ -116,20 +115,19 @@ def _cut(text: str) -> str:
     return text if len(text) <= _PRICE_WIDTH else f"{text[: _PRICE_WIDTH - 4].rpartition(' ')[0]} ..."
 
 
-def advise(estimate: Estimate, *, timeout_s: float = 1800.0, artifact: str | os.PathLike[str] | None = None) -> Advice:
+def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     """Return what the estimated job would take if it were changed, one change at a time.
 
     Args:
-        estimate: Of a model; its job is traced again for each variant, with the same tracer.
-        timeout_s: For each variant.
-        artifact: As for `estimate`, where the bounds are to be its.
+        estimate: Of a model; its job is traced again for each variant, with the same tracer, and has the same kind of bound.
+        timeout_s: For each variant; default: the estimate's own.
     Raises:
         UsageError: The estimate is of a script, which nobody but its author can change.
     """
     job = estimate.job
     if job.script is not None:
         raise UsageError(f"Advice changes the job, but '{job.script[0]}' is a script: give its model as a TARGET.")
-    run = functools.partial(run_job, tracer=estimate.tracer, level=estimate.level, timeout_s=timeout_s, artifact=artifact)
+    run = functools.partial(run_like, estimate, timeout_s=timeout_s)
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:
@@ -337,11 +335,12 @@ def _swap(estimate: Estimate, accesses: Trace) -> Row:
 
 
 def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
-    """Return the estimate as if all blocks lay in one allocation of `height_bytes`; bounds are those of first principles."""
-    return replace(
+    """Return the estimate as if all blocks lay in one allocation of `height_bytes`, with a bound of the same kind."""
+    plain = replace(
         estimate,
         reserved=height_bytes,
         process=height_bytes + estimate.context.bytes,
         out_of_memory=None,
         correction=None,
     )
+    return corrected_like(estimate, plain)

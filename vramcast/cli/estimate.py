@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         shared.finish(options, estimate, questions)
         return 0
     with shared.progress("tracing its variants"):
-        advice = advise(estimate, timeout_s=options.timeout, artifact=options.artifact)
+        advice = advise(estimate)
     shared.finish(options, estimate, questions, {"advice": advice.to_dict()})
     if not options.json:
         answer(f"\n{advice}")
