@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files")
+GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors")
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:
