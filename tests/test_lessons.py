@@ -84,8 +84,9 @@ def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.
         lambda patch: patch.setattr(lessons, "_versions", lambda: ("torch 2.99",)),
         lambda patch: patch.setattr(lessons, "_own_code", lambda: "another vramcast"),
         lambda patch: patch.setattr(lessons, "cudnn_asked", lambda stack: "9.99"),
+        lambda patch: patch.setenv("NVIDIA_TF32_OVERRIDE", "0"),
     ],
-    ids=["packages", "our own code", "cuDNN"],
+    ids=["packages", "our own code", "cuDNN", "a setting"],
 )
 def test_what_decides_an_example_is_in_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]

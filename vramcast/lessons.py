@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -31,6 +32,8 @@ from vramcast.tracer.targets import refusal
 
 _PORTION = 20  # arbitrary: jobs which a process estimates before they are written
 _KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
+# spec: what torch's allocator, cuBLAS and cuDNN read themselves
+_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 
 
@@ -193,7 +196,8 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 # ------------------------------------------------------------------------------------------------ what decides an example
 def _key(job: Job) -> str:
     """Return what names an example: its job, and all that decides what is seen of it."""
-    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *_versions(), _own_code()])
+    settings = [os.environ.get(name, "") for name in _SETTINGS]
+    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *settings, *_versions(), _own_code()])
 
 
 def digest(facts: Iterable[str]) -> str:
