@@ -16,6 +16,7 @@ from vramcast.learner import examples
 from vramcast.learner.evaluation.metrics import evaluate, ways
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
+from vramcast.learner.features import NAMES
 from vramcast.units import GIB, MIB
 
 SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[4] / "shared") / "data"
@@ -36,7 +37,9 @@ ROW = {
 
 def example(number: int, **values: Any) -> Example:
     named: dict[str, Any] = {"reserved": 4 * GIB, "measured_reserved": 4 * GIB + number * 64 * MIB, **values}
-    return Example(f"xmem {number} vgg", f"model {number}", "cnn", "rtx3060", "xmem", {}, allocated=3 * GIB, **named)
+    return Example(
+        f"xmem {number} vgg", f"model {number}", "cnn", "rtx3060", "xmem", dict.fromkeys(NAMES, 0.0), allocated=3 * GIB, **named
+    )
 
 
 @pytest.fixture
