@@ -20,6 +20,7 @@ from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import UsageError  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
+from vramcast.tracer.alloc_conf import AllocConf  # noqa: E402
 from vramcast.tracer.trace import Action, Category, Phase, Trace  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -186,7 +187,11 @@ def test_what_the_job_has_already_is_not_advised() -> None:
         estimate.job, alloc_conf="expandable_segments:True", precision="bf16", optimizer="SGD:fused=true",
         zero_grad="after-step", checkpointing=True, channels_last=True,
     )  # fmt: skip
-    assert names(replace(estimate, job=job)) == ["half the batch, accumulated twice", "zero_grad step-start"]
+    settings = AllocConf(job.alloc_conf or "", "option")
+    assert names(replace(estimate, job=job, alloc_conf=settings)) == [
+        "half the batch, accumulated twice",
+        "zero_grad step-start",
+    ]
     autocast = replace(estimate.job, precision="amp-fp16")
     assert "precision bf16" in names(replace(estimate, job=autocast))
     assert "precision amp-bf16" not in names(replace(estimate, job=autocast))

@@ -183,7 +183,7 @@ def _evaluated(folder: Path, made_up: Path) -> Verdict:
     def check(found: dict[str, Any]) -> str:
         return _judged({level: found["coverage"][level] for level in PROMISED}, DRAWS)
 
-    command = ["evaluate", _runs(folder, "judged", DRAWS), "--artifact", str(made_up), "--json"]
+    command = ["evaluate", _runs(folder, "judged", DRAWS), "--trust-targets", "--artifact", str(made_up), "--json"]
     return vramcast(command, codes={0}, check=check)
 
 
@@ -194,7 +194,7 @@ def _learned_from(folder: Path) -> Iterator[Case]:
     kept = cache / "examples.jsonl"
 
     def trained(**environment: str | None) -> Verdict:
-        command = ["train", _runs(folder, "few", 6), "--out", str(folder / "mine"), "--json"]
+        command = ["train", _runs(folder, "few", 6), "--trust-targets", "--out", str(folder / "mine"), "--json"]
         return vramcast(command, codes={0}, environment={"VRAMCAST_CACHE": str(cache), **environment})
 
     def fallback() -> Verdict:

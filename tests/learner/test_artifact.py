@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from benchmarks.hostile import damage
 from vramcast.errors import ArtifactError
 from vramcast.learner import artifact, checked, training, trees
-from vramcast.learner.conformal import Scores
+from vramcast.learner.conformal import ALL, Scores
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import CONVOLUTION, Learned, Subject
 from vramcast.learner.residual import MOST_RESIDUAL
 
 MakeExamples = Callable[..., list[Example]]
@@ -186,7 +186,10 @@ def small(make_examples: MakeExamples) -> Learned:
     heads = []
     for head in (learned.reserved_head, learned.process_head):
         scores = tuple(
-            {key: Scores(by_key[key].values[:2] + by_key[key].values[-1:], by_key[key].weights[:3]) for key in ("", "cnn")}
+            {
+                key: Scores(by_key[key].values[:2] + by_key[key].values[-1:], by_key[key].weights[:3])
+                for key in (ALL, CONVOLUTION)
+            }
             for by_key in head.calibration.scores
         )
         heads.append(dataclasses.replace(head, calibration=dataclasses.replace(head.calibration, scores=scores)))
@@ -233,7 +236,7 @@ def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path
         process_head=dataclasses.replace(small.process_head, quantiles=None),
     )
     artifact.save(without_trees, tmp_path / "good")
-    subjects = [Subject(one.features, one.reserved, one.gpu, one.family) for one in make_examples(4, seed=5)]
+    subjects = [Subject.of(one) for one in make_examples(4, seed=5)]
     lowest = bounds(artifact.load(tmp_path / "good"), subjects)
     tried = 0
     for name, file, content in damage.numbers(tmp_path / "good", "artifact.json"):
@@ -303,7 +306,7 @@ def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
     again = artifact.load(path)
     example = make_examples(2, seed=5)[1]
     with pytest.raises(ArtifactError, match="train it again"):
-        again.bound(Subject(example.features, example.reserved, example.gpu, example.family), 0.9)
+        again.bound(Subject.of(example), 0.9)
 
 
 def test_what_could_not_be_read_again_is_not_written(learned: Learned, tmp_path: Path) -> None:
