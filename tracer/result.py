@@ -19,6 +19,11 @@ _TRACER = Path(__file__).parent
 _SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py"})
 UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
+# Kinds of a ledger's entry: of something large which was drawn, or was too much to work out, depends ...
+LARGEST = "largest"  # a shape, which has a largest: a run of the job with that gives a ceiling
+BRANCH = "branch"  # a yes or no: a run of the job with the other answer gives another peak
+UNBOUNDED = "no largest shape for"  # how the name of an unknown call of that kind begins
+OPEN = "open"  # something which has no largest: no bound covers it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,8 @@ class LedgerEntry:
 
     `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), bounded (answered
     with 0 where `size_bytes` is the sum of the most that was possible each time), read (the host read zeros),
-    drawn (the host read a number drawn at random), workspace (a size that a library was handed as workspace),
-    launches.
+    drawn (the host read a number drawn at random), largest, branch and open (above),
+    workspace (a size that a library was handed as workspace), launches.
     """
 
     kind: str

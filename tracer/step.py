@@ -46,7 +46,10 @@ def build_model(job: Job) -> torch.nn.Module:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if job.checkpointing:
             _enable_checkpointing(model)
-    return model.train(job.mode == "train")
+    try:
+        return model.train(job.mode == "train")
+    except NotImplementedError:  # a module of torch.export has the mode in which it was exported, and refuses another
+        return model
 
 
 def _enable_checkpointing(model: torch.nn.Module) -> None:
@@ -180,7 +183,7 @@ def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], obje
     """Return a CPU tensor for `spec`, in the job's precision and format: with its content, else with what `write` puts in."""
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
     dtype = getattr(torch, spec.dtype)
-    tensor = torch.empty(spec.shape, dtype=low if low is not None and dtype == torch.float32 else dtype)
+    tensor = torch.empty(spec.shape, device="cpu", dtype=low if low is not None and dtype == torch.float32 else dtype)
     if spec.content is None:
         write(tensor)
     elif spec.content:
@@ -192,8 +195,19 @@ WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
 
 
 def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
-    """Fill a batch's tensor as its `fill` says; floats that are big are never written."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.nbytes < hollow.BIG_BYTES:
+    """Fill a batch's tensor as its `fill` says; without one, integers lie below their limit and floats between 0 and 1.
+
+    Big floats are never written.
+    """
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if is_number and tensor.nbytes >= hollow.BIG_BYTES:
+        return
+    seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed; the job's own random numbers stay what they are
+    if not spec.fill and tensor.is_floating_point():
+        tensor.uniform_(generator=seeded)
+    elif not spec.fill and not is_number and spec.high is not None:
+        tensor.random_(max(spec.high, 1), generator=seeded)
+    else:
         tensor.fill_(spec.fill)
 
 
@@ -292,6 +306,18 @@ def _train(
     if job.loss is not None:
         loss_of = hollow.loads(job.loss)
     compared_with_batch = job.loss is not None and labels_host is None
+
+    def evaluate(inputs: Any, labels: Any) -> torch.Tensor:
+        """Return the loss with its gradients, for an optimizer which asks for it as often as it likes."""
+        optimizer.zero_grad()
+        with _autocast(job, device):
+            loss = loss_of(_call(model, inputs), inputs if compared_with_batch else labels)
+        loss.backward()
+        return loss
+
+    # LBFGS: its step takes a function where the others take None.
+    asked = inspect.signature(type(optimizer).step).parameters.get("closure")
+    wants_closure = asked is not None and asked.default is inspect.Parameter.empty
     for _ in range(job.steps):
         if job.zero_grad == "step-start":
             optimizer.zero_grad()
@@ -300,6 +326,9 @@ def _train(
         with record_function(DATA_RANGE):
             inputs = to_device(inputs_host, device)
             labels = to_device(labels_host, device)
+        if wants_closure:
+            optimizer.step(functools.partial(evaluate, inputs, labels))  # type: ignore[arg-type]
+            continue
         with _autocast(job, device):
             output = _call(model, inputs)
             loss = loss_of(output, inputs if compared_with_batch else labels)

@@ -16,7 +16,7 @@ from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
-from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, current_folder, map_batch
+from vramcast.job import TRACERS, Answers, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, current_folder, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
@@ -32,7 +32,7 @@ from vramcast.tracer.fake import client as fake_tracer
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
 from vramcast.tracer.operators import is_convolution
-from vramcast.tracer.result import DRAWN, NO_ORACLE, Result
+from vramcast.tracer.result import BRANCH, DRAWN, LARGEST, NO_ORACLE, OPEN, UNBOUNDED, Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, shortened, torch_size
 from vramcast.views.series import process_bytes
@@ -323,6 +323,43 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
+def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: float) -> Estimate:
+    """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
+
+    The job runs again on a card without an end: with the largest shapes which its operators can return, and with each yes for a
+    no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
+    """
+    kinds = {entry.kind for entry in result.ledger}
+    ways: tuple[tuple[str, Answers], ...] = ((LARGEST, "largest"), (BRANCH, "otherwise"))
+    runs = [answers for kind, answers in ways if kind in kinds]
+    if found.job.answers != "drawn" or not (runs or found.open_calls):
+        return found
+    open_calls, ceiling = [*found.open_calls], found.reserved
+    limit_s = min(timeout_s, 10 + 10 * found.seconds["total"])  # arbitrary: the other way may be a loop without an end
+    for answers in runs:
+        job = replace(found.job, answers=answers, follow_values=True, limited=False)
+        try:
+            other = (
+                _on_null_gpu(job, level, limit_s) if found.tracer == "nullgpu" else _portable(found.tracer, job, level, limit_s)
+            )
+        except CannotEstimate as error:
+            if answers == "largest" or not isinstance(error, JobError):
+                open_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
+            continue
+        ceiling = max(ceiling, other.reserved)
+        open_calls += other.open_calls
+    open_calls = sorted(set(open_calls))
+    warnings = [*found.warnings]
+    if runs:
+        warnings.append(
+            "shapes depend on values of more than a million elements, which were drawn or not worked out: the most that is "
+            f"reserved with others is {gib(ceiling)}, which the bound covers"
+        )
+    if open_calls:
+        warnings.append(f"there is no largest shape, and so no bound, for {', '.join(open_calls)}: measure this job on a GPU")
+    return replace(found, ceiling=ceiling if runs else None, open_calls=tuple(open_calls), warnings=tuple(warnings))
+
+
 def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate:
     """Trace the job without the null GPU, and simulate the allocator of a GPU."""
     started = time.perf_counter()
@@ -344,10 +381,11 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
             raise DoesNotFit(f"The job asks for more than any card has: {out_of_memory}")
     smallest = min_feasible(found.requests, settings)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
-    return _estimate(
+    estimated = _estimate(
         _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, cuda_major, seconds),
         job, level, timeout_s, out_of_memory,
     )  # fmt: skip
+    return _with_ceiling(estimated, result, level, timeout_s)
 
 
 def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
@@ -387,7 +425,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     if any(name.startswith(NO_ORACLE) for name in found.unknown):
         why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
         found = replace(found, warnings=(*found.warnings, why))
-    return found
+    return _with_ceiling(found, result, level, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +446,9 @@ class _Traced:
 def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_memory: str | None) -> Estimate:
     result, trace = traced.result, traced.trace
     context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
+    open_calls = tuple(sorted(e.name for e in result.ledger if e.kind == OPEN))
     unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
+    unknown += tuple(f"{UNBOUNDED} {name}" for name in open_calls)
     warnings = list(trace.header.get("warnings", []))
     if context.assumed:
         low, high = gib(context.low_bytes), gib(context.high_bytes)
@@ -416,7 +456,7 @@ def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_
     shapes = [name.removeprefix(DRAWN).strip() for name in unknown if name.startswith(DRAWN)]
     if shapes:
         warnings.append(f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it")
-    others = [name for name in unknown if not name.startswith(DRAWN) and name != OTHER_CUDNN]
+    others = [name for name in unknown if not name.startswith((DRAWN, UNBOUNDED)) and name != OTHER_CUDNN]
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in others]
     warnings += [
         f"{e.name} ({e.hits} times; at most {gib(e.size_bytes // e.hits)} each; the bound's residuals were measured with it)"
@@ -468,6 +508,7 @@ def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_
         unknown=unknown,
         noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
         host_reads=result.reads + drawn,
+        open_calls=open_calls,
         warnings=tuple(warnings),
         seconds={**traced.seconds, "total": sum(traced.seconds.values())},
         max_resident_bytes=result.max_resident_bytes,

@@ -20,6 +20,7 @@ from vramcast.units import INT64_MOST, shortened
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
 ZeroGrad = Literal["step-start", "before-backward", "after-step"]
+Answers = Literal["drawn", "largest", "otherwise"]
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 MODES = ("train", "infer")
@@ -219,6 +220,8 @@ class Job:
         expandable: Whether it is known to switch expandable segments on, by its own code or the environment: on a card
             without an end they want addresses.
         follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
+        answers: What is told where a large value was drawn (`tracer/values`): a plausible one, the largest shape which the
+            operator can return, or that and each yes for a no.
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
             roofline; the other tracers cannot. It changes no allocation.
     """
@@ -248,6 +251,7 @@ class Job:
     limited: bool = True
     expandable: bool = False
     follow_values: bool = False
+    answers: Answers = "drawn"
     accesses: bool = False
     search_path: tuple[str, ...] = field(default=(), repr=False)
     working_folder: str = "."

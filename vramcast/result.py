@@ -51,6 +51,9 @@ class Estimate:
         alloc_conf: The allocator's settings in force, and who chose them.
         libraries: Which libraries the job used that take memory of their own.
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
+        ceiling: The reserved peak where every shape that depends on something large is the largest possible; None: there is no
+            such shape. Every bound covers it.
+        open_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
         warnings: What the reader should know.
         timeout_s: The time limit which its job had, for further ones like it.
         correction: What a learned artifact says of the job; None: none is in use. The peaks stay those of first principles, and
@@ -76,6 +79,8 @@ class Estimate:
     unknown: tuple[str, ...] = ()
     noops: tuple[str, ...] = ()
     host_reads: int = 0
+    ceiling: int | None = None
+    open_calls: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
@@ -92,8 +97,12 @@ class Estimate:
 
     def _quantile(self, level: float, card: Device, context: Context) -> int:
         if self.correction is not None:
-            return self.correction.quantile(level, card, context)
-        return bound.process_quantile(level, self.reserved, context, self._family(card), len(self.unknown))
+            found = self.correction.quantile(level, card, context)
+        else:
+            found = bound.process_quantile(level, self.reserved, context, self._family(card), len(self.unknown))
+        if self.ceiling is None or level <= 0.5:
+            return found
+        return max(found, bound.process_quantile(level, self.ceiling, context, self._family(card), len(self.unknown)))
 
     @property
     def upper_bound(self) -> int:
@@ -109,7 +118,7 @@ class Estimate:
         return self.job.total_bytes
 
     def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
-        """Return whether the job fits on a card at `level` (default: the estimate's own).
+        """Return whether the job fits on a card at `level` (default: the estimate's own); never, where no bound holds.
 
         Args:
             on: A device; default: the one the job was traced for. For another one the same reserved peak is held against
@@ -119,6 +128,8 @@ class Estimate:
         """
         card = self.job.device.with_memory(self.job.total_bytes) if on is None else on if isinstance(on, Device) else device(on)
         if card.key == self.job.device.key and self.out_of_memory is not None and card.total_bytes <= self.job.total_bytes:
+            return False
+        if self.open_calls:
             return False
         context = context_bytes(card.key, self.cuda_major, self.libraries)
         chosen = self.level if level is None else level
@@ -234,6 +245,8 @@ class Estimate:
             "artifact": self.correction.name if self.correction is not None else None,
             "out_of_distribution": self.correction.is_unlike if self.correction is not None else None,
             "unknown_calls": list(self.unknown),
+            "open_calls": list(self.open_calls),
+            "ceiling_bytes": self.ceiling,
             "noop_calls": list(self.noops),
             "host_reads": self.host_reads,
             "host_peak_bytes": self.max_resident_bytes,

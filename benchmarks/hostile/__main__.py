@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors")
+GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors", "values")
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:

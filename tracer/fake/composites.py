@@ -42,6 +42,7 @@ def register(mode: Any, capability: tuple[int, int]) -> torch.library.Library:
         ("rms_norm", _rms_norm),
         ("linear", _linear),
         ("one_hot", _one_hot),
+        ("allclose", _allclose),
         ("ctc_loss.Tensor", _ctc_loss),
         ("scaled_dot_product_attention", attention),
     ):
@@ -56,6 +57,12 @@ def _refuse_compiled(module: torch.nn.Module, arguments: Any) -> None:
             "The model is compiled (torch.compile), which the fake tracer cannot follow: "
             "use --tracer nullgpu, or trace the model before it is compiled."
         )
+
+
+def _allclose(
+    input: torch.Tensor, other: torch.Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:  # fmt: skip
+    return bool(aten._local_scalar_dense.default(aten.all.default(aten.isclose.default(input, other, rtol, atol, equal_nan))))
 
 
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:

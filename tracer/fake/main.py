@@ -56,7 +56,8 @@ def run_job(job: Job) -> Result:
     cuda.pretend(job.device, job.total_bytes, history)
     library = composites.register(mode, job.device.compute_capability)
     autocast = Autocast()
-    values = Values(mode.known, on_card=lambda tensor: isinstance(tensor, CudaTensor), devices=("cuda", "meta"))
+    devices = ("cuda", "meta")
+    values = Values(mode.known, on_card=lambda t: isinstance(t, CudaTensor), devices=devices, answers=job.answers)
     mode.call = lambda: values.call
     build_model = step.build_model
 

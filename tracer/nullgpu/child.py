@@ -186,7 +186,7 @@ def _values(job: Job, gpu: NullGpu) -> Iterator[Values | None]:
 
     from vramcast.tracer.values.follow import Values
 
-    values = Values(gpu)
+    values = Values(gpu, answers=job.answers)
     compile_ = torch.compile
 
     def leave_and_compile(*args: Any, **kwargs: Any) -> Any:

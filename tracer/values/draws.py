@@ -2,12 +2,14 @@
 
 Numbered cases:
   1. floats are uniform random numbers between 0 and 1, equal for equal shapes: a router spreads its tokens evenly, boxes lie
-     about their anchors, and a checkpointed forward decides the same when it is repeated. They are drawn where they meet
-     something known (a mask, an anchor, but not a weight), or where something is decided by them;
+     about their anchors, and a checkpointed forward decides the same when it is repeated;
   2. a mask selects everything: the most that it can;
-  3. integers are all different where the distinct ones are asked for.
+  3. integers, and floats which become integers as they are, lie below the tensor's longest dimension: a list of indices
+     usually points at something about as long as itself (rows, classes, lengths), and zeros would point at nothing;
+  4. where the distinct ones are asked for, all are different.
 
-Matrix products and the like are not computed: their results are drawn afresh. So is nothing above MAX_ELEMENTS.
+Matrix products and the like are not computed: their results are drawn afresh. So are what softmax and sigmoid give: numbers
+between 0 and 1, some of which pass a threshold, as a trained model's do.
 """
 
 from __future__ import annotations
@@ -16,10 +18,8 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.values.reads import masks
-
 _COMPUTING = (
-    "_foreach", "_fused", "adaptive", "addbmm", "addmm", "avg_pool", "baddbmm", "batch_norm", "bilinear", "bmm", "cdist",
+    "_fused", "adaptive", "addbmm", "addmm", "avg_pool", "baddbmm", "batch_norm", "bilinear", "bmm", "cdist",
     "conv", "cross_entropy", "ctc_loss", "einsum", "embedding", "fft", "fold", "grid_sample", "group_norm", "gru",
     "instance_norm", "interpolate", "layer_norm", "linalg", "linear", "lstm", "__matmul__", "__rmatmul__", "matmul",
     "max_pool", "mm", "multi_head", "mv", "ps_roi", "rms_norm", "rnn", "roi_", "scaled_dot", "svd", "tensordot", "unfold",
@@ -31,6 +31,8 @@ _DECIDING = frozenset({
     "isnan", "kthvalue", "le", "long", "lt", "max", "median", "min", "multinomial", "ne", "nms", "searchsorted", "short",
     "sort", "topk", "unique", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__",
 })  # fmt: skip
+_INTEGERS = frozenset({"byte", "char", "int", "long", "short"})
+_SQUASHING = frozenset({"sigmoid", "sigmoid_", "softmax"})
 
 
 def is_computing(name: str) -> bool:
@@ -38,33 +40,31 @@ def is_computing(name: str) -> bool:
     return name.startswith(_COMPUTING)
 
 
+def is_drawn_afresh(name: str) -> bool:
+    """Return whether a call's result is drawn, though the host could work it out."""
+    return name in _SQUASHING
+
+
 def is_deciding(name: str, args: Any) -> bool:
     """Return whether the result of a call on floats is a decision: an order, a comparison, an integer."""
-    return name in _DECIDING or (name == "to" and any(isinstance(a, torch.dtype) and not a.is_floating_point for a in args))
+    return name in _DECIDING or _is_to_integer(name, args)
 
 
-def draw(name: str, args: Any, tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
-    """Return host values for `tensor`, an unknown argument of the call `name`; None where none are needed.
-
-    Args:
-        name: As Python calls it.
-        args: All positional arguments of the call.
-        tensor: One of them.
-        floats: Whether floats are needed: they meet something known here, or are decided upon.
-    """
-    if tensor.is_floating_point():
-        if not floats:
-            return None
-        # arbitrary: the seed
-        return torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
-    if name.startswith("unique"):
-        return torch.arange(tensor.numel()).view(tensor.shape).to(tensor.dtype)
-    if _is_selecting(name, args, tensor):
-        return torch.ones(tensor.shape, dtype=tensor.dtype)
-    return None
+def makes_integers(name: str, args: Any) -> bool:
+    """Return whether a call makes integers of floats as they are."""
+    return name in _INTEGERS or _is_to_integer(name, args)
 
 
-def _is_selecting(name: str, args: Any, tensor: torch.Tensor) -> bool:
-    if name in ("__getitem__", "masked_select"):
-        return any(tensor is mask for mask in masks(args[1]))
-    return name in ("nonzero", "argwhere") or (name == "where" and len(args) == 1)
+def _is_to_integer(name: str, args: Any) -> bool:
+    return name in ("to", "type") and any(isinstance(a, torch.dtype) and not a.is_floating_point for a in args)
+
+
+def leaf(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Return host values for what nobody knows; equal for equal shapes."""
+    seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed
+    if dtype == torch.bool:
+        return torch.ones(shape, dtype=dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(shape, generator=seeded).to(dtype)
+    below = max(2, min(max(shape, default=1), torch.iinfo(dtype).max))
+    return torch.randint(0, below, shape, generator=seeded).to(dtype)

@@ -1,17 +1,21 @@
-"""Follows the values of small tensors through a job on a card which computes nothing.
+"""Follows the values of tensors through a job on a card which computes nothing.
 
 Every call of PyTorch's Python functions whose arguments are known is made twice: on the host's copies, and on the card as
 ever. What the host's run read in between (a count of ones, an `.item()`) is what the card's C++ code is told when it reads.
 So `mask.all()`, `nonzero()` and loops over them go the way which they would go on a GPU, and PyTorch's own code asks for the
-memory. What depends on weights or activations is unknown; where a shape depends on it, it is drawn (`draws.py`) and counted.
+memory. What is large, or depends on weights or activations, is worked out only when something is decided by it
+(`recipes.py`), from drawn numbers (`draws.py`) where nobody knows them, and counted.
 
     attention_mask   known: it came from the host
     mask.all()       known: True                          -> bool() is told True
     scores.topk(2)   drawn scores                         -> one_hot(...).sum(0).nonzero() is told a plausible count
 
+Where something large was drawn, or is too much work, the answer is one of several. Two further runs of the job (`Answers`)
+give the others: every such shape the largest which the operator can return, every such branch the other way.
+
 Known limitations: only calls from Python are seen, not C++ operators inside one call on unknown values, vmap, nor compiled
-graphs; tensors above `shadows.MAX_ELEMENTS` are not followed; nn.MultiheadAttention leaves its fast path while any
-function mode is active (inference only).
+graphs; floats which the host reads one by one (a loss) are zero where they are not known at once, and what Python then
+decides by them is not seen; nn.MultiheadAttention leaves its fast path while any function mode is active (inference only).
 """
 
 from __future__ import annotations
@@ -21,16 +25,20 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._device import _device_constructors
+from torch.utils._pytree import tree_flatten
 
+from vramcast.job import Answers
 from vramcast.tracer.hollow import BIG_BYTES
-from vramcast.tracer.result import DRAWN, LedgerEntry
+from vramcast.tracer.result import BRANCH, DRAWN, LARGEST, OPEN, LedgerEntry
 from vramcast.tracer.tensors import tensors_in
-from vramcast.tracer.values import draws
-from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected
-from vramcast.tracer.values.shadows import MAX_ELEMENTS, Shadows, followed
+from vramcast.tracer.values import draws, largest
+from vramcast.tracer.values.call import COPIES, Call
+from vramcast.tracer.values.reads import masks, raw
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
+from vramcast.tracer.values.shadows import Shadows, is_small, version
 
 # Calls which tell nothing of values, or are no business of a copy.
 _PASSED = frozenset({
@@ -45,9 +53,11 @@ _SCALARS = frozenset({
     "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose",
     "is_nonzero",
 })  # fmt: skip
+# Calls which first look whether their matrix is finite, which it is taken to be.
+_CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_NOTHING = object()  # where the host did not make the call
 _MAX_DRAWN_READS = 1000  # arbitrary: a loop until convergence would never end; from here on it reads zeros
-_COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
 
 
 class Card(Protocol):
@@ -64,24 +74,29 @@ class Values(TorchFunctionMode):
         card: Is told the answers of reads.
         on_card: Whether a tensor lies on the card.
         devices: Types of device which stand for the card.
+        answers: What is told where something large was drawn.
 
     Attributes:
-        drawn: How often a shape depended on a value which was drawn, by the name of the call.
+        drawn: How often a shape, or a branch on something large, depended on a value which was drawn, by the name of the call.
         reads: How often a single number was read which was drawn, or made of drawn ones.
         call: The name of the call which is made on the card now.
     """
 
     def __init__(
-        self, card: Card, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",)
-    ) -> None:
+        self, card: Card, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
+        answers: Answers = "drawn",
+    ) -> None:  # fmt: skip
         super().__init__()
         self.drawn: Counter[str] = Counter()
         self.reads = 0
         self.call = ""
+        self.on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._card = card
-        self._on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._devices = devices
+        self._answers = answers
+        self._of_large: Counter[tuple[str, str]] = Counter()  # by kind of a ledger's entry and the name of the call
         self._shadows = Shadows()
+        self._budget = Budget()
         self._left = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,18 +107,26 @@ class Values(TorchFunctionMode):
         if name in _PASSED or torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
         if draws.is_computing(name):
-            return func(*args, **kwargs)
+            return self._told(Call(self, func, name, args, kwargs, []), [b"\1"]) if name in _CHECKED else func(*args, **kwargs)
+        default = torch.utils._device.CURRENT_DEVICE
+        if default is not None and kwargs.get("device") is None and func in _device_constructors():
+            kwargs = {**kwargs, "device": default}
         tensors = tensors_in(args, kwargs)
-        if not (any(map(self._on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)):
+        if any(map(is_lazy, tensors)) or not (
+            any(map(self.on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)
+        ):
             return func(*args, **kwargs)
-        call = _Call(self, func, name, args, kwargs, tensors)
-        if not call.known or name == "_grouped_mm":  # a product, but told its offsets
-            return self._unknown(call)
-        return self._known(call)
+        if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
+            return func(*args, **kwargs)  # hundreds of weights; step counters are known
+        call = Call(self, func, name, args, kwargs, tensors)
+        if call.known and name != "_grouped_mm":  # a product, but told its offsets
+            return self._known(call)
+        return self._unknown(call)
 
     def ledger(self) -> list[LedgerEntry]:
         """Return what was drawn, for the job's account."""
         entries = [LedgerEntry("assumed", f"{DRAWN} {name}", hits, 0) for name, hits in sorted(self.drawn.items())]
+        entries += [LedgerEntry(kind, name, hits, 0) for (kind, name), hits in sorted(self._of_large.items())]
         return entries + ([LedgerEntry("drawn", "single numbers", self.reads, 0)] if self.reads else [])
 
     def leave(self) -> None:
@@ -132,75 +155,146 @@ class Values(TorchFunctionMode):
             autograd._engine_run_backward = run
 
     def _names_card(self, args: Any, kwargs: Any) -> bool:
-        return any(self._is_card(value) for value in (*args, kwargs.get("device")))
+        return any(self.is_card(value) for value in (*args, kwargs.get("device")))
 
-    def _is_card(self, value: Any) -> bool:
+    def is_card(self, value: Any) -> bool:
+        """Return whether an argument names the card."""
         if isinstance(value, str):
             return value.partition(":")[0] in self._devices
         return isinstance(value, torch.device) and value.type in self._devices
 
-    def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, bool] | None:
-        """Return a host tensor with what `tensor` holds, and whether that was drawn; None when it is unknown."""
-        if not followed(tensor):
+    # -------------------------------------------------------------------------------------------- what a tensor holds
+    def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
+        """Return a host tensor with what `tensor` holds, and where that comes from; None when it is not there at once."""
+        if not is_small(tensor):
             return None
-        if not self._on_card(tensor):
-            hollow = tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES
-            return None if hollow else (tensor.detach(), False)
+        if not self.on_card(tensor):
+            return None if _is_hollow(tensor) else (tensor.detach(), Origin.KNOWN)
         shadow = self._shadows.find(tensor)
-        return (self._shadows.view(shadow, tensor), shadow.drawn) if shadow is not None else None
+        return (self._shadows.view(shadow, tensor), shadow.origin) if shadow is not None else None
 
-    def guess(self, name: str, args: Any, tensor: torch.Tensor, *, floats: bool) -> torch.Tensor | None:
-        """Return values for an unknown tensor, and remember them; None where it stays unknown."""
-        if not followed(tensor) or not self._on_card(tensor):
+    def guess(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
+        """Return values for a small unknown tensor which meets something known, or is decided upon; None where it stays so."""
+        if not is_small(tensor) or not self.on_card(tensor):
             return None
-        drawn = draws.draw(name, args, tensor, floats=floats)
-        if drawn is not None:
-            self._shadows.keep(tensor, drawn, drawn=True)
-        return drawn
+        is_made = self._shadows.recipe(tensor) is not None
+        return self.work_out(tensor, name) if tensor.is_floating_point() or is_made else None
+
+    def recipe(self, tensor: torch.Tensor) -> Recipe:
+        """Return how to work out what `tensor` holds."""
+        if tensor.layout != torch.strided:
+            return drawn_leaf(tensor.shape, tensor.dtype)
+        if self.on_card(tensor):
+            if (shadow := self._shadows.find(tensor)) is not None:
+                later = self._shadows.later(shadow, tensor)
+                return Recipe(tensor.shape, tensor.dtype, shadow.origin, known=later)
+            return self._shadows.recipe(tensor) or drawn_leaf(tensor.shape, tensor.dtype)
+        if _is_hollow(tensor):
+            return drawn_leaf(tensor.shape, tensor.dtype)
+        noted, host = version(tensor), tensor.detach()
+        known = lambda: host if version(host) == noted else None  # noqa: E731
+        return Recipe(tensor.shape, tensor.dtype, Origin.KNOWN, known=known)
+
+    def work_out(self, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Origin] | None:
+        """Return what `tensor`, an argument of `name`, holds, and where that comes from; None where it is too much work."""
+        recipe = self.recipe(tensor)
+        if recipe.is_drawn and name.startswith("unique") and not tensor.is_floating_point():
+            value = torch.arange(tensor.numel(), device="cpu").view(tensor.shape).to(tensor.dtype)
+        else:
+            try:
+                value = work_out(recipe, self._budget)
+            except OverBudget:
+                return None
+        if self.on_card(tensor):
+            self._shadows.keep(tensor, value, recipe.origin)
+        return value, recipe.origin
 
     # -------------------------------------------------------------------------------------------- the two runs
-    def _known(self, call: _Call) -> Any:
+    def _known(self, call: Call) -> Any:
         try:
-            with _disable_current_modes(), torch.no_grad(), torch.inference_mode(False):
-                mirrored, reads = (None, None) if call.result_elements() > MAX_ELEMENTS else call.on_host()
+            with host_only():
+                mirrored, reads = call.on_host() if call.result_elements() <= LARGE_ELEMENTS else (None, None)
         except Exception:  # what the host cannot do, the card may: the values are unknown then
-            return self._unknown(call)
-        if reads is None:
-            return self._unknown(call)
-        result = self._told(call, reads)
+            return self._recorded(call)
+        return self._recorded(call) if reads is None else self._both(call, mirrored, reads)
+
+    def _unknown(self, call: Call) -> Any:
+        """Not all is known of the arguments; but what the card's code reads of them may be worked out."""
+        if not call.work_out():  # it is too much work
+            call.origin = Origin.LARGE
+            most = self._most(call)
+            if most is None:
+                self._of_large[OPEN, call.name] += 1
+            return self._recorded(call, *(most or ()))
+        if call.deciding and call.known and not call.has_selection:
+            try:
+                with self._budget.spent(), host_only():
+                    mirrored, reads = call.on_host()
+            except Exception:  # as above, or too much work
+                return self._recorded(call)
+            return self._recorded(call, reads, mirrored)
+        return self._recorded(call)
+
+    def _recorded(self, call: Call, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
+        """Make the call, and note how its results were made."""
+        step = call.step() if call.name not in _SCALARS else None
+        result = self._both(call, mirrored, call.selection() if reads is None else reads)
+        if step is not None:
+            among = [call.args[0]] if call.name == "__setitem__" else tree_flatten(result)[0]
+            for place, tensor in enumerate(among):
+                if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
+                    continue
+                if self._shadows.find(tensor) is None:
+                    self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
+        return result
+
+    def _both(self, call: Call, mirrored: Any, reads: list[bytes]) -> Any:
+        """Make the call which was made on the host, and read `reads` there, on the card."""
+        most = None
+        if call.origin == Origin.LARGE and reads and not _reads_floats(call):
+            most = self._most(call)
+            reads, mirrored = self._otherwise(call, reads, mirrored, most)
+        result = self._told(call, reads, most is not None)
+        if mirrored is _NOTHING:
+            return result
         for tensor in call.on_card:
             self._shadows.changed(tensor)
         return self._settle(call, result, mirrored)
 
-    def _unknown(self, call: _Call) -> Any:
-        """Nothing is known of the result, but perhaps how much is selected."""
-        return self._told(call, call.selection())
-
-    def _told(self, call: _Call, reads: list[bytes]) -> Any:
+    def _told(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
         """Make the call on the card, which is told `reads`."""
         outer, self.call = self.call, call.name
         try:
-            if not reads or (call.drawn and call.name in _SCALARS and self.reads >= _MAX_DRAWN_READS):
+            if not reads or (call.origin and call.name in _SCALARS and self.reads >= _MAX_DRAWN_READS):
                 return call.func(*call.args, **call.kwargs)
-            return self._reading(call, reads)
+            return self._reading(call, reads, has_most)
         finally:
             self.call = outer
 
-    def _reading(self, call: _Call, reads: list[bytes]) -> Any:
+    def _reading(self, call: Call, reads: list[bytes], has_most: bool) -> Any:
         self._card.know(reads)
         try:
             result = call.func(*call.args, **call.kwargs)
         finally:
             taken = len(reads) - self._card.know([])
-            if call.drawn and call.name in _SCALARS:
-                self.reads += taken
-            elif call.drawn and taken:
-                self.drawn[call.name] += 1
+            if taken and call.origin:
+                self._count(call, taken, has_most)
         if taken:
             self._tell_backward(call, result, reads)
         return result
 
-    def _tell_backward(self, call: _Call, result: Any, reads: list[bytes]) -> None:
+    def _count(self, call: Call, taken: int, has_most: bool) -> None:
+        """Note that the host read what was drawn."""
+        is_number = call.name in _SCALARS
+        self.reads += taken if is_number else 0
+        is_shape = call.origin == Origin.LARGE and not _reads_floats(call)
+        if is_shape or not is_number:
+            self.drawn[call.name] += 1
+        if is_shape:
+            kind = LARGEST if has_most else BRANCH if largest.is_branch(call.name, call.args[0]) else OPEN
+            self._of_large[kind, call.name] += 1
+
+    def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:
         """Autograd keeps masks and offsets, and reads them again."""
         if call.name == "_grouped_mm":
             tensor, reads = result, 2 * reads  # for the gradient of each factor
@@ -215,9 +309,9 @@ class Values(TorchFunctionMode):
     def _tell(self, reads: list[bytes]) -> None:
         self._card.know(reads)
 
-    def _settle(self, call: _Call, result: Any, mirrored: Any) -> Any:
+    def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
         if call.name in _SCALARS:
-            lasting = not call.drawn or self.reads < _MAX_DRAWN_READS
+            lasting = not call.origin or self.reads < _MAX_DRAWN_READS
             return mirrored if lasting and type(mirrored) is type(result) else result
         ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
         if len(ours) != len(theirs):
@@ -226,110 +320,45 @@ class Values(TorchFunctionMode):
             for tensor, value in zip(ours, theirs, strict=True):
                 if not isinstance(tensor, torch.Tensor) or not isinstance(value, torch.Tensor):
                     continue
-                if not self._on_card(tensor):
-                    if tensor.shape == value.shape and call.name in _COPIES:
+                if not self.on_card(tensor):
+                    if tensor.shape == value.shape and call.name in COPIES:
                         tensor.copy_(value)
                 else:
-                    self._shadows.keep(tensor, value, drawn=call.drawn)
+                    self._shadows.keep(tensor, value, call.origin)
         return result
 
+    # -------------------------------------------------------------------------------------------- other answers
+    def _most(self, call: Call) -> tuple[list[bytes], Any] | None:
+        """Return what is read when the call's result is the largest, and what the host's run gives; None: no largest."""
+        reads = largest.most(call.name, call.args, call.kwargs)
+        if reads is not None:
+            return reads, _NOTHING
+        counted = call.args[0] if call.args else None
+        if call.name not in largest.NUMBERS or not isinstance(counted, torch.Tensor) or not self.on_card(counted):
+            return None
+        recipe = self._shadows.recipe(counted)
+        each = recipe.most_counted() if recipe is not None else None
+        if each is None:
+            return None
+        value = torch.full(counted.shape, each, dtype=counted.dtype, device="cpu")
+        return [raw(value)], value.tolist() if call.name in _SCALARS else value
 
-class _Call:
-    """One call, with its arguments as the host has them."""
+    def _otherwise(self, call: Call, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
+        """Return what the card is told, and what stands for the host's result, in a run which answers otherwise."""
+        if self._answers == "drawn":
+            return reads, mirrored
+        if most is not None:
+            return most
+        if self._answers == "otherwise" and largest.is_branch(call.name, call.args[0]) and self.reads < _MAX_DRAWN_READS:
+            return [bytes([not reads[0][0]])], _NOTHING if mirrored is _NOTHING else not mirrored
+        return reads, mirrored
 
-    def __init__(self, values: Values, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
-        self.func = func
-        self.name = name
-        self.args = args
-        self.kwargs = kwargs
-        self.drawn = False
-        self._values = values
-        self._host: dict[int, torch.Tensor] = {}
-        self.on_card = [t for t in tensors if values._on_card(t)]
-        floats = draws.is_deciding(name, args)
-        unknown = []
-        for tensor in tensors:
-            found = values.value(tensor)
-            if found is None:
-                unknown.append(tensor)
-            else:
-                self._host[id(tensor)] = found[0]
-                self.drawn |= found[1]
-                floats |= tensor.numel() > 1 and not isinstance(tensor, torch.nn.Parameter)
-        for tensor in unknown:
-            guess = values.guess(name, args, tensor, floats=floats)
-            if guess is not None:
-                self._host[id(tensor)] = guess
-                self.drawn = True
-        self.known = all(id(t) in self._host for t in tensors)
 
-    def result_elements(self) -> int:
-        """Return the size of the largest result, as far as shapes tell it."""
+def _reads_floats(call: Call) -> bool:
+    """Whether a call hands floats to the host as they are: they are logged, or compared where nobody sees it."""
+    return call.name in largest.COPIES | {"__float__", "__complex__"} and not call.deciding
 
-        def meta(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-            return torch.device("meta") if self._values._is_card(value) else value
 
-        if self.name == "cuda":
-            return 0
-        try:
-            results = self.func(*tree_map(meta, self.args), **tree_map(meta, self.kwargs))
-        except Exception:  # its shape depends on values: it is no larger than what it is taken from
-            return 0
-        return max((t.numel() for t in tree_flatten(results)[0] if isinstance(t, torch.Tensor)), default=0)
-
-    def on_host(self) -> tuple[Any, list[bytes]]:
-        """Make the call on the host; return its result, and what the card's C++ code will read."""
-        writes = self.name.endswith("_") or self.name == "__setitem__"
-
-        def host(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                known = self._host[id(value)]
-                return known.clone() if writes and not self._values._on_card(value) else known
-            return "cpu" if self._values._is_card(value) else value
-
-        func = torch.Tensor.clone if self.name == "cuda" else self.func
-        args = tree_map(host, self.args[:1] if self.name == "cuda" else self.args)
-        kwargs = {k: tree_map(host, v) for k, v in self.kwargs.items() if k not in ("generator", "pin_memory", "non_blocking")}
-        if self.name == "cuda":
-            kwargs = {}
-        elif isinstance(kwargs.get("device"), int):
-            kwargs["device"] = "cpu"
-        counts_integers = self.name == "histc" and not args[0].is_floating_point()
-        if counts_integers:  # the host's kernel takes floats only
-            args = (args[0].double(), *args[1:])
-        with ReadLog() as log:
-            result = func(*args, **kwargs)
-        if counts_integers:
-            result = result.to(self.args[0].dtype)
-        reads = log.reads
-        if self.name == "one_hot":  # the host also looks whether the numbers are in range
-            reads = reads[-1:] if self.kwargs.get("num_classes", self.args[1] if len(self.args) > 1 else -1) == -1 else []
-        if self.name in _COPIES:
-            reads = [*reads, raw(result if isinstance(result, torch.Tensor) else args[0])]
-        return result, reads
-
-    def selection(self) -> list[bytes]:
-        """Return the counts which are read although what is selected from, or written there, is unknown."""
-        if self.name == "masked_select":
-            mask = self._host.get(id(self.args[1]))
-            shape = torch.broadcast_shapes(self.args[0].shape, self.args[1].shape)
-            return [] if mask is None else [count(int(mask.expand(shape).count_nonzero()))]
-        if self.name == "repeat_interleave":
-            repeats = self._host.get(id(self.args[1])) if len(self.args) > 1 else None
-            return [] if repeats is None or "output_size" in self.kwargs else repeated(repeats)
-        if self.name == "_grouped_mm":
-            offsets = self._host.get(id(self.kwargs.get("offs")))
-            return [] if offsets is None else [raw(offsets)]
-        if self.name in ("__getitem__", "__setitem__"):
-            return self._indexing()
-        return []
-
-    def _indexing(self) -> list[bytes]:
-        single, chosen = numbers(self.args[1]), masks(self.args[1])
-        if all(id(i) in self._host for i in (*single, *chosen)):
-            return [*(raw(self._host[id(n)]) for n in single), *selected([self._host[id(m)] for m in chosen])]
-        written = self.args[2] if self.name == "__setitem__" else None
-        # As many rows are chosen as are written: else the job would not run.
-        return [count(written.shape[0])] if isinstance(written, torch.Tensor) and written.dim() and len(chosen) == 1 else []
+def _is_hollow(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the host is all storage and no meaning."""
+    return tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES

@@ -47,10 +47,11 @@ def selected(indices: Any) -> list[bytes]:
 
 def repeated(repeats: torch.Tensor) -> list[bytes]:
     """Return what is read when rows are repeated: the sum of the repeats, and that none is negative."""
-    return [_long(int(repeats.sum())), b"\1"]
+    return [long(int(repeats.sum())), b"\1"]
 
 
-def _long(n: int) -> bytes:
+def long(n: int) -> bytes:
+    """Return a count as CUDA's `unique` reads it (64 bits)."""
     return int(n).to_bytes(8, "little", signed=True)
 
 
@@ -62,13 +63,15 @@ _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
     aten.index: lambda args, result: selected(args[1]),
     aten.index_put_: lambda args, result: selected(args[1]),
     aten.index_put: lambda args, result: selected(args[1]),
-    aten._unique2: lambda args, result: [_long(result[0].shape[0])],
-    aten.unique_consecutive: lambda args, result: [_long(result[0].shape[0])],
+    aten._unique2: lambda args, result: [long(result[0].shape[0])],
+    aten.unique_consecutive: lambda args, result: [long(result[0].shape[0])],
     aten.unique_dim: lambda args, result: [count(result[0].shape[args[1]])],
     aten.unique_dim_consecutive: lambda args, result: [count(result[0].shape[args[1]])],
     aten.repeat_interleave: lambda args, result: repeated(args[0]),
     aten.bincount: lambda args, result: [raw(args[0].min()), raw(args[0].max())] if args[0].numel() else [],
+    aten._to_sparse: lambda args, result: 2 * [count(result._nnz())],  # one by one dimension, two where values are blocks
     aten.equal: lambda args, result: [bytes([result])],
+    aten.allclose: lambda args, result: [bytes([result])],
 }
 
 

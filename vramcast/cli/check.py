@@ -1,4 +1,4 @@
-"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict).
+"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict, or where no bound holds).
 
 vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
 """
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb. Without --strict the point estimate decides, with it the bound must fit too."""
+    """Run the verb. Without --strict the point estimate decides, with it the bound must fit too; neither, if none holds."""
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"checking {options.target} on {job.device.name}"):
@@ -33,6 +33,8 @@ def main(options: argparse.Namespace) -> int:
         )
     if not estimate.point_fits():
         code, verdict = 1, "does not fit"
+    elif estimate.open_calls:
+        code, verdict = 4, "uncertain: shapes depend on values which nobody knows"
     elif estimate.fits():
         code, verdict = 0, "fits"
     else:

@@ -1,0 +1,101 @@
+"""Programs whose memory depends on values: the bound covers what they take with real values, or the answer says so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import value_programs
+from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
+from vramcast.devices import device
+from vramcast.estimator import first_principles
+from vramcast.job import Job, TensorSpec
+from vramcast.result import Estimate
+from vramcast.units import MIB
+
+SMALL, LARGE = 64, 1088  # rows of 1024 floats: below and above the limit of what is worked out at once
+# Each of these is a rule of its own. The fake tracer knows no sparse tensors, and says so.
+ON_FAKE = ("allclose", "bincount", "masked_select")
+
+MODELS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, select):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.select = select
+    def forward(self, x):
+        return self.select(x).float().repeat(20) * self.scale
+
+def none_of_the_drawn(): return Model(lambda x: x[x.detach() < -1])  # drawn numbers lie above 0
+def counted(): return Model(lambda x: x.flatten()[:int((x.detach() < -1).sum())])
+def other_way(): return Model(lambda x: x.flatten() if (x.detach() > 2).any() else x[:1].flatten())
+def raises_the_other_way():
+    def checked(x):
+        if not torch.isfinite(x).all():
+            raise ValueError("not finite")
+        return x[:1].flatten()
+    return Model(checked)
+def too_much():
+    def select(x):
+        wide = x.detach().repeat(70, 1)  # 78 million elements
+        return wide[wide < 1e9][: x.numel()]
+    return Model(select)
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "large_values.py"
+    path.write_text(MODELS)
+    return path
+
+
+def estimate(target: str, rows: int, tracer: str) -> Estimate:
+    job = Job(target=target, batch=TensorSpec((rows, 1024)), device=device("a100-40gb"), steps=1, search_path=tuple(sys.path))
+    return first_principles(job, tracer=tracer)
+
+
+def covers(name: str, rows: int, tracer: str) -> bool:
+    """Whether the bound covers the truth, and the answer says so where there can be none."""
+    found = estimate(f"{Path(value_programs.__file__)}:{name}", rows, tracer)
+    is_open = rows == LARGE and name in WITHOUT_LARGEST
+    truth_bytes = TRUTH_MIB[name][rows] * MIB + found.context.bytes
+    return found.upper_bound >= truth_bytes and bool(found.open_calls) == is_open
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bound_covers_what_real_values_take(name: str, tracer: Callable[[], object]) -> None:
+    assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "nullgpu")] == []
+
+
+@pytest.mark.parametrize("name", ON_FAKE)
+def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> None:
+    assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "fake")] == []
+
+
+@pytest.mark.parametrize("name", ["none_of_the_drawn", "counted", "other_way", "too_much"])
+def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tracer: str) -> None:
+    found = estimate(f"{models}:{name}", LARGE, auto_tracer)
+    assert found.ceiling is not None
+    assert found.upper_bound > found.ceiling > 20 * LARGE * 1024 * 4  # the repeated selection
+    assert not found.open_calls
+
+
+def test_a_check_which_ends_the_job_has_no_other_way(models: Path, auto_tracer: str) -> None:
+    found = estimate(f"{models}:raises_the_other_way", LARGE, auto_tracer)
+    assert found.ceiling == found.reserved
+    assert not found.open_calls
+
+
+def test_where_there_is_no_largest_nothing_is_promised(auto_tracer: str) -> None:
+    found = estimate(f"{Path(value_programs.__file__)}:bincount", LARGE, auto_tracer)
+    assert found.open_calls == ("bincount",)
+    assert found.point_fits()
+    assert not found.fits()
+    assert not any(found.to_dict()["fits"].values())
+    assert "no largest shape for bincount" in found.unknown

@@ -1,0 +1,210 @@
+"""One call of the job's, and the same call on the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from vramcast.tracer.values import draws
+from vramcast.tracer.values.largest import deciding
+from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected
+from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_too_much, made
+
+if TYPE_CHECKING:
+    from vramcast.tracer.values.follow import Values
+
+COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
+_MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
+
+
+def _on_host(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    """Make the call on host tensors."""
+    if name == "cuda":
+        return args[0].clone()
+    if name == "histc" and not args[0].is_floating_point():  # the host's kernel takes floats only
+        return func(args[0].double(), *args[1:], **kwargs).to(args[0].dtype)
+    return func(*args, **kwargs)
+
+
+def _again(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    """Make the call again, later: what it changes is a copy."""
+    if name == "__setitem__" or name.endswith("_"):
+        args = (args[0].clone(), *args[1:])
+    result = _on_host(func, name, args, kwargs)
+    return args[0] if name == "__setitem__" else result
+
+
+def _n_places(indices: torch.Tensor, shape: torch.Size) -> int:
+    """Return how many different places a sparse tensor's indices (dimensions x entries) name."""
+    flat = torch.zeros(indices.shape[1], dtype=torch.int64)
+    for row, size in zip(indices, shape, strict=False):
+        flat = flat * size + row
+    return int(flat.unique().numel())
+
+
+class Call:
+    """One call, with its arguments as the host has them.
+
+    Attributes:
+        origin: Where the values come from which are known here.
+        known: Whether all of them are.
+    """
+
+    def __init__(self, values: Values, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
+        self.func = func
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.tensors = tensors
+        self.origin = Origin.KNOWN
+        self._values = values
+        self._host: dict[int, torch.Tensor] = {}
+        self.on_card = [t for t in tensors if values.on_card(t)]
+        floats = draws.is_deciding(name, args)
+        unknown = []
+        for tensor in tensors:
+            found = values.value(tensor)
+            if found is None:
+                unknown.append(tensor)
+            else:
+                self._take(tensor, *found)
+                floats |= tensor.numel() > 1 and not isinstance(tensor, torch.nn.Parameter)
+        if floats and not draws.makes_integers(name, args):
+            for tensor in unknown:
+                if (guess := values.guess(name, tensor)) is not None:
+                    self._take(tensor, *guess)
+        self.known = all(id(t) in self._host for t in tensors)
+
+    def _take(self, tensor: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
+        self._host[id(tensor)] = value
+        self.origin = max(self.origin, origin)
+
+    @functools.cached_property
+    def deciding(self) -> list[torch.Tensor]:
+        """The tensors whose values decide what is read during the call."""
+        if self.name in COPIES and not self._reads_copy():
+            return []
+        return [t for t in deciding(self.name, self.args, self.kwargs, self.tensors) if isinstance(t, torch.Tensor)]
+
+    def _reads_copy(self) -> bool:
+        """Whether a call which copies brings something of the card to the host."""
+        if self.name == "copy_":
+            return not self._values.on_card(self.args[0])
+        if not self._values.on_card(self.args[0]):
+            return False
+        places = (*self.args[1:], self.kwargs.get("device"))
+        return self.name in ("cpu", "tolist") or any(p == "cpu" or p == torch.device("cpu") for p in places)
+
+    def work_out(self) -> bool:
+        """Work out what the deciding tensors hold; return whether that could be done."""
+        if any(is_too_much(self.name, tensor, self.kwargs) for tensor in self.deciding):
+            return False
+        for tensor in self.deciding:
+            if id(tensor) not in self._host:
+                found = self._values.work_out(tensor, self.name)
+                if found is None:
+                    return False
+                self._take(tensor, *found)
+        self.known = all(id(t) in self._host for t in self.tensors)
+        return True
+
+    def result_elements(self) -> int:
+        """Return the size of the largest result, as far as shapes tell it."""
+
+        def meta(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+            return torch.device("meta") if self._values.is_card(value) else value
+
+        if self.name == "cuda":
+            return int(self.args[0].numel())
+        try:
+            results = self.func(*tree_map(meta, self.args), **tree_map(meta, self.kwargs))
+        except Exception:  # its shape depends on values: it is no larger than what it is taken from
+            return 0
+        return max((t.numel() for t in tree_flatten(results)[0] if isinstance(t, torch.Tensor)), default=0)
+
+    def _arguments(self, host: Callable[[torch.Tensor], Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the call's arguments for the host, with `host(tensor)` in place of each tensor."""
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return host(value)
+            return "cpu" if self._values.is_card(value) else value
+
+        if self.name == "cuda":
+            return tree_map(replaced, self.args[:1]), {}
+        dropped = ("generator", "pin_memory", "non_blocking")
+        kwargs = {key: tree_map(replaced, value) for key, value in self.kwargs.items() if key not in dropped}
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = "cpu"
+        return tree_map(replaced, self.args), kwargs
+
+    def on_host(self) -> tuple[Any, list[bytes]]:
+        """Make the call on the host; return its result, and what the card's C++ code will read."""
+        writes = self.name.endswith("_") or self.name == "__setitem__"
+
+        def host(tensor: torch.Tensor) -> torch.Tensor:
+            known = self._host[id(tensor)]
+            return known.clone() if writes and not self._values.on_card(tensor) else known
+
+        args, kwargs = self._arguments(host)
+        with ReadLog() as log:
+            result = _on_host(self.func, self.name, args, kwargs)
+        reads = log.reads
+        if self.name == "one_hot":  # the host also looks whether the numbers are in range
+            reads = reads[-1:] if self.kwargs.get("num_classes", self.args[1] if len(self.args) > 1 else -1) == -1 else []
+        if self.name in COPIES:
+            reads = [*reads, raw(result if isinstance(result, torch.Tensor) else args[0])]
+        return result, reads
+
+    def step(self) -> Step | None:
+        """Return how to make the call again; taken before it changes something."""
+        if self.name.startswith("_foreach") or draws.is_drawn_afresh(self.name):
+            return None
+        args, kwargs = self._arguments(self._values.recipe)
+        return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs)
+
+    def recipe(self, step: Step, place: int, result: torch.Tensor) -> Recipe:
+        """Return the recipe of one result; what only moves or rounds something drawn is drawn itself."""
+        source = step.args[0] if step.args else None
+        is_same = draws.makes_integers(self.name, self.args) or (self.name in _MOVES and result.is_floating_point())
+        if is_same and isinstance(source, Recipe) and source.is_drawn and source.shape == result.shape:
+            return drawn_leaf(result.shape, result.dtype)
+        return made(step, place, result)
+
+    @property
+    def has_selection(self) -> bool:
+        """Whether `selection` says all that is read, so that the host need not make the call."""
+        return self.name in ("coalesce", "_grouped_mm")
+
+    def selection(self) -> list[bytes]:
+        """Return the counts which are read although what is selected from, or written there, is unknown."""
+        if self.name == "masked_select":
+            mask = self._host.get(id(self.args[1]))
+            shape = torch.broadcast_shapes(self.args[0].shape, self.args[1].shape)
+            return [] if mask is None else [count(int(mask.expand(shape).count_nonzero()))]
+        if self.name == "repeat_interleave":
+            repeats = self._host.get(id(self.args[1])) if len(self.args) > 1 else None
+            return [] if repeats is None or "output_size" in self.kwargs else repeated(repeats)
+        if self.name == "_grouped_mm":
+            offsets = self._host.get(id(self.kwargs.get("offs")))
+            return [] if offsets is None else [raw(offsets)]
+        if self.name == "coalesce":
+            places = self._host.get(id(self.deciding[0])) if self.deciding else None
+            return [] if places is None else [count(_n_places(places, self.args[0].shape))]
+        if self.name in ("__getitem__", "__setitem__"):
+            return self._indexing()
+        return []
+
+    def _indexing(self) -> list[bytes]:
+        single, chosen = numbers(self.args[1]), masks(self.args[1])
+        if all(id(i) in self._host for i in (*single, *chosen)):
+            return [*(raw(self._host[id(n)]) for n in single), *selected([self._host[id(m)] for m in chosen])]
+        written = self.args[2] if self.name == "__setitem__" else None
+        # As many rows are chosen as are written: else the job would not run.
+        return [count(written.shape[0])] if isinstance(written, torch.Tensor) and written.dim() and len(chosen) == 1 else []
