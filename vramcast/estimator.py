@@ -337,7 +337,7 @@ def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: floa
     open_calls, ceiling = [*found.open_calls], found.reserved
     limit_s = min(timeout_s, 10 + 10 * found.seconds["total"])  # arbitrary: the other way may be a loop without an end
     for answers in runs:
-        job = replace(found.job, answers=answers, follow_values=True, limited=False)
+        job = replace(found.job, answers=answers, follow_values=True, limited=False, expandable=result.was_expandable)
         try:
             other = (
                 _on_null_gpu(job, level, limit_s) if found.tracer == "nullgpu" else _portable(found.tracer, job, level, limit_s)
