@@ -34,12 +34,13 @@ def main(options: argparse.Namespace) -> int:
     if not estimate.point_fits():
         code, verdict = 1, "does not fit"
     elif estimate.open_calls:
-        code, verdict = 4, "uncertain: shapes depend on values which nobody knows"
+        code, verdict = 4, f"uncertain: there is no largest shape, and so no bound, for {', '.join(estimate.open_calls)}"
     elif estimate.fits():
         code, verdict = 0, "fits"
     else:
         code, verdict = (4, "uncertain") if options.strict else (0, "fits, but its upper bound does not")
     shared.finish(options, estimate, questions, {"verdict": verdict})
-    needed = f"needs {gib(estimate.process)}, at most {gib(estimate.upper_bound)} at level {options.level:g}"
+    bound = "" if estimate.open_calls else f", at most {gib(estimate.upper_bound)} at level {options.level:g}"
+    needed = f"needs {gib(estimate.process)}{bound}"
     say(f"{verdict}: {needed}; {job.device.name} has {gib(job.total_bytes)}")
     return code
