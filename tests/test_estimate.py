@@ -48,7 +48,8 @@ def found(auto_tracer: str) -> Estimate:
         ({"memory": True}, "a whole number is expected"),
         ({"memory": 1.5}, "a whole number is expected"),
         ({"memory": b"12GiB"}, "a whole number is expected"),
-        ({"memory": 12}, "was the unit forgotten"),
+        ({"memory": 12}, "was the unit forgotten? Write for example 12GiB"),
+        ({"memory": 11441}, "was the unit forgotten"),  # MiB, as nvidia-smi prints
         ({"memory": ""}, "''"),
         ({"level": "0.9"}, "level is '0.9'"),
         ({"level": float("nan")}, "finite"),

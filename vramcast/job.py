@@ -11,7 +11,7 @@ from numbers import Number
 from typing import Any, Literal
 
 from vramcast.checks import INT64_LEAST, SHOWN, number, shown, whole
-from vramcast.devices import DEVICES, Device, checked_card_bytes
+from vramcast.devices import DEVICES, Device
 from vramcast.errors import UsageError
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
@@ -286,7 +286,8 @@ class Job:
                     f'factory calls it, for example file.py:factory?{{"classes": {self.num_classes}}}.'
                 )
         if self.memory_bytes is not None:
-            self._set("memory_bytes", checked_card_bytes(self.memory_bytes))
+            # Whether a unit was forgotten is asked where people give it: a search of ours may go below any card.
+            self._set("memory_bytes", whole("memory_bytes", self.memory_bytes, least=1))
         if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "

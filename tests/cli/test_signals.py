@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SLEEPS = """
 import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 {before}
 from vramcast.cli.signals import end_orderly
 end_orderly()

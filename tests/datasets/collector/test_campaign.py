@@ -94,7 +94,7 @@ def test_a_measured_job_has_the_peaks_history_and_workspaces_of_the_traced_one(
     histories = {values["id"]: values for _, values in journal.read_lines(tmp_path / "histories.jsonl")}
     for number, workload in enumerate(chosen):
         run = runs[f"1-{number}"]
-        result = tracer().trace(workload.job(device("a100-40gb"), search_path=tuple(sys.path)))
+        result = tracer().trace(workload.job(device("a100-40gb"), trust=True, search_path=tuple(sys.path)))
         assert result.trace is not None
         peaks = result.trace.header["peaks"]
         assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (peaks["allocated"], peaks["reserved"])
@@ -286,9 +286,9 @@ def test_the_list_is_printed_without_running_anything(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget-s", "0"], "--budget-s is 0.0"),
-        (["--workers", "0"], "--workers is 0"),
-        (["--first", "-1"], "counts from 0"),
+        (["--budget-s", "0"], "--budget-s: it is 0: it must lie between"),
+        (["--workers", "0"], "--workers: it is 0: at least 1 is needed"),
+        (["--first", "-1"], "--first: it is -1: at least 0 is needed"),
         (["--dry-run", "gtx-9999"], "gtx-9999"),
         (["--dry-run", "h200", "--", "python", "train.py"], "use vramcast run"),
     ],
