@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import tempfile
 import time
@@ -44,6 +45,9 @@ def main() -> int:
     parser.add_argument("--group", action="append", choices=GROUPS)
     parser.add_argument("--verbose", action="store_true", help="name each case on stderr when it ends")
     options = parser.parse_args()
+    # In the background, and under nohup, all callers which are started here would ignore these two.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     found: list[tuple[Case, Verdict]] = []
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:

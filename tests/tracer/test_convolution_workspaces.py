@@ -18,7 +18,7 @@ import pytest
 
 from vramcast.cache import cache_folder
 from vramcast.devices import device
-from vramcast.errors import NullGpuError
+from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job, TensorSpec
 from vramcast.stack import Stack
 from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
@@ -243,14 +243,11 @@ class Oracle:
     def __init__(self, table: dict[int, list[tuple[tuple[int, ...], int | None]]]) -> None:
         self.table = table
         self.asked = 0
-        self.process = self
         self.failure: Exception | None = None
-        self.ended: int | None = None
+        self.is_alive = True
+        self.was_killed = False
         self.limit_bytes = 0
         self.withheld = 0
-
-    def poll(self) -> int | None:
-        return self.ended
 
     def heuristics(self, mode: int, graph: str) -> list[EngineConfig]:
         self.asked += 1
@@ -343,17 +340,26 @@ def test_pytorchs_own_kernels_and_empty_tensors_ask_nothing() -> None:
     assert oracle.asked == 0
 
 
-def test_what_cudnn_refuses_is_named_and_an_oracle_which_died_is_asked_no_more() -> None:
+def test_what_cudnn_refuses_is_named_and_an_oracle_which_died_twice_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     workspaces, oracle = answering({})
+    monkeypatch.setattr(workspaces, "_open", lambda: None if workspaces._silence else oracle)
     assert workspaces.ask(CONV, "forward", CudnnSettings(), thread=0) is None
-    oracle.failure, oracle.ended = OracleError("it ended"), 1
+    oracle.failure, oracle.is_alive = OracleError("it ended"), False
     for operation in ("backward_data", "backward_filter"):
         assert workspaces.ask(CONV, operation, CudnnSettings(), thread=0) is None
-    assert oracle.asked == 2 + 1  # the first question takes both lists
+    assert oracle.asked == 2 + 2  # the first question takes both lists, the second is asked once more of a new oracle
     assert {(entry.name, entry.hits) for entry in workspaces.ledger()} == {
         ("convolution workspaces: 0 (cuDNN has no engine for a convolution)", 1),
         ("convolution workspaces: 0 (it ended)", 2),
     }
+
+
+def test_an_oracle_which_was_killed_twice_is_an_error_and_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspaces, oracle = answering({})
+    monkeypatch.setattr(workspaces, "_open", lambda: oracle)
+    oracle.failure, oracle.is_alive, oracle.was_killed = OracleError("it ended"), False, True
+    with pytest.raises(WorkerError, match="killed twice"):
+        workspaces.ask(CONV, "forward", CudnnSettings(), thread=0)
 
 
 @pytest.fixture

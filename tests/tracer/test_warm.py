@@ -35,7 +35,8 @@ def run(job):
 serve(int(sys.argv[1]), lambda: (run, None))
 """
 CALLS = f"""
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 from vramcast.tracer.warm import WarmWorker
 worker = WarmWorker([sys.executable, "-c", {SERVES!r}], os.environ)
 """

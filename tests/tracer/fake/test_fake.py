@@ -144,7 +144,7 @@ def test_categories_and_modules_are_told(tiny_models: Path) -> None:
 
 
 def test_what_the_host_reads_is_zero_and_counted(models: Path) -> None:
-    found = trace_fake(job(f"{models}:Reads", "8x16"), timeout_s=120)
+    found = trace_fake(job(f"{models}:Reads", "8x16:float32=0"), timeout_s=120)
     reads = [entry.hits for entry in found.ledger if entry.kind == "read"]
     assert reads == [2]  # the sum, in two steps; the batch is known
 
