@@ -196,6 +196,7 @@ def test_the_drivers_own_allocator_is_refused() -> None:
 def test_a_tensor_may_state_its_values() -> None:
     assert TensorSpec.parse("8x128:int64=1") == TensorSpec((8, 128), "int64", fill=1)
     assert TensorSpec.parse("4:float32=-0.5").fill == -0.5
+    assert (TensorSpec.parse("4:float32=0").fill, TensorSpec.parse("4:float32").fill) == (0, None)  # stated, and not
     assert TensorSpec.parse("8:int64<10=3") == TensorSpec((8,), "int64", high=10, fill=3)
     with pytest.raises(UsageError, match="8x128:int64=x"):
         TensorSpec.parse("8x128:int64=x")

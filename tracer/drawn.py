@@ -22,7 +22,7 @@ def fill_weights(model: torch.nn.Module) -> None:
 
 def write_input(tensor: torch.Tensor, spec: TensorSpec) -> None:
     """Fill a batch's tensor as `spec` states; else integers below its limit (without one 0), floats between 0 and 1."""
-    if spec.fill:
+    if spec.fill is not None:
         tensor.fill_(spec.fill)
     elif tensor.is_floating_point():
         tensor.uniform_()

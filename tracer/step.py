@@ -203,12 +203,14 @@ def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
     if is_number and tensor.nbytes >= hollow.BIG_BYTES:
         return
     seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed; the job's own random numbers stay what they are
-    if not spec.fill and tensor.is_floating_point():
+    if spec.fill is not None:
+        tensor.fill_(spec.fill)
+    elif tensor.is_floating_point():
         tensor.uniform_(generator=seeded)
-    elif not spec.fill and not is_number and spec.high is not None:
+    elif not is_number and spec.high is not None:
         tensor.random_(max(spec.high, 1), generator=seeded)
     else:
-        tensor.fill_(spec.fill)
+        tensor.zero_()
 
 
 def host_batch(job: Job, batch: Batch, write: WriteInput = write_stated) -> Any:

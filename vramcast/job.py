@@ -53,7 +53,7 @@ class TensorSpec:
         shape: Its dimensions, each >= 0.
         dtype: torch's name of the type, with or without `torch.`.
         high: For integers: values are below it (token ids below the vocabulary's size); documents what the model accepts.
-        fill: What every element is.
+        fill: What every element is; None: integers lie below `high` (0 without it), floats between 0 and 1.
         content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
     Raises:
         UsageError: a negative dimension, more bytes than an int64 counts, an unknown dtype, a value which the dtype cannot
@@ -63,7 +63,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int | None = None
-    fill: float = 0
+    fill: float | None = None
     content: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class TensorSpec:
             raise UsageError(f"Content has {len(self.content)} bytes, but {self.shape} of {self.dtype} has {self.size_bytes}.")
 
     def _check_values(self) -> None:
-        if not isinstance(self.fill, Number):
+        if not isinstance(self.fill, Number | None):
             raise UsageError(f"fill is {shown(self.fill)}: a number is expected.")
         if not self.is_integer:
             if self.high is not None:
@@ -95,7 +95,8 @@ class TensorSpec:
             object.__setattr__(self, "high", whole("high ('<' of a tensor)", self.high, least=1, most=most + 1))
             most = min(most, self.high - 1)
         advice = f" in {self.dtype}" + (f"<{self.high}" if self.high is not None else "")
-        object.__setattr__(self, "fill", whole("fill ('=' of a tensor)", self.fill, least=least, most=most, advice=advice))
+        if self.fill is not None:
+            object.__setattr__(self, "fill", whole("fill ('=' of a tensor)", self.fill, least=least, most=most, advice=advice))
 
     @property
     def size_bytes(self) -> int:
@@ -112,7 +113,7 @@ class TensorSpec:
         if not self.is_integer or not self.size_bytes:
             return set()
         if self.content is None:
-            return {int(self.fill)}
+            return set() if self.fill is None else {int(self.fill)}
         return set(memoryview(self.content).cast(_CODES[self.dtype]))
 
     @classmethod
@@ -129,7 +130,8 @@ class TensorSpec:
                 "8x128:int64<30522 or 8x128:int64=1."
             )
         shape = tuple(int(n) for n in match[1].split("x"))
-        fill = float(match[4] + match[5]) if match[5] else int(match[4] or 0)
+        stated = match[4]
+        fill = None if stated is None else float(stated + match[5]) if match[5] else int(stated)
         return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill)
 
     def with_batch(self, batch_size: int) -> TensorSpec:
