@@ -218,7 +218,7 @@ def _of_the_api() -> Iterable[Case]:
         ({"memory": ""}, "''"), ({"memory": -(2**33)}, "-8589934592"), ({"memory": 2**70}, "at most"),
         ({"level": "0.9"}, "'0.9'"), ({"level": 1.0}, "between 0 and 1"), ({"level": float("nan")}, "nan"),
         ({"steps": "3"}, "'3'"), ({"steps": 0}, "at least 1"), ({"steps": 2.5}, "2.5"), ({"lr": "0.1"}, "'0.1'"),
-        ({"device": None}, "None"), ({"device": 0}, "device is 0"), ({"device": ""}, "''"), ({"alloc_conf": None}, "None"),
+        ({"device": None}, "None"), ({"device": 0}, "device is 0"), ({"device": ""}, "''"), ({"alloc_conf": 1}, "is 1"),
         ({"timeout_s": -1}, "between"), ({"timeout_s": float("inf")}, "inf"), ({"timeout_s": "5"}, "'5'"),
         ({"loss": "mse"}, "'mse'"), ({"optimizer": None}, "None"), ({"precision": None}, "None"), ({"tracer": None}, "None"),
         ({"stack": 5}, "stack is 5"), ({"artifact": 5}, "artifact is 5"), ({"checkpointing": "no"}, "'no'"),
