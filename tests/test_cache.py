@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.parser  # noqa: F401  importlib.metadata wants it late, and the other user may not be able to read this Python
 import os
 import pickle
 import shutil

@@ -90,7 +90,7 @@ def _artifacts(folder: Path) -> Iterator[Case]:
     }
     artifact.save(learned, folder / "trees")
     artifact.save(dataclasses.replace(learned, **bare), folder / "bare")
-    subjects = [Subject(one.features, one.reserved, one.gpu, one.family) for one in examples[:4]]
+    subjects = [Subject.of(one) for one in examples[:4]]
 
     def bounds(of: Learned) -> list[int]:
         return [one.size_bytes for subject in subjects for one in of.bounds(subject, (0.5, 0.9, 0.99))]
