@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -21,6 +22,7 @@ from vramcast.tracer.forks import Lock, forget_in_forks
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 
 START_LIMIT_S = 20.0  # arbitrary; it starts in about a tenth of a second
+_ENDING_S = 2.0  # arbitrary: from its last closed connection to its end a process takes milliseconds
 ANSWER_LIMIT_S = 120.0  # arbitrary; the first question takes about a second on a cold disk
 
 
@@ -177,6 +179,9 @@ class CudnnOracle:
                 talk = talk or self._connect()
                 answer = talk.ask(request)
             except (ConnectionError, FileNotFoundError):
+                # A killed process closes its connections before it counts as ended: who asks `is_alive` next must see it.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(_ENDING_S)
                 raise OracleError("The cuDNN oracle ended without an answer; its stderr says why.") from None
             except TimeoutError:  # which a signal handler may raise as well
                 if time.monotonic() - started < ANSWER_LIMIT_S:
