@@ -6,7 +6,7 @@ VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
 BIN      := $(VENV)/bin
 
-.PHONY: demo setup test lint typecheck test-cuda test-cpu survey accuracy clean
+.PHONY: demo setup test lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -50,6 +50,10 @@ survey: $(VENV)/.ready
 
 accuracy: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.accuracy.report
+
+# Sixty jobs whose answers must not change while the code does.
+golden: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.golden
 
 clean:
 	rm -rf build .venv .venv-cpu *.egg-info

@@ -27,9 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- script.py args", help="the script and its arguments")
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0 when there is an estimate, 3 when the script raised or never stepped."""
-    questions = simulated.Questions(options)
+def job_of(options: argparse.Namespace) -> Job:
+    """Return the job which the options and the command describe."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if command[:1] in (["python"], ["python3"]):
         command = command[1:]
@@ -38,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     script = Path(command[0])
     if not script.is_file():
         raise UsageError(f"The script '{script}' does not exist: write vramcast run [options] -- train.py args.")
-    job = Job(
+    return Job(
         device=device(options.device),
         script=(str(script), *command[1:]),
         steps=options.steps,
@@ -48,6 +47,13 @@ def main(options: argparse.Namespace) -> int:
         search_path=_search_path(),
         working_folder=current_folder(),
     )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0 when there is an estimate, 3 when the script raised or never stepped."""
+    questions = simulated.Questions(options)
+    job = job_of(options)
+    script = Path(job.script[0]) if job.script else Path()
     with shared.progress(f"running {script.name}"):
         estimate = run_job(
             job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact

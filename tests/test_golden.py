@@ -1,0 +1,43 @@
+"""Golden results: a sample of the jobs which `make golden` compares, and the comparison itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import golden
+
+SAMPLE = ("resnet18", "replay-resnet18", "gpt2-checkpointing", "lstm", "oom-mlp", "no-kernels", "fake-moe", "script-branches")
+
+
+def test_every_job_has_a_result_and_every_result_a_job() -> None:
+    assert json.loads(golden.RESULTS.read_text()).keys() == golden.jobs().keys()
+    assert len(golden.jobs()) >= 60
+
+
+def test_a_difference_is_named_by_its_path() -> None:
+    was: dict[str, Any] = {"peaks": {"reserved": 1}, "unknown_calls": []}
+    assert golden.differences("job", was, was) == []
+    assert golden.differences("job", was, {"peaks": {"reserved": 2}, "unknown_calls": []}) == [
+        "job.peaks.reserved: was 1, is 2"
+    ]
+
+
+@pytest.mark.usefixtures("needs_null_gpu", "tracer")
+def test_a_sample_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
+    for package in ("torchvision", "transformers"):
+        need(package)
+    if not need("torch").__version__.startswith("2.11.0"):
+        pytest.skip("the golden results are those of torch 2.11.0")
+    monkeypatch.chdir(golden.ROOT)
+    stored = json.loads(golden.RESULTS.read_text())
+    for name in SAMPLE:
+        found = json.loads(json.dumps(golden.result_of(name, golden.jobs()[name], tmp_path)))
+        moved = [line for line in golden.differences(name, stored[name], found) if f".{golden.MAY_MOVE}." not in line]
+        assert moved == []
