@@ -73,8 +73,8 @@ def convolution_workspaces(trace: Trace) -> list[int]:
     rows = np.flatnonzero(np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED)))
     sizes = []
     for row, following in itertools.pairwise(rows.tolist()):
-        is_workspace = trace.action[row] == Action.ALLOC and trace.category[row] == Category.WORKSPACE and trace.op[row] >= 0
-        if is_workspace and "convolution" in trace.ops[trace.op[row]] and trace.block[following] == row:
+        is_workspace = trace.action[row] == Action.ALLOC and trace.category[row] == Category.WORKSPACE
+        if is_workspace and trace.operator_at(row).is_convolution and trace.block[following] == row:
             sizes.append(int(trace.size_bytes[row]))
     return sizes
 

@@ -44,6 +44,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import with_context
 from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.operators import Operator
 from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Trace, atomic_write
 
@@ -214,8 +215,8 @@ def with_failed_requests(trace: Trace) -> Trace:
     columns["block"][rows] = rows
     # What `Requests.of` takes for a request that may fail.
     columns["category"][rows] = Category.WORKSPACE
-    columns["op"][rows] = len(trace.ops)
-    return replace(trace, **columns, ops=[*trace.ops, "convolution"])
+    columns["operator"][rows] = len(trace.operators)
+    return replace(trace, **columns, operators=[*trace.operators, Operator.of("convolution")])
 
 
 def first_difference(simulated: Trace, run: Trace) -> int | None:

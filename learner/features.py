@@ -7,66 +7,26 @@ among them: counts of layers by kind, parameters, activations, batch size, and t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramcast.devices import Device
-from vramcast.learner.convolution_plans import plan_features
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.operators import CONVOLUTION, convolutions
+from vramcast.tracer.operators import ACTIVATIONS, Kind, Library
 from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 from vramcast.units import GIB, MIB
 
-# Kinds of operators: name -> pattern of torch's names. The first that matches holds.
-OPERATORS: Final[Mapping[str, re.Pattern[str]]] = {
-    name: re.compile(pattern, re.IGNORECASE)
-    for name, pattern in (
-        ("optimizer", r"^Optimizer|_foreach_|_fused_"),
-        ("convolution_backward", r"convolution_backward|ConvolutionBackward"),
-        ("convolution", CONVOLUTION.pattern),
-        ("batch_norm", r"batch_norm"),
-        ("layer_norm", r"layer_norm|rms_norm"),
-        ("group_norm", r"group_norm|instance_norm"),
-        ("attention", r"attention"),
-        ("embedding", r"embedding"),
-        ("matmul", r"addmm|::mm|::bmm|baddbmm|linear|matmul|einsum|Mm"),
-        ("recurrent", r"rnn|lstm|gru"),
-        ("pool", r"pool"),
-        ("activation", r"relu|gelu|silu|elu|tanh|sigmoid|hardswish|hardtanh|mish|softplus|leaky|threshold|clamp_min|glu"),
-        ("dropout", r"dropout|bernoulli"),
-        ("softmax", r"softmax"),
-        ("loss", r"nll_loss|cross_entropy|mse_loss"),
-        ("concatenation", r"::cat|CatBackward|stack"),
-        ("resize", r"upsample|interpolate|pad|roll"),
-        ("copy", r"copy|clone|contiguous|_to_copy|ToCopy"),
-    )
-}
-# GPUMemNet codes the activation function by the sine and cosine of an angle; here the angle is the place in this list.
-# torch runs ReLU as clamp_min, and takes threshold_backward for its gradient.
-ACTIVATIONS: Final[tuple[re.Pattern[str], ...]] = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        *(r"(?<![a-z])relu|clamp_min|threshold", r"gelu", r"silu", r"(?<![a-z])(?:s|c)?elu", r"tanh", r"sigmoid", r"hardswish"),
-        *(r"hardtanh", r"leaky", r"mish", r"softplus", r"prelu"),
-    )
-)
 CONVOLVES: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
 # What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
-# take memory of their own. Part -> what torch calls its operators.
-_PARTS: Final[Mapping[str, str]] = {
-    "cudnn normalization": "cudnn_batch_norm",
-    "cudnn recurrent": "cudnn_rnn",
-    "cudnn attention": "cudnn_attention",
-}
+# take memory of their own.
+_PARTS: Final = (Library.CUDNN_NORMALIZATION, Library.CUDNN_RECURRENT, Library.CUDNN_ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +78,6 @@ def features(
         **_at_peak(trace),
         **_operators(trace),
         **_workspaces(trace, reserved),
-        **plan_features(trace, reserved, element_bytes=2 if circumstances.precision != "fp32" else 4),
         **_circumstances(circumstances),
         "optimizer_states": _optimizer_states(trace),
     }
@@ -126,8 +85,8 @@ def features(
 
 def parts_of(trace: Trace, libraries: Collection[str]) -> tuple[str, ...]:
     """Return the libraries which a job uses with the parts of cuDNN named: what decides its context on a stack, sorted."""
-    parts = {part for part, name in _PARTS.items() if any(name in op for op in trace.ops)}
-    return tuple(sorted({*libraries, *parts}))
+    used = {operator.library for operator in trace.operators}
+    return tuple(sorted({*libraries, *(part.name.lower().replace("_", " ") for part in _PARTS if part in used)}))
 
 
 def family_of(known: Mapping[str, float]) -> str:
@@ -142,11 +101,15 @@ def family_of(known: Mapping[str, float]) -> str:
     Args:
         known: From `features`.
     """
-    if known["count_convolution"] + known["count_convolution_backward"] + known["workspace_count"] > 0:
+
+    def count(*kinds: Kind) -> float:
+        return sum(known[f"count_{kind.name.lower()}"] for kind in kinds)
+
+    if count(Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD) + known["workspace_count"] > 0:
         return CONVOLVES
-    if known["count_recurrent"] > 0:
+    if count(Kind.RECURRENT) > 0:
         return "recurrent"
-    if known["count_attention"] > 0 or known["count_softmax"] > _SOFTMAXES_OF_A_LOSS:
+    if count(Kind.ATTENTION) > 0 or count(Kind.SOFTMAX) > _SOFTMAXES_OF_A_LOSS:
         return "attention"
     return "dense"
 
@@ -201,38 +164,30 @@ def _operators(trace: Trace) -> dict[str, float]:
     """Return of each kind of operator how many blocks one step takes and its share of their bytes; GPUMemNet's angle."""
     step = min(1, int(trace.step.max(initial=0)))
     rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
-    kinds = _kinds(trace)[trace.op[rows]] if len(rows) else np.empty(0, np.int64)
+    kinds = np.array([*(operator.kind for operator in trace.operators), Kind.OTHER])[trace.operator[rows]]
     total = float(trace.size_bytes[rows].sum()) or 1.0
     found: dict[str, float] = {}
-    for number, name in enumerate(OPERATORS):
-        chosen = rows[kinds == number]
-        found[f"count_{name}"] = float(len(chosen))
-        found[f"bytes_{name}"] = float(trace.size_bytes[chosen].sum()) / total
-    activations = np.zeros(len(ACTIVATIONS))
-    used, counts = np.unique(trace.op[rows], return_counts=True)
-    for op, count in zip(used.tolist(), counts.tolist(), strict=True):
-        for number, pattern in enumerate(ACTIVATIONS):
-            if op >= 0 and pattern.search(trace.ops[op]):
-                activations[number] += count
-    angle = 2 * math.pi * int(activations.argmax()) / len(ACTIVATIONS) if activations.any() else None
+    for kind in Kind:
+        if kind is not Kind.OTHER:
+            chosen = rows[kinds == kind]
+            found[f"count_{kind.name.lower()}"] = float(len(chosen))
+            found[f"bytes_{kind.name.lower()}"] = float(trace.size_bytes[chosen].sum()) / total
+    activations = np.zeros(ACTIVATIONS)
+    used, counts = np.unique(trace.operator[rows], return_counts=True)
+    for at, count in zip(used.tolist(), counts.tolist(), strict=True):
+        number = trace.operators[at].activation if at >= 0 else None
+        if number is not None:
+            activations[number] += count
+    angle = 2 * math.pi * int(activations.argmax()) / ACTIVATIONS if activations.any() else None
     found["activation_sin"] = math.sin(angle) if angle is not None else 0.0
     found["activation_cos"] = math.cos(angle) if angle is not None else 0.0
     return found
 
 
-def _kinds(trace: Trace) -> npt.NDArray[np.int64]:
-    """Return of each operator of the trace its kind; the last entry, which index -1 finds, is none."""
-    kinds = [
-        next((number for number, pattern in enumerate(OPERATORS.values()) if pattern.search(name)), len(OPERATORS))
-        for name in trace.ops
-    ]
-    return np.array([*kinds, len(OPERATORS)])
-
-
 def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
     """Return what libraries' workspaces are and what the job would take without those of convolutions."""
     is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
-    rows = np.flatnonzero(is_workspace & convolutions(trace.ops)[trace.op])
+    rows = np.flatnonzero(is_workspace & trace.where(lambda operator: operator.is_convolution))
     forward = rows[trace.phase[rows] == Phase.FORWARD]
     backward = rows[trace.phase[rows] == Phase.BACKWARD]
     sizes = trace.size_bytes[rows]

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import UsageError
-from vramcast.tracer.operators import convolutions
 from vramcast.tracer.trace import Action, BlockState, Category, Trace
 
 _MAX_STREAMS: Final = 1 << 16  # arbitrary: above any process; a pool keeps a list for each
@@ -182,7 +181,7 @@ class Requests:
 
 def _convolution_workspaces(trace: Trace) -> npt.NDArray[np.bool_]:
     """Return which rows ask for the workspace of a convolution: where there is none, PyTorch takes cuDNN's next plan."""
-    return np.asarray((trace.category == Category.WORKSPACE) & convolutions(trace.ops)[trace.op])
+    return np.asarray((trace.category == Category.WORKSPACE) & trace.where(lambda operator: operator.is_convolution))
 
 
 def _empty_cache_rows(trace: Trace) -> npt.NDArray[np.bool_]:

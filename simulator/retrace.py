@@ -21,7 +21,7 @@ _ACTIONS = {
     Kind.EMPTY: Action.EMPTY_CACHE,
     Kind.TAKE: Action.CONTEXT,
 }
-_SAID_OF_ROWS = ("step", "phase", "op", "module", "category", "time_us")
+_SAID_OF_ROWS = ("step", "phase", "operator", "category", "time_us")
 
 
 def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settings, header: dict[str, Any]) -> Trace:
@@ -66,14 +66,14 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
         columns[name][at] = events[name]
     columns["address"][at] = np.where(events["action"] == Action.OOM, 0, events["address"])
     stopped = requests.source[n] if n < len(requests) else -1
-    _copy(trace, columns, at, np.append(source, stopped)[causes], ("step", "phase", "op", "module", "time_us"))
+    _copy(trace, columns, at, np.append(source, stopped)[causes], ("step", "phase", "operator", "time_us"))
     segments, blocks = _layout(requests, outcome, settings, n)
     known = {key: value for key, value in trace.header.items() if key != "peaks"}
     free_bytes = events["address"][events["action"] == Action.OOM].tolist()
     return Trace.build(
         columns,
-        ops=trace.ops,
-        modules=trace.modules,
+        operators=trace.operators,
+        ledger=trace.ledger,
         header={**known, **header, "oom_device_free_bytes": free_bytes, "marks_empty_cache": True},
         stream_ids=trace.stream_ids,
         segments=segments,
@@ -83,7 +83,7 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
 
 def _empty_columns(length: int) -> dict[str, npt.NDArray[Any]]:
     columns = {name: np.zeros(length, dtype) for name, dtype in EVENT_COLUMNS.items()}
-    unknown = {"block": -1, "step": -1, "phase": Phase.OTHER, "op": -1, "module": -1, "category": Category.UNKNOWN}
+    unknown = {"block": -1, "step": -1, "phase": Phase.OTHER, "operator": -1, "category": Category.UNKNOWN}
     for name, value in unknown.items():
         columns[name][:] = value
     return columns

@@ -76,14 +76,14 @@ class Simulation:
         if row < 0:  # a block which is older than the trace
             size_bytes = int(self.requests.size_bytes[self.outcome.stopped_at])
             return OutOfMemory(row, size_bytes, -1, Phase.BUILD.name.lower(), None, None)
-        op, module = int(trace.op[row]), int(trace.module[row])
+        operator = trace.operator_at(row)
         return OutOfMemory(
             row,
             int(trace.size_bytes[row]),
             int(trace.step[row]),
             Phase(trace.phase[row]).name.lower(),
-            trace.ops[op] if op >= 0 else None,
-            trace.modules[module] if module >= 0 else None,
+            operator.name or None,
+            operator.module or None,
         )
 
     def replayed(self) -> Trace:

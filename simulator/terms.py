@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import UsageError
+from vramcast.tracer.operators import Operator
 from vramcast.tracer.trace import Action, Category, Trace
 
 
@@ -35,10 +36,9 @@ def with_context(trace: Trace, taken: Sequence[tuple[int, int]]) -> Trace:
     return trace.insert(rows, events)
 
 
-def first_row(trace: Trace, is_wanted: Callable[[str], bool]) -> int | None:
-    """Return the first row of an operator whose name `is_wanted` takes; None when there is none."""
-    named = np.array([*map(is_wanted, trace.ops), False])  # the last for op -1
-    rows = np.flatnonzero(named[trace.op])
+def first_row(trace: Trace, is_wanted: Callable[[Operator], bool]) -> int | None:
+    """Return the first row of an operator which `is_wanted` takes; None when there is none."""
+    rows = np.flatnonzero(trace.where(is_wanted))
     return int(rows[0]) if len(rows) else None
 
 
@@ -57,7 +57,7 @@ def with_workspaces(trace: Trace, sizes: Mapping[int, int]) -> Trace:
         "size_bytes": np.repeat(size_bytes, 3),
         "block": np.repeat(np.arange(len(rows)) * 3, 3),
         "category": np.tile([Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN], len(rows)),
-        **{name: np.repeat(getattr(trace, name)[rows], 3) for name in ("stream", "step", "phase", "op", "module", "time_us")},
+        **{name: np.repeat(getattr(trace, name)[rows], 3) for name in ("stream", "step", "phase", "operator", "time_us")},
     }
     return trace.insert(np.repeat(rows + 1, 3), events)
 

@@ -19,8 +19,9 @@ from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: 
 from vramcast.errors import CannotEstimate, NullGpuError  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.stack import Stack, parse  # noqa: E402
+from vramcast.tracer.ledger import Code  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
-from vramcast.tracer.nullgpu.cudnn_libraries import CACHED, FOLDER, OTHER_CUDNN, choose, installed_stack  # noqa: E402
+from vramcast.tracer.nullgpu.cudnn_libraries import CACHED, FOLDER, choose, installed_stack  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
 
@@ -103,7 +104,7 @@ def test_another_cudnn_than_the_stacks_is_said_and_widens_the_bound(
     other = convolution(stack=stack, tracer=tracer)
     fetched("9.17.0.1")
     own = convolution(stack=stack, tracer=tracer)
-    assert (OTHER_CUDNN in other.unknown, OTHER_CUDNN in own.unknown) == (True, False)
+    assert (Code.OTHER_CUDNN in other.unknown, Code.OTHER_CUDNN in own.unknown) == (True, False)
     (said,) = [text for text in other.warnings if "--get-cudnn 9.17.0" in text]
     assert said.endswith("the bound is wider for it")
     assert not [text for text in own.warnings if "convolution workspaces" in text]

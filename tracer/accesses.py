@@ -30,25 +30,12 @@ import numpy as np
 import torch
 
 from vramcast.throughput import Roofline
+from vramcast.tracer.operators import FORMS, READ_BY_HOST, UNTOUCHING, Form
+from vramcast.tracer.operators import Operator as Ran
 from vramcast.tracer.trace import Action, Phase, Trace
 
 _ENGINE = ("autograd::", "torch::autograd::", "vramcast::")
-# These change or make a tensor, and no memory of it.
-_UNTOUCHING = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"),
-        *("as_strided_", "detach_", "set_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "requires_grad_"),
-        *("record_stream", "rename_", "_resize_output_", "retain_grad"),
-    )
-)
-_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::_scaled_mm": 0}  # first factor
-_CONVOLUTIONS = ("aten::convolution", "aten::_convolution", "aten::cudnn_convolution")
-_ATTENTIONS = tuple(f"aten::_scaled_dot_product_{kind}_attention" for kind in ("efficient", "flash", "cudnn"))
-_WHOLE = frozenset({
-    *_PRODUCTS, *_CONVOLUTIONS, "aten::convolution_backward", "aten::_cudnn_rnn",
-    *_ATTENTIONS, *(f"{name}_backward" for name in _ATTENTIONS),
-})  # fmt: skip
+_CONVOLUTIONS = (Form.CONVOLUTION, Form.CUDNN_CONVOLUTION)
 
 
 @dataclass(slots=True)
@@ -110,8 +97,8 @@ def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: l
     completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
     freed[trace.block[completed]] = completed
     blocks = _LiveBlocks(trace, freed)
-    ops = {name: index for index, name in enumerate(trace.ops)}
-    new: dict[str, list[int]] = {name: [] for name in ("place", "block", "action", "op", "time_us", "optimizer")}
+    table = {one: index for index, one in enumerate(trace.operators)}
+    new: dict[str, list[int]] = {name: [] for name in ("place", "block", "action", "operator", "time_us", "optimizer")}
     clock_us, clocks = 0, [(0, 0)]  # (place, time from there on)
     for operator in found:
         place = placed[min(bisect.bisect_right(times, operator.end_ns), len(rows))]
@@ -120,7 +107,14 @@ def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: l
             continue
         moved_bytes = sum(size_bytes for _, size_bytes in touched.values())
         for block, (action, _) in touched.items():
-            values = (place, block, action, ops.setdefault(operator.name, len(ops)), clock_us, operator.of_optimizer)
+            values = (
+                place,
+                block,
+                action,
+                table.setdefault(Ran.of(operator.name), len(table)),
+                clock_us,
+                operator.of_optimizer,
+            )
             for column, value in zip(new.values(), values, strict=True):
                 column.append(value)
         clock_us += roofline.duration_us(operator.operations, moved_bytes, operator.unit)
@@ -128,7 +122,7 @@ def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: l
     current = np.searchsorted([place for place, _ in clocks], np.arange(len(trace)), side="right") - 1
     timed = dataclasses.replace(
         trace,
-        ops=list(ops),
+        operators=list(table),
         time_us=np.array([time for _, time in clocks], np.int64)[current],
         header={**trace.header, "clock": {"source": roofline.source, "end_us": clock_us}},
     )
@@ -136,7 +130,7 @@ def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: l
     before = np.maximum(at - 1, 0)
     said = {"step": trace.step[before], "phase": np.where(new["optimizer"], Phase.OPTIMIZER, trace.phase[before])}
     of_block = {name: getattr(trace, name)[named] for name in ("address", "size_bytes", "stream")}
-    columns = {name: new[name] for name in ("action", "op", "time_us")}
+    columns = {name: new[name] for name in ("action", "operator", "time_us")}
     return timed.insert(at, {**said, **of_block, **columns}, of=named)
 
 
@@ -188,14 +182,14 @@ def _walk(event: Any, found: list[Operator], times: list[int]) -> _Inside:
             operator.of_optimizer = True
     if event.tag != torch._C._profiler._EventType.TorchOp or "::" not in name or name.startswith(_ENGINE):
         return inside
-    if name in _UNTOUCHING and len(found) == first:
+    if name in UNTOUCHING and len(found) == first:
         return inside
     arguments = event.extra_fields.inputs
     mine = {address for tensor in _tensors(arguments) if (address := _address(tensor))}
-    if len(found) > first and name not in _WHOLE and mine <= inside.touched:
+    if len(found) > first and name not in FORMS and mine <= inside.touched:
         return inside
     written = _written(name, len(arguments))
-    if len(found) == first and not inside.allocated and not written and name != "aten::_local_scalar_dense":
+    if len(found) == first and not inside.allocated and not written and name != READ_BY_HOST:
         return inside  # it made nothing: a view
     del found[first:]
     operator = Operator(name, event.end_time_ns, {}, dict(inside.allocated))
@@ -250,31 +244,32 @@ def _written(name: str, n_arguments: int) -> frozenset[int]:
 
 def _operations(name: str, arguments: list[Any], inside: _Inside) -> tuple[float, str]:
     """Return an operator's operations and the unit which computes them; counted as torch.utils.flop_counter does."""
-    shapes: list[Any] = [getattr(argument, "sizes", None) for argument in arguments]
-    if name not in _WHOLE:
+    form = FORMS.get(name)
+    if form is None:
         return 0.0, "fp32"
+    shapes: list[Any] = [getattr(argument, "sizes", None) for argument in arguments]
     tensor = next(argument for argument in arguments if hasattr(argument, "sizes"))
     half = tensor.dtype in (torch.float16, torch.bfloat16)
-    convolves = name in _CONVOLUTIONS or name in ("aten::convolution_backward", "aten::_cudnn_rnn")
+    convolves = form in (*_CONVOLUTIONS, Form.CONVOLUTION_BACKWARD, Form.RECURRENT)
     # torch's defaults: cuDNN may use TF32, products of matrices may not.
     allowed = torch.backends.cudnn.allow_tf32 if convolves else torch.backends.cuda.matmul.allow_tf32
     unit = "half" if half else "tf32" if tensor.dtype is torch.float32 and allowed else "fp32"
-    if name in _PRODUCTS:
-        first = _PRODUCTS[name]
+    if form in (Form.PRODUCT, Form.SUM_AND_PRODUCT):
+        first = int(form is Form.SUM_AND_PRODUCT)
         return 2.0 * math.prod(shapes[first]) * shapes[first + 1][-1], unit
-    if name in _CONVOLUTIONS:
+    if form in _CONVOLUTIONS:
         weight = shapes[1]
         output = max(inside.kept.values(), default=0) // tensor.dtype.itemsize
-        transposed = name != "aten::cudnn_convolution" and bool(arguments[6])
+        transposed = form is Form.CONVOLUTION and bool(arguments[6])
         elements = math.prod(shapes[0]) if transposed else output
         return 2.0 * elements * math.prod(weight[1:]), unit
-    if name == "aten::convolution_backward":
+    if form is Form.CONVOLUTION_BACKWARD:
         elements = math.prod(shapes[1] if arguments[7] else shapes[0])
         return 2 * 2.0 * elements * math.prod(shapes[2][1:]), unit
-    if name == "aten::_cudnn_rnn":
+    if form is Form.RECURRENT:
         weights = sum(math.prod(w.sizes) for w in _tensors([arguments[1]]))
         return 2.0 * weights * math.prod(shapes[0][:-1]), unit
-    backward = name.endswith("_backward")
+    backward = form is Form.ATTENTION_BACKWARD
     query, key, value = shapes[1:4] if backward else shapes[:3]
     pairs = 2.0 * math.prod(query[:-1]) * key[-2]
     return pairs * (3 * query[-1] + 2 * value[-1] if backward else query[-1] + value[-1]), unit

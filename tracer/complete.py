@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from vramcast.errors import IncompleteTrace
+from vramcast.tracer.ledger import Entered
 from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Trace
 
@@ -74,7 +75,7 @@ def _against_the_card(result: Result, trace: Trace) -> list[str]:
         return []
     if result.taken.ever_bytes != ever_bytes:
         return [f"the card gave {result.taken.ever_bytes:,} bytes in all, {ever_bytes:,} of them to PyTorch's allocator"]
-    launches = sum(entry.hits for entry in result.ledger if entry.kind == "launches")
+    launches = sum(entry.hits for entry in result.ledger if entry.kind is Entered.LAUNCHES)
     if launches and not (trace.action == Action.ALLOC).any():
         return [f"{launches} kernels ran, and no memory was asked for"]
     return []

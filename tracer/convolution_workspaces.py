@@ -22,13 +22,13 @@ from typing import Literal, Self
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.stack import Stack
+from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
-from vramcast.tracer.result import CUBLASLT_WORKSPACE, WITHHELD_ENGINES, LedgerEntry
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
 
@@ -223,18 +223,18 @@ class ConvolutionWorkspaces:
         self._searched.add((thread, *key))
         return found
 
-    def ledger(self) -> list[LedgerEntry]:
+    def ledger(self) -> list[Entry]:
         """Return what was assumed: each reason for which convolutions count without a workspace, and how often."""
         entries = [
-            LedgerEntry("assumed", f"convolution workspaces: 0 ({reason})", hits, 0)
+            Entry.of(Entered.ASSUMED, Code.NO_WORKSPACES, hits, name=reason)
             for reason, hits in sorted(self._unanswered.items())
         ]
         if self._is_another and self._n_answered:
-            entries.append(LedgerEntry("assumed", OTHER_CUDNN, self._n_answered, 0))
+            entries.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, self._n_answered))
         if self._n_withheld:
-            entries.append(LedgerEntry("assumed", WITHHELD_ENGINES, self._n_withheld, 0))
+            entries.append(Entry.of(Entered.ASSUMED, Code.WITHHELD_ENGINES, self._n_withheld))
         if self._bounded:
-            entries.append(LedgerEntry("bounded", CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
+            entries.append(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
 
     def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:

@@ -13,8 +13,6 @@ def shown(name: str, limit: int = 100) -> str:
 
 def place(trace: Trace, row: int, limit: int = 60) -> str:
     """Return where in the job event `row` happens, as a reader is told: step, phase, module, operator."""
-    op, module, step = int(trace.op[row]), int(trace.module[row]), int(trace.step[row])
+    operator, step = trace.operator_at(row), int(trace.step[row])
     words = [f"step {step}" if step >= 0 else "before step 0", Phase(trace.phase[row]).name.lower()]
-    words += [shown(trace.modules[module], limit)] if module >= 0 else []
-    words += [shown(trace.ops[op], limit)] if op >= 0 else []
-    return ", ".join(words)
+    return ", ".join([*words, *(shown(name, limit) for name in (operator.module, operator.name) if name)])

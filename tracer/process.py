@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,7 @@ from vramcast.cache import cache_folder, kept
 from vramcast.errors import CacheError, CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer import complete
+from vramcast.tracer.ledger import Entered
 from vramcast.tracer.result import Result
 from vramcast.tracer.warm import WarmWorker, check_time_limit, death
 from vramcast.units import shortened
@@ -195,14 +197,16 @@ def checked(result: Result) -> Result:
     """
     if result.status != "error":
         complete.check(result)
+        if result.trace is not None:
+            result.trace = replace(result.trace, ledger=tuple(result.ledger))
         return result
     kind = getattr(errors, result.error, JobError)
-    refused = [entry.name for entry in result.ledger if entry.kind == "refused"]
+    refused = [entry.words for entry in result.ledger if entry.kind is Entered.REFUSED]
     message = result.message
     if refused:
         message += f" (the null GPU had to refuse: {', '.join(refused)})"
     if kind is JobError:
-        drawn = any(entry.kind == "drawn" for entry in result.ledger)
+        drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
         said = shortened(result.job_traceback, _LONGEST_TRACEBACK)
         raise JobError(f"The job raised {shortened(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)

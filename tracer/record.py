@@ -29,36 +29,12 @@ from torch.utils._pytree import tree_flatten
 from vramcast.throughput import Roofline
 from vramcast.tracer import accesses
 from vramcast.tracer.account import Account
-from vramcast.tracer.operators import is_convolution
+from vramcast.tracer.operators import FACTORIES, Operator, Shape, takes_workspace
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
-# Operators which only make storage: the one around them is the one a reader wants to see.
-FACTORIES = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "full", "new_empty", "new_empty_strided", "new_zeros"),
-        *("ones", "ones_like", "resize_", "zeros", "zeros_like", "_to_copy", "clone", "contiguous", "copy_", "to"),
-    )
-)
-
-# Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT, beside convolutions.
-_WORKSPACE_OPS = (
-    "mm",
-    "linear",
-    "baddbmm",
-    "bmm",
-    "matmul",
-    "attention",
-    "rnn",
-    "lstm",
-    "gru",
-    "fft",
-    "dot",
-    "mv",
-)
 
 
 class Context(NamedTuple):
@@ -69,6 +45,8 @@ class Context(NamedTuple):
     backward: bool = False
     data: bool = False
     optimizer: bool = False
+    shapes: tuple[Shape, ...] = ()  # of the tensors which the operator was given, with their dtypes
+    dtypes: tuple[str, ...] = ()
 
 
 def watch(
@@ -265,11 +243,11 @@ def _start(event: Any) -> int:
 def _enter(event: Any, context: Context, modules_by_sequence: dict[int, str]) -> Context:
     # Runs for every operator of the job, so it builds the tuples directly.
     name: str = event.name
-    op, module, backward, data, optimizer = context
+    op, module, backward, data, optimizer, _, _ = context
     if name.startswith(_MODULE_RANGE):
-        return Context(op, name[len(_MODULE_RANGE) :], backward, data, optimizer)
+        return context._replace(module=name[len(_MODULE_RANGE) :])
     if name == DATA_RANGE:
-        return Context(op, module, backward, True, optimizer)
+        return context._replace(data=True)
     if name.startswith("Optimizer."):
         return Context(op or name.split("#")[0], module, backward, data, True)
     if name.startswith("autograd::engine"):
@@ -281,7 +259,13 @@ def _enter(event: Any, context: Context, modules_by_sequence: dict[int, str]) ->
             modules_by_sequence.setdefault(number, module)
     if op and name in FACTORIES:
         return context
-    return Context(name, module, backward, data, optimizer)
+    return Context(name, module, backward, data, optimizer, *_inputs(event))
+
+
+def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
+    """Return shapes and dtypes of the tensors which an operator was given; none where the profile has no shapes."""
+    given = [argument for argument in event.extra_fields.inputs if hasattr(argument, "sizes")]
+    return tuple(tuple(tensor.sizes) for tensor in given), tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
 
 
 # ------------------------------------------------------------------------------------------------ joining
@@ -320,11 +304,11 @@ def annotate(
     by_row, unmatched = _match(trace, np.flatnonzero(action == Action.ALLOC), contexts)
 
     step, phase = _steps_and_phases(position, marks, by_row, n)
-    ops, modules = Names(), Names()
-    op = np.full(n, -1, np.int32)
-    module = np.full(n, -1, np.int32)
+    table: dict[tuple[Any, ...], int] = {}
+    operator = np.full(n, -1, np.int32)
     for row, context in by_row.items():
-        op[row], module[row] = ops.index(context.op), modules.index(context.module)
+        if context.op or context.module:
+            operator[row] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
     category, strangers = _categories(trace, position, marks, tags, by_row, phase, workspace_sizes)
     header = {**trace.header, "strange_parameters": strangers}
     if unmatched:
@@ -333,11 +317,9 @@ def annotate(
         trace,
         step=step,
         phase=phase,
-        op=op,
-        module=module,
+        operator=operator,
         category=category,
-        ops=ops.names,
-        modules=modules.names,
+        operators=[Operator.of(*facts) for facts in table],
         header=header,
     )
 
@@ -433,7 +415,7 @@ def _categories(
         context = by_row.get(row)
         ending = bisect.bisect_left(forward_ends, position[row])
         end_of_forward = forward_ends[ending] if ending < len(forward_ends) else never
-        if int(trace.size_bytes[row]) in workspace_sizes and context is not None and _takes_workspace(context.op):
+        if int(trace.size_bytes[row]) in workspace_sizes and context is not None and takes_workspace(context.op):
             category[row] = Category.WORKSPACE
         elif phase[row] == Phase.FORWARD and freed_at[row] > end_of_forward:
             category[row] = Category.ACTIVATION
@@ -457,8 +439,3 @@ def _categories(
             elif kind is Category.PARAMETER:
                 strangers.add(address)
     return category, len(strangers)
-
-
-def _takes_workspace(op: str) -> bool:
-    lowered = op.lower()
-    return is_convolution(op) or any(word in lowered for word in _WORKSPACE_OPS)

@@ -9,37 +9,12 @@ from pathlib import Path
 
 from vramcast.errors import VramcastError
 from vramcast.tracer.alloc_conf import AllocConf, Watch
+from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.trace import Trace
 
-NO_ORACLE = "cuDNN plan without an oracle"  # how dnn_graph.c calls a plan whose workspace nobody answered
-CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"  # as dnn_graph.c calls it
-WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"  # likewise
-CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"  # as dnn.c calls it
 _TRACER = Path(__file__).parent
 _SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py"})
 UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
-DRAWN = "values drawn for"  # how the name of an assumption begins: a shape depended on a value which nobody knows
-# Kinds of a ledger's entry: of something large which was drawn, or was too much to work out, depends ...
-LARGEST = "largest"  # a shape, which has a largest: a run of the job with that gives a ceiling
-BRANCH = "branch"  # a yes or no: a run of the job with the other answer gives another peak
-UNBOUNDED = "no largest shape for"  # how the name of an unknown call of that kind begins
-OPEN = "open"  # something which has no largest: no bound covers it
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One line of a tracer's account of calls that were not fully answered.
-
-    `kind`: noop (reviewed, did nothing), refused (failed loudly), assumed (answered with an assumption), bounded (answered
-    with 0 where `size_bytes` is the sum of the most that was possible each time), read (the host read zeros),
-    drawn (the host read a number drawn at random), largest, branch and open (above),
-    workspace (a size that a library was handed as workspace), launches.
-    """
-
-    kind: str
-    name: str
-    hits: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +41,7 @@ class Result:
     message: str = ""
     error: str = ""
     job_traceback: str = ""
-    ledger: list[LedgerEntry] = field(default_factory=list)
+    ledger: list[Entry] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     torch: str = ""
     cuda: str = ""
@@ -80,7 +55,7 @@ class Result:
     @property
     def reads(self) -> int:
         """How often the host read from the card what nobody knows, and got zeros."""
-        return sum(entry.hits for entry in self.ledger if entry.kind == "read")
+        return sum(entry.hits for entry in self.ledger if entry.kind is Entered.READ)
 
     def note_settings(self, watch: Watch) -> None:
         """Note which settings of the allocator were in force; a job which went past the allocator has failed."""

@@ -18,10 +18,11 @@ import json
 import os
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, TypeAlias
 
@@ -29,11 +30,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import TraceFileError, UsageError
+from vramcast.tracer.ledger import Entry
+from vramcast.tracer.operators import Kind, Library, Operator
 from vramcast.units import gib
 
 FORMAT: Final = "vramcast-trace"
-VERSION: Final = 3  # 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE
-_READABLE: Final = (1, 2, 3)
+# 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE, 3 names of operators and modules without more, and no ledger.
+VERSION: Final = 4
+_READABLE: Final = (1, 2, 3, 4)
+_NAMES_ONLY: Final = 3  # the last version which had two tables of names instead of operators
+_MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a tensor of a file has no more
 
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/circumstances.py` saw
 
@@ -106,11 +112,11 @@ EVENT_COLUMNS: Final[Mapping[str, str]] = {
     "block": "<i8",
     "step": "<i4",
     "phase": "|u1",
-    "op": "<i4",
-    "module": "<i4",
+    "operator": "<i4",
     "category": "|u1",
     "time_us": "<i8",
 }
+_NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
 SEGMENT_COLUMNS: Final[Mapping[str, str]] = {
     "address": "<u8",
     "total_size": "<i8",
@@ -130,8 +136,7 @@ _EVENT_DEFAULTS: Final[Mapping[str, int]] = {
     "stream": 0,
     "step": -1,
     "phase": Phase.OTHER,
-    "op": -1,
-    "module": -1,
+    "operator": -1,
     "category": Category.UNKNOWN,
     "time_us": 0,
 }
@@ -159,7 +164,7 @@ class Blocks:
     state: npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One job on one device. Columns have one row an event; see the drawing at the top of this file.
 
@@ -172,13 +177,12 @@ class Trace:
         block: Row of the ALLOC which began the block; -1 for other events and for blocks older than the trace.
         step: Training step from 0; -1 before the first.
         phase: `Phase` of each row.
-        op: Index into `ops`, -1 unknown.
-        module: Index into `modules`, -1 unknown.
+        operator: Index into `operators`, -1 unknown.
         category: `Category` of the block; means something on ALLOC rows only.
         time_us: Microseconds on the tracer's clock; 0 when it has none. The order of events is that of the rows. The
             READ and WRITE rows of one operator stand together and have the time at which it begins.
-        ops: Names of operators.
-        modules: Paths of modules.
+        operators: Which asked: name, kind, library, module, and shapes where they were recorded.
+        ledger: Calls which were not fully answered.
         header: JSON object: format, version, tracer, torch version, device, allocator settings, job, peaks, warnings.
         stream_ids: What the driver calls each stream.
         segments: Final layout, None when the tracer does not know it.
@@ -192,14 +196,13 @@ class Trace:
     block: npt.NDArray[np.int64]
     step: npt.NDArray[np.int32]
     phase: npt.NDArray[np.uint8]
-    op: npt.NDArray[np.int32]
-    module: npt.NDArray[np.int32]
+    operator: npt.NDArray[np.int32]
     category: npt.NDArray[np.uint8]
     time_us: npt.NDArray[np.int64]
-    ops: list[str]
-    modules: list[str]
+    operators: list[Operator]
     header: dict[str, Any]
     stream_ids: list[int]
+    ledger: tuple[Entry, ...] = ()
     segments: Segments | None = None
     blocks: Blocks | None = None
 
@@ -209,13 +212,50 @@ class Trace:
     def __len__(self) -> int:
         return len(self.action)
 
+    # -------------------------------------------------------------------------------------------- names
+    @cached_property
+    def ops(self) -> list[str]:
+        """The operators' names, each once."""
+        return list(dict.fromkeys(one.name for one in self.operators if one.name))
+
+    @cached_property
+    def op(self) -> npt.NDArray[np.int64]:
+        """Place in `ops` of each row, -1 unknown."""
+        return self._places(self.ops, [one.name for one in self.operators])
+
+    @cached_property
+    def modules(self) -> list[str]:
+        """The paths of modules, each once."""
+        return list(dict.fromkeys(one.module for one in self.operators if one.module))
+
+    @cached_property
+    def module(self) -> npt.NDArray[np.int64]:
+        """Place in `modules` of each row, -1 unknown."""
+        return self._places(self.modules, [one.module for one in self.operators])
+
+    def _places(self, table: list[str], names: list[str]) -> npt.NDArray[np.int64]:
+        place = {name: number for number, name in enumerate(table)}
+        return np.array([*(place.get(name, -1) for name in names), -1])[self.operator]  # the last is found by -1
+
+    def where(self, is_wanted: Callable[[Operator], bool]) -> npt.NDArray[np.bool_]:
+        """Return which rows are of an operator that `is_wanted` takes."""
+        return np.array([*map(is_wanted, self.operators), False])[self.operator]
+
+    def operator_at(self, row: int) -> Operator:
+        """Return the operator of a row; one without a name where it is not known."""
+        at = int(self.operator[row])
+        return self.operators[at] if at >= 0 else Operator("")
+
+    # -------------------------------------------------------------------------------------------- making, reading, writing
     @classmethod
     def build(
         cls,
         events: Mapping[str, npt.ArrayLike],
         *,
+        operators: Sequence[Operator] = (),
         ops: Sequence[str] = (),
         modules: Sequence[str] = (),
+        ledger: Sequence[Entry] = (),
         header: Mapping[str, Any] | None = None,
         stream_ids: Sequence[int] = (0,),
         segments: Mapping[str, npt.ArrayLike] | None = None,
@@ -225,8 +265,9 @@ class Trace:
 
         Args:
             events: `action`, `size_bytes` and `block`, and any other column; the rest is filled with "unknown".
-            ops: Table which the column `op` points into.
-            modules: Table which the column `module` points into.
+            operators: Table which the column `operator` points into.
+            ops, modules: Instead of it, names which the columns `op` and `module` point into.
+            ledger: Calls which were not fully answered.
             header: What else there is to know, as JSON; format and version are added.
             stream_ids: Table which the column `stream` points into.
             segments: Columns of the final layout.
@@ -236,11 +277,15 @@ class Trace:
         """
         n = np.size(events.get("action", ()))
         defaults = {name: np.full(n, value) for name, value in _EVENT_DEFAULTS.items()}
-        columns: dict[str, Any] = _cast({**defaults, **events}, EVENT_COLUMNS, "events")
+        given = {name: column for name, column in events.items() if name not in _NAMED_COLUMNS}
+        if ops or modules:
+            named = _cast({name: events.get(name, np.full(n, -1)) for name in _NAMED_COLUMNS}, _NAMED_COLUMNS, "events")
+            given["operator"], operators = _joined({"op": ops, "module": modules}, named)
+        columns: dict[str, Any] = _cast({**defaults, **given}, EVENT_COLUMNS, "events")
         return cls(
             **columns,
-            ops=list(ops),
-            modules=list(modules),
+            operators=list(operators),
+            ledger=tuple(ledger),
             header={**(header or {}), "format": FORMAT, "version": VERSION},
             stream_ids=list(stream_ids),
             segments=None if segments is None else Segments(**_cast(segments, SEGMENT_COLUMNS, "segments")),
@@ -273,7 +318,11 @@ class Trace:
         Raises:
             TraceFileError: The file cannot be written.
         """
-        texts = {"header": self.header, "ops": self.ops, "modules": self.modules}
+        texts = {
+            "header": {**self.header, "version": VERSION},
+            "operators": [_row_of(one) for one in self.operators],
+            "ledger": [entry.to_row() for entry in self.ledger],
+        }
         arrays: dict[str, Array] = {name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()}
         arrays["stream_ids"] = np.array(self.stream_ids, "<u8")
         arrays |= {name: getattr(self, name) for name in EVENT_COLUMNS}
@@ -402,18 +451,6 @@ class Trace:
         return "\n".join(lines)
 
 
-def dump(trace: Trace) -> Iterator[str]:
-    """Yield a line of text an event: row, action, block, bytes, address, stream, step, phase, op, module, category."""
-    for row in range(len(trace)):
-        action = Action(trace.action[row]).name
-        block = str(trace.block[row]) if trace.block[row] >= 0 else "-"
-        category = Category(trace.category[row]).name if trace.action[row] == Action.ALLOC else "-"
-        yield (
-            f"{row:>7} {action:<14} {block:>7} {int(trace.size_bytes[row]):>15,} {int(trace.address[row]):#016x} "
-            f"s{trace.stream[row]} {_place(trace, row)} {category}"
-        )
-
-
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file which takes the place of `path` when the block ends well, and leaves no trace when it does not."""
@@ -438,9 +475,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _place(trace: Trace, row: int) -> str:
     """Return where in the job the event `row` happens."""
-    op, module = int(trace.op[row]), int(trace.module[row])
-    words = [f"step {trace.step[row]}", Phase(trace.phase[row]).name]
-    words += [trace.ops[op] if op >= 0 else "-", trace.modules[module] if module >= 0 else "-"]
+    operator = trace.operator_at(row)
+    words = [f"step {trace.step[row]}", Phase(trace.phase[row]).name, operator.name or "-", operator.module or "-"]
     return " ".join(words)
 
 
@@ -474,19 +510,58 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
         raise TraceFileError(
             f"it has version {header.get('version')!r}, this release reads {readable}; a newer vramcast may read it"
         )
-    events: dict[str, Any] = _read_columns(archive, EVENT_COLUMNS)
+    is_named = header["version"] <= _NAMES_ONLY
+    own = {name: dtype for name, dtype in EVENT_COLUMNS.items() if name != "operator" or not is_named}
+    events: dict[str, Any] = _read_columns(archive, own)
+    if is_named:
+        events["operator"], operators = _operators_of_names(archive)
+    else:
+        operators = [_operator_of(row) for row in _read_json(archive, "operators", list)]
     segments = Segments(**_read_columns(archive, SEGMENT_COLUMNS, "segments."))
     blocks = Blocks(**_read_columns(archive, BLOCK_COLUMNS, "blocks."))
     has_layout = _read_array(archive, "has_layout", "|b1").tolist() == [True]
     return Trace(
         **events,
-        ops=_read_json(archive, "ops", list),
-        modules=_read_json(archive, "modules", list),
+        operators=operators,
+        ledger=() if is_named else tuple(Entry.of_row(row) for row in _read_json(archive, "ledger", list)),
         header=header,
         stream_ids=_read_array(archive, "stream_ids", "<u8").tolist(),
         segments=segments if has_layout else None,
         blocks=blocks if has_layout else None,
     )
+
+
+def _operators_of_names(archive: zipfile.ZipFile) -> tuple[npt.NDArray[np.int32], list[Operator]]:
+    """Return the column and the table of operators of a file which has names of operators and of modules apart."""
+    tables = {name: _read_json(archive, f"{name}s", list) for name in _NAMED_COLUMNS}
+    return _joined(tables, _read_columns(archive, _NAMED_COLUMNS))
+
+
+def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -> tuple[npt.NDArray[np.int32], list[Operator]]:
+    """Return column and table of the operators which names of operators and modules, in tables and columns, come to."""
+    for name, table in tables.items():
+        _check_names(table)
+        _check_range(columns[name], -1, len(table), f"events.{name}")
+    (ops, modules), (op, module) = tables.values(), (columns[name].astype(np.int64) for name in tables)
+    if len(op) != len(module):
+        raise TraceFileError(f"events.module has {len(module)} rows, expected {len(op)}")
+    keys, first, inverse = np.unique((op + 1) * (len(modules) + 1) + module + 1, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of appearance
+    pairs = [divmod(int(key), len(modules) + 1) for key in keys[order] if key]  # key 0: neither is known
+    operators = [Operator.of(["", *ops][op], ["", *modules][module]) for op, module in pairs]
+    place = np.full(len(keys), -1)
+    place[order[keys[order] > 0]] = np.arange(len(pairs))
+    return place[inverse].astype("<i4"), operators
+
+
+def _row_of(one: Operator) -> list[Any]:
+    return [one.name, one.module, int(one.kind), int(one.library), one.shapes, one.dtypes]
+
+
+def _operator_of(row: Any) -> Operator:
+    """Return the operator which a row of a file's table says; raises whatever a damaged one leads to."""
+    name, module, kind, library, shapes, dtypes = row
+    return Operator(name, module, tuple(map(tuple, shapes)), tuple(dtypes), Kind(kind), Library(library))
 
 
 def _read_columns(archive: zipfile.ZipFile, dtypes: Mapping[str, str], prefix: str = "") -> dict[str, Array]:
@@ -541,8 +616,7 @@ def _check(trace: Trace) -> None:
         "phase": (0, len(Phase)),
         "category": (0, len(Category)),
         "stream": (0, len(trace.stream_ids)),
-        "op": (-1, len(trace.ops)),
-        "module": (-1, len(trace.modules)),
+        "operator": (-1, len(trace.operators)),
         "step": (-1, None),
         "size_bytes": (0, None),
     }
@@ -573,8 +647,12 @@ def _check_range(column: Array, low: int, end: int | None, what: str) -> None:
 
 
 def _check_header(trace: Trace) -> None:
-    if not all(isinstance(name, str) for name in [*trace.ops, *trace.modules]):
-        raise TraceFileError("the tables of ops and modules hold something which is not a string")
+    for one in trace.operators:
+        _check_names([one.name, one.module, *one.dtypes])
+        if len(one.dtypes) != len(one.shapes) or any(len(shape) > _MAX_DIMENSIONS for shape in one.shapes):
+            raise TraceFileError(f"operator '{one.name}' has {len(one.shapes)} shapes and {len(one.dtypes)} dtypes")
+        if not all(isinstance(n, int) and 0 <= n < 2**63 for shape in one.shapes for n in shape):
+            raise TraceFileError(f"a shape of operator '{one.name}' has a dimension which is not an integer from 0 to 2^63 - 1")
     if not all(isinstance(number, int) and 0 <= number < 2**64 for number in trace.stream_ids):
         raise TraceFileError("stream_ids holds something which is not an integer from 0 to 2^64 - 1")
     try:
@@ -584,6 +662,11 @@ def _check_header(trace: Trace) -> None:
     free = trace.header.get("oom_device_free_bytes", [])
     if not isinstance(free, list) or not all(isinstance(size_bytes, int) for size_bytes in free):
         raise TraceFileError("the header's oom_device_free_bytes is not a list of integers")
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    if not all(isinstance(name, str) for name in names):
+        raise TraceFileError("the table of operators holds something which is not a string")
 
 
 def _check_blocks(trace: Trace) -> None:

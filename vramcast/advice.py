@@ -23,7 +23,7 @@ from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.operators import is_convolution
+from vramcast.tracer.operators import Kind
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.tracer.variations import accumulate, checkpoint_blocks
 from vramcast.units import gib
@@ -168,7 +168,7 @@ def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     if trains:
         yield from _optimizers(job)
     yield _half_batch(estimate)
-    if not job.channels_last and any(map(is_convolution, estimate.trace.ops)):
+    if not job.channels_last and _runs(estimate.trace, Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD):
         yield "channels_last", "none", replace(job, channels_last=True)
     for place in ("step-start", "after-step") if trains else ():
         if place != job.zero_grad:
@@ -281,7 +281,7 @@ def _half_batch(estimate: Estimate) -> _Variant:
     job = estimate.job
     name = "half the batch" + (", accumulated twice" if job.mode == "train" else "")
     price = "twice the launches a step" if job.mode == "train" else "twice the launches"
-    if job.mode == "train" and _runs(estimate.trace, "batch_norm"):
+    if job.mode == "train" and _runs(estimate.trace, Kind.BATCH_NORM):
         price += "; batch norm sees half batches"
     sizes = _batch_sizes(job)
     if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
@@ -304,9 +304,9 @@ def _batch_sizes(job: Job) -> set[int]:
     return sizes
 
 
-def _runs(trace: Trace, word: str) -> bool:
-    """Return whether an operator with `word` in its name asked for memory."""
-    return any(word in op for op in trace.ops)
+def _runs(trace: Trace, *kinds: Kind) -> bool:
+    """Return whether an operator of these kinds asked for memory."""
+    return any(operator.kind in kinds for operator in trace.operators)
 
 
 # ------------------------------------------------------------------------------------------------ what comes of it

@@ -29,10 +29,11 @@ from vramcast.stack import parse as parse_stack
 from vramcast.tracer import alloc_conf as allocator_settings
 from vramcast.tracer.cpu import client as cpu_tracer
 from vramcast.tracer.fake import client as fake_tracer
+from vramcast.tracer.ledger import Code, Entered, Entry, words
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, installed_stack, warning_of
-from vramcast.tracer.operators import is_convolution
-from vramcast.tracer.result import BRANCH, DRAWN, LARGEST, NO_ORACLE, OPEN, UNBOUNDED, Result
+from vramcast.tracer.nullgpu.cudnn_libraries import installed_stack, warning_of
+from vramcast.tracer.operators import Library, Operator
+from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, shortened, torch_size
 from vramcast.views.series import process_bytes
@@ -41,19 +42,15 @@ if TYPE_CHECKING:
     from vramcast.learner.model import Learned
 
 # Operators at which a library is loaded: its memory is taken then, and not before.
-_PRODUCTS = ("addmm", "::mm", "bmm", "::linear", "matmul", "::dot", "::mv")
-_CUDNN = ("cudnn", "rnn", "lstm", "gru")
-_FIRST_USE: dict[str, Callable[[str], bool]] = {
-    "cublas": lambda op: any(word in op for word in _PRODUCTS),
-    "cudnn": lambda op: is_convolution(op) or any(word in op for word in _CUDNN),
+_FIRST_USE: dict[str, Callable[[Operator], bool]] = {
+    "cublas": lambda operator: operator.library is Library.CUBLAS,
+    "cudnn": lambda operator: operator.library.is_cudnn,
 }
 _LEAST_TIMEOUT_S = 1e-3  # arbitrary: nothing ends sooner
 _MOST_TIMEOUT_S = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
 _SHOWN_REASON = 500  # arbitrary: characters of one tracer's error in a warning
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
 _PORTABLE: dict[str, Callable[..., Result]] = {"fake": fake_tracer.trace, "cpu": cpu_tracer.trace}
-# A library belongs to the context when one of its calls was counted.
-_LIBRARY_PREFIXES = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
 
 
 def estimate(
@@ -330,7 +327,7 @@ def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: floa
     no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
     """
     kinds = {entry.kind for entry in result.ledger}
-    ways: tuple[tuple[str, Answers], ...] = ((LARGEST, "largest"), (BRANCH, "otherwise"))
+    ways: tuple[tuple[Entered, Answers], ...] = ((Entered.LARGEST, "largest"), (Entered.BRANCH, "otherwise"))
     runs = [answers for kind, answers in ways if kind in kinds]
     if found.job.answers != "drawn" or not (runs or found.open_calls):
         return found
@@ -422,7 +419,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
         _Traced("nullgpu", result, trace, peaks["allocated"], peaks["reserved"], smallest, libraries, cuda_major, seconds),
         job, level, timeout_s, out_of_memory,
     )  # fmt: skip
-    if any(name.startswith(NO_ORACLE) for name in found.unknown):
+    if any(entry.code is Code.NO_ORACLE for entry in result.ledger):
         why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
         found = replace(found, warnings=(*found.warnings, why))
     return _with_ceiling(found, result, level, timeout_s)
@@ -446,30 +443,31 @@ class _Traced:
 def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_memory: str | None) -> Estimate:
     result, trace = traced.result, traced.trace
     context = context_bytes(job.device.key, traced.cuda_major, traced.libraries)
-    open_calls = tuple(sorted(e.name for e in result.ledger if e.kind == OPEN))
-    unknown = tuple(sorted(e.name for e in result.ledger if e.kind in ("refused", "assumed")))
-    unknown += tuple(f"{UNBOUNDED} {name}" for name in open_calls)
+    open_calls = words(result.ledger, Entered.OPEN)
+    missing = [entry for entry in result.ledger if entry.is_unknown]
+    unknown = (*words(missing, *Entered), *(Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in open_calls))
     warnings = list(trace.header.get("warnings", []))
     if context.assumed:
         low, high = gib(context.low_bytes), gib(context.high_bytes)
         warnings.append(f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}")
-    shapes = [name.removeprefix(DRAWN).strip() for name in unknown if name.startswith(DRAWN)]
+    shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
     if shapes:
         warnings.append(f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it")
-    others = [name for name in unknown if not name.startswith((DRAWN, UNBOUNDED)) and name != OTHER_CUDNN]
+    others = words((e for e in missing if e.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered)
     warnings += [f"not answered by NVIDIA's own rules: {name}; the bound is wider for it" for name in others]
     warnings += [
-        f"{e.name} ({e.hits} times; at most {gib(e.size_bytes // e.hits)} each; the bound's residuals were measured with it)"
+        f"{e.words} ({e.hits} times; at most {gib(e.size_bytes // e.hits)} each; the bound's residuals were measured with it)"
         for e in result.ledger
-        if e.kind == "bounded"
+        if e.kind is Entered.BOUNDED
     ]
     stack = _assumed_stack(job, result)
-    warnings += _stack_warnings(job, stack, result.torch, traced.libraries, OTHER_CUDNN in unknown)
+    is_another = any(entry.code is Code.OTHER_CUDNN for entry in missing)
+    warnings += _stack_warnings(job, stack, result.torch, traced.libraries, is_another)
     if result.reads:
         warnings.append(
             f"the host read from the device {result.reads} times and got zeros: a branch on such a value may go the other way"
         )
-    drawn = sum(e.hits for e in result.ledger if e.kind == "drawn")
+    drawn = sum(e.hits for e in result.ledger if e.kind is Entered.DRAWN)
     if drawn:
         warnings.append(
             f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
@@ -506,7 +504,7 @@ def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_
         out_of_memory=out_of_memory,
         libraries=traced.libraries,
         unknown=unknown,
-        noops=tuple(sorted(e.name for e in result.ledger if e.kind == "noop")),
+        noops=words(result.ledger, Entered.NOOP),
         host_reads=result.reads + drawn,
         open_calls=open_calls,
         warnings=tuple(warnings),
@@ -538,8 +536,7 @@ def _stack_warnings(job: Job, stack: Stack, torch: str, libraries: frozenset[str
 
 def _libraries(result: Result) -> frozenset[str]:
     """Return which libraries the job touched that take memory of their own."""
-    touched = [entry.name for entry in result.ledger if entry.kind in ("noop", "assumed")]
-    return frozenset(library for library in LIBRARIES if any(name.startswith(_LIBRARY_PREFIXES[library]) for name in touched))
+    return frozenset(entry.library for entry in result.ledger if entry.library)
 
 
 def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[str]) -> Trace:

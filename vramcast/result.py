@@ -178,12 +178,12 @@ class Estimate:
         _, row = self.trace.peak_live()
         if row < 0:
             return {"step": None, "phase": None, "module": None, "op": None}
-        op, module = int(self.trace.op[row]), int(self.trace.module[row])
+        operator = self.trace.operator_at(row)
         return {
             "step": int(self.trace.step[row]),
             "phase": Phase(self.trace.phase[row]).name.lower(),
-            "module": self.trace.modules[module] if module >= 0 else None,
-            "op": self.trace.ops[op] if op >= 0 else None,
+            "module": operator.module or None,
+            "op": operator.name or None,
         }
 
     # -------------------------------------------------------------------------------------------- other circumstances

@@ -204,7 +204,6 @@ def workspaces(trace: Trace) -> list[tuple[str, int]]:
     That is how PyTorch handles a workspace: asked for after the outputs, freed when the kernel is queued. Each pair is
     named once.
     """
-    from vramcast.tracer.operators import is_convolution
     from vramcast.tracer.trace import Action
 
     events = [i for i in range(len(trace)) if trace.action[i] in (Action.ALLOC, Action.FREE_REQUESTED)]
@@ -212,7 +211,7 @@ def workspaces(trace: Trace) -> list[tuple[str, int]]:
     for this, following in itertools.pairwise(events):
         if trace.action[this] != Action.ALLOC or trace.action[following] != Action.FREE_REQUESTED:
             continue
-        name = trace.ops[trace.op[this]] if trace.op[this] >= 0 else ""
-        if trace.block[following] == this and is_convolution(name):
-            found[name, int(trace.size_bytes[this])] = None
+        operator = trace.operator_at(this)
+        if trace.block[following] == this and operator.is_convolution:
+            found[operator.name, int(trace.size_bytes[this])] = None
     return list(found)

@@ -12,7 +12,8 @@ from vramcast.devices import device
 from vramcast.errors import DatasetError
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.learner.features import NAMES, OPERATORS, Circumstances, family_of, features, parts_of
+from vramcast.learner.features import NAMES, Circumstances, family_of, features, parts_of
+from vramcast.tracer.operators import Operator
 from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 MIB = 1 << 20
@@ -98,7 +99,10 @@ def test_on_a_card_which_is_too_small_the_job_reserves_what_there_is() -> None:
 
 
 def test_the_parts_of_cudnn_which_a_job_uses_are_named() -> None:
-    trace = Trace.build({"action": [], "size_bytes": [], "block": []}, ops=("aten::cudnn_batch_norm", "aten::mm"))
+    trace = Trace.build(
+        {"action": [], "size_bytes": [], "block": []},
+        operators=[Operator.of("aten::cudnn_batch_norm"), Operator.of("aten::mm")],
+    )
     assert parts_of(trace, {"cublas", "cudnn"}) == ("cublas", "cudnn", "cudnn normalization")
 
 
@@ -115,7 +119,7 @@ def test_the_parts_of_cudnn_which_a_job_uses_are_named() -> None:
     ],
 )
 def test_an_operator_is_of_the_kind_that_a_reader_expects(name: str, kind: str) -> None:
-    assert next(kind for kind, pattern in OPERATORS.items() if pattern.search(name)) == kind
+    assert Operator.of(name).kind.name.lower() == kind
 
 
 def test_a_real_job_has_finite_features(trace: Callable[..., Any], tiny_models: Path) -> None:

@@ -9,6 +9,7 @@ from vramcast.errors import UsageError
 from vramcast.simulator.settings import MIB
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, resized, with_context, with_workspaces
+from vramcast.tracer.operators import Kind
 from vramcast.tracer.trace import Action, Category, Trace
 
 # 30 MiB; then 50 MiB for a while; then 10 MiB beside the 30.
@@ -69,9 +70,9 @@ def test_the_context_is_a_row_and_leaves_the_blocks_alone() -> None:
 
 
 def test_an_operator_is_found_by_a_word_of_its_name() -> None:
-    assert first_row(TRACE, lambda op: "conv" in op or "cudnn" in op) == 1
-    assert first_row(TRACE, lambda op: "add" in op) == 4
-    assert first_row(TRACE, lambda op: "lstm" in op) is None
+    assert first_row(TRACE, lambda operator: operator.library.is_cudnn) == 1
+    assert first_row(TRACE, lambda operator: "add" in operator.name) == 4
+    assert first_row(TRACE, lambda operator: operator.kind is Kind.RECURRENT) is None
 
 
 @pytest.mark.parametrize("row", [-1, 5])

@@ -23,11 +23,11 @@ from vramcast.job import Job, TensorSpec
 from vramcast.stack import Stack
 from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.fake.client import trace as trace_fake
+from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.result import CUBLASLT_WORKSPACE, WITHHELD_ENGINES, LedgerEntry
 from vramcast.tracer.trace import Action, Category, Trace
 
 A100 = device("a100-40gb")
@@ -308,7 +308,7 @@ def test_what_cublaslt_could_have_asked_for_is_in_the_ledger_each_time() -> None
         found = workspaces.ask(CONV, "forward", CudnnSettings(benchmark=True), thread=0)
         assert found is not None
         assert found.cublaslt_limit_bytes == 128
-    assert workspaces.ledger() == [LedgerEntry("bounded", CUBLASLT_WORKSPACE, 2, 256)]
+    assert workspaces.ledger() == [Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 2, 256)]
 
 
 def test_engines_which_cudnn_left_out_for_want_of_a_device_are_in_the_ledger_each_time() -> None:
@@ -316,7 +316,7 @@ def test_engines_which_cudnn_left_out_for_want_of_a_device_are_in_the_ledger_eac
     oracle.withheld = 15
     for _ in range(2):
         workspaces.ask(CONV, "forward", CudnnSettings(), thread=0)
-    assert workspaces.ledger() == [LedgerEntry("assumed", WITHHELD_ENGINES, 2, 0)]
+    assert workspaces.ledger() == [Entry.of(Entered.ASSUMED, Code.WITHHELD_ENGINES, 2)]
 
 
 def test_an_equal_question_is_asked_once() -> None:
@@ -334,7 +334,7 @@ def test_pytorchs_own_kernels_and_empty_tensors_ask_nothing() -> None:
     assert workspaces.ask(replace(CONV, input=(0, 16, 28, 28)), "forward", CudnnSettings(), thread=0) == Workspace(0)
     assert workspaces.ledger() == []
     assert workspaces.ask(CONV, "forward", CudnnSettings(enabled=False), thread=0) is None
-    assert [entry.name for entry in workspaces.ledger()] == [
+    assert [entry.words for entry in workspaces.ledger()] == [
         "convolution workspaces: 0 (PyTorch's own kernels run instead of cuDNN's)"
     ]
     assert oracle.asked == 0
@@ -348,7 +348,7 @@ def test_what_cudnn_refuses_is_named_and_an_oracle_which_died_twice_is_asked_no_
     for operation in ("backward_data", "backward_filter"):
         assert workspaces.ask(CONV, operation, CudnnSettings(), thread=0) is None
     assert oracle.asked == 2 + 2  # the first question takes both lists, the second is asked once more of a new oracle
-    assert {(entry.name, entry.hits) for entry in workspaces.ledger()} == {
+    assert {(entry.words, entry.hits) for entry in workspaces.ledger()} == {
         ("convolution workspaces: 0 (cuDNN has no engine for a convolution)", 1),
         ("convolution workspaces: 0 (it ended)", 2),
     }
@@ -374,7 +374,7 @@ def named(workspaces: ConvolutionWorkspaces) -> str:
         assert workspaces.ask(CONV, "forward", CudnnSettings(), thread=0) is None
     (entry,) = workspaces.ledger()
     assert (entry.kind, entry.hits) == ("assumed", 1)
-    return entry.name
+    return entry.words
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -428,4 +428,4 @@ def ledger_of_one(stack: Stack | None) -> list[str]:
         found = workspaces.ask(CONV, "backward_filter", CudnnSettings(), thread=0)
     assert found is not None
     assert found.size_bytes >= 0
-    return [entry.name for entry in workspaces.ledger()]
+    return [entry.words for entry in workspaces.ledger()]

@@ -12,11 +12,11 @@ from vramcast.devices import device
 from vramcast.errors import NullGpuError
 from vramcast.estimator import first_principles
 from vramcast.job import Job, TensorSpec
+from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
-from vramcast.tracer.result import CHANNELS_LAST_NORM
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -131,10 +131,10 @@ def test_nothing_of_nvidias_but_cudnn_and_nvrtc_is_in_the_oracles_process(cudnn:
 @pytest.mark.parametrize("layer", engines.LEGACY)
 def test_what_needs_a_handle_counts_as_unknown(tracer: Callable[[], NullGpuTracer], layer: str) -> None:
     job = Job(device("h100"), target=f"{engines.LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"))
-    assert [entry.name for entry in tracer().trace(job).ledger if entry.kind == "assumed" and "cuDNN" in entry.name]
+    assert [entry for entry in tracer().trace(job).ledger if entry.kind == "assumed" and "cuDNN" in entry.words]
 
 
 @pytest.mark.parametrize("name", ["fake", "cpu"])
 def test_batch_norm_in_channels_last_counts_as_unknown_for_every_tracer(name: str, clean_environment: None) -> None:
     job = Job(device("h100"), target=f"{engines.LAYERS}:batch_norm", batch=TensorSpec.parse("8x1024x512"))
-    assert CHANNELS_LAST_NORM in first_principles(job, tracer=name).unknown
+    assert Code.CHANNELS_LAST_NORM in first_principles(job, tracer=name).unknown

@@ -23,7 +23,7 @@ folder = Path(sys.argv[1])
 gpu = NullGpu(folder)
 gpu.configure(sys.argv[2])
 def library(name): return ctypes.CDLL(str(folder / name))
-def ledger(): return {entry.name: (entry.kind, entry.hits) for entry in gpu.ledger()}
+def ledger(): return {entry.words: (entry.kind.value, entry.hits) for entry in gpu.ledger()}
 """
 
 

@@ -226,7 +226,7 @@ def test_settings_which_no_json_holds_are_refused() -> None:
 
 
 def assert_same_events(left: Trace, right: Trace) -> None:
-    for name in set(EVENT_COLUMNS) - {"op", "module", "stream", "step", "phase"}:
+    for name in set(EVENT_COLUMNS) - {"operator", "stream", "step", "phase"}:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), name)
     for column, table in (("op", "ops"), ("module", "modules")):  # the tables may be sorted otherwise
         names = [[getattr(t, table)[i] if i >= 0 else None for i in getattr(t, column).tolist()] for t in (left, right)]
@@ -244,7 +244,7 @@ def assert_same_layout(left: Trace, right: Trace) -> None:
 @st.composite
 def random_traces(draw: st.DrawFn) -> Trace:
     """Draw a job on four addresses, as an allocator would order its events; some blocks are older than the trace."""
-    columns: dict[str, list[int]] = {n: [] for n in set(EVENT_COLUMNS) - {"step", "phase"}}
+    columns: dict[str, list[int]] = {n: [] for n in (set(EVENT_COLUMNS) | {"op", "module"}) - {"step", "phase", "operator"}}
     live: dict[int, int | None] = {0: -1, 512: -1, 1024: None, 1536: None}
     requested: set[int] = set()
     for row in range(draw(st.integers(0, 25))):

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import TraceFileError, UsageError
+from vramcast.tracer.ledger import Code, Entered, Entry
+from vramcast.tracer.operators import Kind, Library, Operator
 from vramcast.tracer.trace import (
     BLOCK_COLUMNS,
     EVENT_COLUMNS,
@@ -27,7 +29,6 @@ from vramcast.tracer.trace import (
     Category,
     Phase,
     Trace,
-    dump,
 )
 
 # A segment, three blocks, the second freed before the third begins, and a free of something older than the trace.
@@ -49,8 +50,7 @@ SMALL: dict[str, Any] = {
     "block": [-1, 1, 2, 2, 2, 5, -1],
     "step": [-1, -1, 0, 0, 0, 1, 1],
     "phase": [Phase.BUILD, Phase.BUILD, *[Phase.FORWARD] * 5],
-    "op": [-1, 0, 1, -1, -1, 1, -1],
-    "module": [-1, -1, 0, 0, 0, 0, -1],
+    "operator": [-1, 0, 1, 2, 2, 1, -1],
     "category": [
         Category.UNKNOWN,
         Category.PARAMETER,
@@ -62,6 +62,12 @@ SMALL: dict[str, Any] = {
     ],
     "time_us": [0, 1, 2, 3, 4, 5, 6],
 }
+OPERATORS = [
+    Operator.of("aten::empty"),
+    Operator.of("aten::mm", "layers.0", ((2, 3), (3,)), ("float32",) * 2),
+    Operator("", "layers.0"),
+]
+LEDGER = (Entry(Entered.NOOP, "cublasCreate_v2", 2), Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1, 99))
 SEGMENTS: dict[str, Any] = {
     "address": [2**47],
     "total_size": [2097152],
@@ -81,8 +87,8 @@ BLOCKS: dict[str, Any] = {
 def small_trace(**changes: Any) -> Trace:
     return Trace.build(
         {**SMALL, **changes},
-        ops=["aten::empty", "aten::mm"],
-        modules=["layers.0"],
+        operators=OPERATORS,
+        ledger=LEDGER,
         header={"tracer": "test", "torch": "2.11.0", "warnings": ["invented"]},
         segments=SEGMENTS,
         blocks=BLOCKS,
@@ -92,7 +98,7 @@ def small_trace(**changes: Any) -> Trace:
 def assert_same(left: Trace, right: Trace) -> None:
     for name in EVENT_COLUMNS:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), name)
-    for name in ("ops", "modules", "header", "stream_ids"):
+    for name in ("operators", "ledger", "header", "stream_ids"):
         assert getattr(left, name) == getattr(right, name), name
     for table, columns in (("segments", SEGMENT_COLUMNS), ("blocks", BLOCK_COLUMNS)):
         ours, theirs = getattr(left, table), getattr(right, table)
@@ -117,8 +123,7 @@ def random_traces(draw: st.DrawFn) -> Trace:
             "block": row if action is Action.ALLOC else block,
             "step": draw(st.integers(-1, 3)),
             "phase": draw(st.sampled_from(Phase)),
-            "op": draw(st.integers(-1, 1)),
-            "module": draw(st.integers(-1, 0)),
+            "operator": draw(st.integers(-1, 2)),
             "category": draw(st.sampled_from(Category)),
             "time_us": draw(st.integers(-(2**63), 2**63 - 1)),
         }
@@ -213,13 +218,6 @@ def test_the_fast_counts_equal_the_slow_ones(trace: Trace) -> None:
     assert peak_bytes == (sum(states[row].values()) if row >= 0 else 0)
 
 
-def test_every_event_is_one_line_of_text() -> None:
-    lines = list(dump(small_trace()))
-    assert len(lines) == 7
-    words = f"2 ALLOC 2 1 {2**47 + 1024:#016x} s0 step 0 FORWARD aten::mm layers.0 ACTIVATION"
-    assert lines[2].split() == words.split()
-
-
 def test_the_description_names_the_peak_and_its_place() -> None:
     text = small_trace().describe()
     assert "7 events (test, 2.11.0)" in text
@@ -247,7 +245,9 @@ def test_numpy_alone_opens_the_file(tmp_path: Path) -> None:
     small_trace().save(tmp_path / "job.npz")
     with np.load(tmp_path / "job.npz", allow_pickle=False) as arrays:
         assert json.loads(bytes(arrays["header"]))["format"] == FORMAT
-        assert json.loads(bytes(arrays["ops"])) == ["aten::empty", "aten::mm"]
+        mm = ["aten::mm", "layers.0", Kind.MATMUL, Library.CUBLAS, [[2, 3], [3]], ["float32", "float32"]]
+        assert json.loads(bytes(arrays["operators"]))[1] == mm
+        assert json.loads(bytes(arrays["ledger"]))[0] == ["noop", "{}", "cublasCreate_v2", 2, 0]
         np.testing.assert_array_equal(arrays["size_bytes"], SMALL["size_bytes"])
 
 
@@ -296,11 +296,31 @@ def as_array(value: object) -> np.ndarray[Any, Any]:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
-def test_the_first_version_stays_readable(saved: Path) -> None:
-    header = {"format": FORMAT, "version": 1}
-    old = Trace.load(rewritten(saved, header=as_array(header)))
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_older_versions_stay_readable(tmp_path: Path, version: int) -> None:
+    (tmp_path / "job.npz").write_bytes((Path(__file__).parent / "data" / "trace-v3.npz").read_bytes())
+    header = {"format": FORMAT, "version": version}
+    old = Trace.load(rewritten(tmp_path / "job.npz", header=as_array(header)))
     assert old.header == header
-    assert len(old) == len(small_trace())
+    assert [(one.name, one.module, one.kind, one.shapes) for one in old.operators] == [
+        ("aten::empty", "", Kind.OTHER, ()),
+        ("aten::mm", "layers.0", Kind.MATMUL, ()),
+        ("", "layers.0", Kind.OTHER, ()),
+    ]
+    assert old.operator.tolist() == SMALL["operator"]
+    assert (old.ops, old.modules) == (["aten::empty", "aten::mm"], ["layers.0"])
+    old.save(tmp_path / "new.npz")
+    assert Trace.load(tmp_path / "new.npz").header["version"] == VERSION
+
+
+def test_names_in_two_tables_are_joined() -> None:
+    columns = {name: column for name, column in SMALL.items() if name != "operator"}
+    named = {"op": [-1, 0, 1, -1, -1, 1, -1], "module": [-1, -1, 0, 0, 0, 0, -1]}
+    trace = Trace.build({**columns, **named}, ops=["aten::empty", "aten::mm"], modules=["layers.0"])
+    assert trace.operator.tolist() == SMALL["operator"]
+    assert (trace.op.tolist(), trace.module.tolist()) == (named["op"], named["module"])
+    assert [trace.operator_at(row).name for row in (0, 2)] == ["", "aten::mm"]
+    assert trace.where(lambda operator: operator.kind is Kind.MATMUL).tolist() == [row in (2, 5) for row in range(7)]
 
 
 @pytest.fixture
@@ -313,12 +333,18 @@ def saved(tmp_path: Path) -> Path:
     ("arrays", "reason"),
     [
         ({"header": as_array({"format": "other", "version": 1})}, "format is 'other'"),
-        ({"header": as_array({"format": FORMAT, "version": 4})}, "version 4, this release reads 1"),
+        ({"header": as_array({"format": FORMAT, "version": 5})}, "version 5, this release reads 1"),
         ({"header": as_array([1])}, "not a JSON object"),
         ({"header": np.frombuffer(b"{" * 9, np.uint8)}, "Expecting property name"),
         ({"header": np.frombuffer(b"[" * 10**5, np.uint8)}, "recursion"),
-        ({"ops": as_array({})}, "'ops' is not a JSON list"),
-        ({"modules": as_array([1])}, "not a string"),
+        ({"operators": as_array({})}, "'operators' is not a JSON list"),
+        ({"operators": as_array([[1, "", 0, 0, [], []]] * 3)}, "not a string"),
+        ({"operators": as_array([["mm", "", 99, 0, [], []]] * 3)}, "99 is not a valid Kind"),
+        ({"operators": as_array([["mm", "", 0, 0, [[1]], []]] * 3)}, "has 1 shapes and 0 dtypes"),
+        ({"operators": as_array([["mm", "", 0, 0, [[-1]], ["int8"]]] * 3)}, "a dimension which is not an integer"),
+        ({"operators": as_array([["mm", "", 0]] * 3)}, "not enough values"),
+        ({"ledger": as_array([["noop", "{}", 5, 1, 1]])}, "a row of the ledger"),
+        ({"ledger": as_array([["paid", "{}", "x", 1, 1]])}, "'paid' is not a valid Entered"),
         ({"header": None}, "'header' is missing"),
         ({"block": None}, "'block' is missing"),
         ({"blocks.state": None}, "'blocks.state' is missing"),
@@ -333,8 +359,7 @@ def saved(tmp_path: Path) -> Path:
         ({"block": np.array([-1, 1, 1, 2, 2, 5, -1])}, r"block is 1 in row 2 \(ALLOC\), expected its own row"),
         ({"block": np.array([1, 1, 2, 2, 2, 5, -1])}, r"in row 0 \(SEGMENT_ALLOC\), expected -1"),
         ({"block": np.array([-1, 1, 2, 2, 2, 5, 2])}, "block 2 has two FREE_COMPLETED"),
-        ({"op": np.array([2] * 7, "<i4")}, "op is 2 in row 0, expected from -1 to 1"),
-        ({"module": np.array([-2] * 7, "<i4")}, "module is -2"),
+        ({"operator": np.array([3] * 7, "<i4")}, "operator is 3 in row 0, expected from -1 to 2"),
         ({"stream": np.ones(7, "<i4")}, "stream is 1"),
         ({"action": np.full(7, 13, "u1")}, "action is 13"),
         ({"action": np.array([11, 0, 0, 1, 2, 0, 8], "u1")}, r"block is -1 in row 0 \(READ\), expected an earlier ALLOC row"),

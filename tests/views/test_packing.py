@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from vramcast.errors import TraceFileError, UsageError
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.operators import Operator
 from vramcast.tracer.trace import Action, Category, Trace
 from vramcast.units import GIB
 from vramcast.views import packing
@@ -163,7 +164,7 @@ def test_the_page_needs_no_script_and_nothing_from_the_network(job_trace: Trace,
 
 
 def test_names_which_come_from_anywhere_stay_text(job_trace: Trace) -> None:
-    hostile = replace(job_trace, ops=[HOSTILE] * 2, modules=[HOSTILE] * 2)
+    hostile = replace(job_trace, operators=[Operator.of(HOSTILE, HOSTILE)] * len(job_trace.operators))
     page = Page(draw_html(hostile, [by_address(hostile)], title=HOSTILE))
     assert not [tag for tag, _ in page.tags if tag == "script"]
     assert "alert(1)" in " ".join(page.texts)

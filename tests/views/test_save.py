@@ -29,6 +29,7 @@ from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.simulator.terms import with_context
 from vramcast.tracer.describe import shown
+from vramcast.tracer.operators import Operator
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.units import GIB
 from vramcast.views import draw_html, draw_text, save, series, style
@@ -40,7 +41,7 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 def renamed(trace: Trace, name: str) -> Trace:
-    return replace(trace, ops=[name] * len(trace.ops), modules=[name] * len(trace.modules))
+    return replace(trace, operators=[Operator.of(name, name)] * len(trace.operators))
 
 
 def nothing_live() -> Trace:

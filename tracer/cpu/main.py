@@ -10,7 +10,8 @@ from typing import Any
 from vramcast.job import Job, map_batch
 from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.result import CHANNELS_LAST_NORM, LedgerEntry, Result, peak_resident_bytes
+from vramcast.tracer.ledger import Code, Entered, Entry
+from vramcast.tracer.result import Result, peak_resident_bytes
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 
@@ -57,15 +58,15 @@ def run_job(job: Job) -> Result:
     return result
 
 
-def _ledger(calls: dict[str, int]) -> list[LedgerEntry]:
+def _ledger(calls: dict[str, int]) -> list[Entry]:
     """Return what a GPU's libraries would have been asked, and which answers nobody gave."""
     entries = []
     if "product" in calls:
-        entries.append(LedgerEntry("noop", "cublas products", calls["product"], 0))
+        entries.append(Entry(Entered.NOOP, "cublas products", calls["product"]))
     if "recurrent layer" in calls:
-        entries.append(LedgerEntry("assumed", "cudnn recurrent layers: as the CPU's", calls["recurrent layer"], 0))
-    unknown = [what for what in calls if what == CHANNELS_LAST_NORM or what.startswith("temporaries of ")]
-    entries += [LedgerEntry("assumed", what, calls[what], 0) for what in unknown]
+        entries.append(Entry(Entered.ASSUMED, "cudnn recurrent layers: as the CPU's", calls["recurrent layer"]))
+    unknown = [what for what in calls if what == Code.CHANNELS_LAST_NORM or what.startswith("temporaries of ")]
+    entries += [Entry.counted(what, calls[what]) for what in unknown]
     return entries
 
 

@@ -29,8 +29,8 @@ from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.convolutions import convolve, differentiate
 from vramcast.tracer.cpu import as_cuda
 from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
+from vramcast.tracer.ledger import Code
 from vramcast.tracer.record import Names, watch
-from vramcast.tracer.result import CHANNELS_LAST_NORM
 from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -200,7 +200,7 @@ class Recorder(TorchDispatchMode):
         elif packet in _RECURRENT:
             self._count("recurrent layer")
         elif packet is _aten.native_batch_norm and _takes_cudnn_channels_last(args):
-            self._count(CHANNELS_LAST_NORM)
+            self._count(Code.CHANNELS_LAST_NORM)
         elif packet is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
             self._attention_temporaries(args[1], args[0], op)
         elif packet in _UNKNOWN and fresh and on_device:

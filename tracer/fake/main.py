@@ -11,7 +11,8 @@ from typing import Any
 from vramcast.job import Job
 from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.result import LedgerEntry, Result, peak_resident_bytes
+from vramcast.tracer.ledger import Entered, Entry
+from vramcast.tracer.result import Result, peak_resident_bytes
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 
@@ -81,10 +82,10 @@ def run_job(job: Job) -> Result:
     gc.disable()
     result.steps = recorder.steps
     result.note_settings(settings)
-    result.ledger = [LedgerEntry("assumed", name, hits, 0) for name, hits in sorted(mode.unmodelled.items())]
+    result.ledger = [Entry.counted(name, hits) for name, hits in sorted(mode.unmodelled.items())]
     result.ledger += convolution_workspaces.ledger() + values.ledger()
     if mode.host_reads:
-        result.ledger.append(LedgerEntry("read", "values read from the card", mode.host_reads, 0))
+        result.ledger.append(Entry(Entered.READ, "values read from the card", mode.host_reads))
     if result.status != "error":
         header = {"tracer": "fake", "torch": str(torch.__version__), "device": job.device.key, CIRCUMSTANCES: observer.seen()}
         result.trace = recorder.stop(header=header, workspace_sizes=mode.workspaces.sizes | convolution_workspaces.sizes)

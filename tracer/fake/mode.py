@@ -24,7 +24,7 @@ from vramcast.tracer.fake.recorder import FakeRecorder
 from vramcast.tracer.fake.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.fake.shapes import Shapes
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
-from vramcast.tracer.result import CHANNELS_LAST_NORM
+from vramcast.tracer.ledger import Code
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values.known import Known
@@ -129,7 +129,7 @@ class CardMode(TorchDispatchMode):
             if packet in UNMODELLED:
                 self.unmodelled[UNMODELLED[packet]] += 1
             elif packet is torch.ops.aten.cudnn_batch_norm and call.argument("training") and _is_channels_last(args[0]):
-                self.unmodelled[CHANNELS_LAST_NORM] += 1
+                self.unmodelled[Code.CHANNELS_LAST_NORM] += 1
         wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
         return type(result)(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
 

@@ -11,22 +11,9 @@ import torch
 
 from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.record import FACTORIES, Context, Recorder, annotate, watch
+from vramcast.tracer.operators import ASKS_AS, FACTORIES
+from vramcast.tracer.record import Context, Recorder, annotate, watch
 from vramcast.tracer.trace import Category, Trace
-
-# How the null GPU's profile calls the operator that asks: the caller, or what CUDA's kernel delegates to.
-_NAMES = {
-    "aten::_to_copy": "aten::to",
-    "aten::relu": "aten::clamp_min",
-    "aten::embedding": "aten::index_select",
-    "aten::stack": "aten::cat",
-    "aten::convolution": "aten::cudnn_convolution",
-    **{
-        f"aten::_scaled_dot_product_{kernel}_attention{end}": f"aten::_{kernel}_attention_{way}"
-        for kernel in ("flash", "efficient", "cudnn")
-        for end, way in (("", "forward"), ("_backward", "backward"))
-    },
-}
 
 
 class FakeRecorder(Recorder):
@@ -61,7 +48,7 @@ class FakeRecorder(Recorder):
 
     def context(self, op: str) -> Context:
         """Return what is known of the operator `op`, which runs now and asks for memory."""
-        op = _NAMES.get(op, op)
+        op = ASKS_AS.get(op, op)
         node = torch._C._current_autograd_node()
         if node is not None:
             module = self._modules_by_sequence.get(node._sequence_nr(), "")

@@ -17,6 +17,7 @@ from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf
+from vramcast.tracer.ledger import Entered
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
@@ -153,7 +154,7 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     result.taken = gpu.taken()
     result.note_settings(settings)
     if result.status != "error":
-        sizes = [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"]
+        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
         header: dict[str, Any] = {CIRCUMSTANCES: observer.seen()}
         header |= {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)

@@ -19,15 +19,16 @@ from vramcast.job import Job
 from vramcast.stack import Stack
 from vramcast.tracer import alloc_conf
 from vramcast.tracer.forks import Lock
+from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
-from vramcast.tracer.nullgpu.cudnn_libraries import OTHER_CUDNN, choose
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, job_environment
-from vramcast.tracer.result import NO_ORACLE, LedgerEntry, Result
+from vramcast.tracer.result import Result
 from vramcast.tracer.warm import WarmWorker
 
 
@@ -115,14 +116,14 @@ class NullGpuTracer:
         for _ in range(2):
             oracle = self._oracle_for(job.stack)
             result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s)
-            if oracle is None or oracle.is_alive or not any(NO_ORACLE in entry.name for entry in result.ledger):
+            if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
         else:
             if oracle is not None and oracle.was_killed:
                 raise WorkerError("The cuDNN oracle was killed twice: is the machine out of memory? Try again.")
         calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
         if calls and oracle is not None and choose(job.stack).is_another:
-            result.ledger.append(LedgerEntry("assumed", OTHER_CUDNN, calls, 0))
+            result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
         return result
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:

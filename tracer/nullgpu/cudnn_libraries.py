@@ -22,7 +22,6 @@ from vramcast.stack import INSTALLED, Stack, cudnn_version
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.cudnn_backend import OLDEST_VERSION
 
-OTHER_CUDNN: Final = "convolution workspaces of another cuDNN version"  # as a ledger calls what another cuDNN answered
 FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
 CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"

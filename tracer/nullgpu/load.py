@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramcast.errors import NullGpuError
-from vramcast.tracer.result import LedgerEntry, Taken
+from vramcast.tracer.ledger import Entry
+from vramcast.tracer.result import Taken
 
 
 class NullGpu:
@@ -59,16 +60,12 @@ class NullGpu:
         self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
         return Taken(ever.value, now.value)
 
-    def ledger(self) -> list[LedgerEntry]:
+    def ledger(self) -> list[Entry]:
         """Return the calls which were not fully answered so far."""
         size = self._driver.nullgpu_report(None, 0) + 4096  # arbitrary: room for lines that appear in between
         buffer = ctypes.create_string_buffer(size)
         self._driver.nullgpu_report(buffer, size)
-        entries = []
-        for line in buffer.value.decode().splitlines():
-            kind, name, hits, size_bytes = line.split("\t")
-            entries.append(LedgerEntry(kind, name, int(hits), int(size_bytes)))
-        return entries
+        return [Entry.reported(line) for line in buffer.value.decode().splitlines()]
 
 
 def foreign_libraries() -> list[str]:

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_flatten
 
 from vramcast.job import Answers
 from vramcast.tracer.hollow import BIG_BYTES
-from vramcast.tracer.result import BRANCH, DRAWN, LARGEST, OPEN, LedgerEntry
+from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values import draws, largest
 from vramcast.tracer.values.call import COPIES, Call
@@ -123,11 +123,11 @@ class Values(TorchFunctionMode):
             return self._known(call)
         return self._unknown(call)
 
-    def ledger(self) -> list[LedgerEntry]:
+    def ledger(self) -> list[Entry]:
         """Return what was drawn, for the job's account."""
-        entries = [LedgerEntry("assumed", f"{DRAWN} {name}", hits, 0) for name, hits in sorted(self.drawn.items())]
-        entries += [LedgerEntry(kind, name, hits, 0) for (kind, name), hits in sorted(self._of_large.items())]
-        return entries + ([LedgerEntry("drawn", "single numbers", self.reads, 0)] if self.reads else [])
+        entries = [Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())]
+        entries += [Entry(kind, name, hits) for (kind, name), hits in sorted(self._of_large.items())]
+        return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
 
     def leave(self) -> None:
         """Follow nothing from here on; the `with` which entered may still end."""
@@ -224,7 +224,7 @@ class Values(TorchFunctionMode):
             call.origin = Origin.LARGE
             most = self._most(call)
             if most is None:
-                self._of_large[OPEN, call.name] += 1
+                self._of_large[Entered.OPEN, call.name] += 1
             return self._recorded(call, *(most or ()))
         if call.deciding and call.known and not call.has_selection:
             try:
@@ -291,7 +291,8 @@ class Values(TorchFunctionMode):
         if is_shape or not is_number:
             self.drawn[call.name] += 1
         if is_shape:
-            kind = LARGEST if has_most else BRANCH if largest.is_branch(call.name, call.args[0]) else OPEN
+            is_branch = not has_most and largest.is_branch(call.name, call.args[0])
+            kind = Entered.LARGEST if has_most else Entered.BRANCH if is_branch else Entered.OPEN
             self._of_large[kind, call.name] += 1
 
     def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:

@@ -78,7 +78,7 @@ def test_convolutions_take_the_null_gpus_workspaces(
 
 
 def _unanswered(result: Result) -> list[str]:
-    return [entry.name for entry in result.ledger if entry.kind == "assumed"]
+    return [entry.words for entry in result.ledger if entry.kind == "assumed"]
 
 
 def test_workspaces_which_nobody_answers_are_named(

@@ -11,8 +11,9 @@ import pytest
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec
 from vramcast.tracer.fake.client import trace as trace_fake
+from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.result import DRAWN, Result
+from vramcast.tracer.result import Result
 
 MODELS = """
 import torch
@@ -72,4 +73,4 @@ def test_a_batch_of_integers_below_a_limit_has_different_ones(models: Path) -> N
     assert zeros.trace is not None
     assert below_hundred.trace is not None
     assert below_hundred.trace.peak_live()[0] - zeros.trace.peak_live()[0] > 90 * 16 * 4 * 1000 * 4
-    assert not [entry for entry in below_hundred.ledger if entry.name.startswith(DRAWN)]
+    assert not [entry for entry in below_hundred.ledger if entry.code is Code.DRAWN_SHAPE]

@@ -103,7 +103,7 @@ EXPORT cudnnStatus_t cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t de
  * ask for some: we have no public way to know how much without a GPU, so that zero is an assumption and says so. */
 static cudnnStatus_t batch_norm_space(cudnnBatchNormMode_t mode, size_t *size_bytes) {
     if (mode == CUDNN_BATCHNORM_SPATIAL_PERSISTENT)
-        NG_HIT(NG_ASSUMED, "cuDNN batch normalisation (channels last) workspace: 0", 0);
+        NG_HIT(NG_ASSUMED, NG_CHANNELS_LAST_NORM, 0);
     *size_bytes = 0;
     return CUDNN_STATUS_SUCCESS;
 }

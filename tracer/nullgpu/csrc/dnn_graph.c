@@ -379,10 +379,10 @@ EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescr
     (void)handle, (void)pack;
     ng_workspace((uint64_t)d->workspace_bytes);
     ng_device_changed();
-    if (!d->known) NG_HIT(NG_ASSUMED, "cuDNN plan without an oracle's answer, workspace: 0", 0);
-    if (d->withheld) NG_HIT(NG_ASSUMED, "cuDNN engines left out for want of a device or of NVRTC", 0);
+    if (!d->known) NG_HIT(NG_ASSUMED, NG_NO_ORACLE, 0);
+    if (d->withheld) NG_HIT(NG_ASSUMED, NG_WITHHELD_ENGINES, 0);
     if (d->engine.mode == CUDNN_HEUR_MODE_B) NG_HIT(NG_ASSUMED, "cuDNN's heuristics of mode B, without a device", 0);
-    if (d->limit_bytes) NG_HIT(NG_BOUNDED, "cuBLASLt's workspace inside a cuDNN plan: 0", d->limit_bytes);
+    if (d->limit_bytes) NG_HIT(NG_BOUNDED, NG_CUBLASLT_WORKSPACE, d->limit_bytes);
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ledger.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* ---- ledger (core.c) ---------------------------------------------------------------------------------------------
