@@ -32,11 +32,8 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# mypy does not follow vramcast.__path__: it is shown the installed layout, as links.
 typecheck: $(VENV)/.ready
-	rm -rf build/typecheck && mkdir -p build/typecheck/vramcast
-	ln -s $(CURDIR)/vramcast/* $(CURDIR)/tracer $(CURDIR)/simulator $(CURDIR)/datasets $(CURDIR)/learner build/typecheck/vramcast/
-	cd build/typecheck && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p vramcast
+	$(BIN)/mypy -p vramcast
 
 test-cuda: $(VENV)/.ready
 	$(BIN)/python -m pytest

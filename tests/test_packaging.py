@@ -1,9 +1,14 @@
-"""What is installed: the C files travel, the rooms import from a regular install, and shadow nobody's packages."""
+"""What is installed: the C files travel, the root's folders are parts of vramcast alone, and shadow nobody's packages."""
 
 from __future__ import annotations
 
+import io
+import os
+import stat
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import textwrap
 import zipfile
 from pathlib import Path
@@ -12,39 +17,40 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "tracer" / "nullgpu" / "csrc"
+LINKED = ("datasets", "learner", "models", "simulator", "tracer")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from a copy so that nothing is left in the checkout; skips without setuptools >= 77."""
-    setuptools = pytest.importorskip("setuptools")
-    folder = tmp_path_factory.mktemp("wheel")
-    isolation = [] if int(setuptools.__version__.split(".")[0]) < 77 else ["--no-build-isolation"]
-    source = folder / "source"
+def copied(folder: Path, *, with_links: bool) -> Path:
+    """Copy the checkout; without links each is a small text file instead, as some unzippers and git on Windows leave it."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        *isolation,
-        "--wheel-dir",
-        str(folder),
-        str(source),
-    ]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if built.returncode and "setuptools>=77" in built.stderr + built.stdout:
-        pytest.skip("setuptools >= 77 is neither installed nor to be had")
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not (ROOT / name).is_symlink():
+            if (ROOT / name).is_file():
+                copy.write_bytes((ROOT / name).read_bytes())
+        elif with_links:
+            copy.symlink_to(os.readlink(ROOT / name))
+        else:
+            copy.write_text(os.readlink(ROOT / name))
+    return folder
+
+
+def build(source: Path, kind: str) -> Path:
+    """Build a wheel, an editable wheel or an sdist of `source`; skips without setuptools >= 77."""
+    pytest.importorskip("setuptools", minversion="77")
+    code = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])('built')"
+    built = subprocess.run([sys.executable, "-c", code, kind], cwd=source, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
-    return next(folder.glob("vramcast-*.whl"))
+    return next((source / "built").iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from a copy so that nothing is left in the checkout."""
+    return build(copied(tmp_path_factory.mktemp("source"), with_links=True), "wheel")
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +61,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def python(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments], capture_output=True, text=True, cwd=cwd, timeout=120
-    )
+def python(code: str, *arguments: str, cwd: Path, options: str = "-B") -> subprocess.CompletedProcess[str]:
+    """Run code; with options "-ES" it sees no vramcast but the one it is told of."""
+    command = [sys.executable, options, "-c", textwrap.dedent(code), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
 def test_every_c_file_is_in_the_wheel(wheel: Path) -> None:
@@ -76,11 +82,59 @@ def test_the_wheel_takes_no_top_level_name_but_its_own(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"vramcast"}
 
 
-def test_every_module_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
-    here = {f"vramcast/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "tracer").rglob("*.py")}
-    here |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast").rglob("*.py")}
-    assert here - names == set()
+def test_every_module_of_the_checkout_is_in_the_wheel_once(wheel: Path) -> None:
+    names = sorted(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py"))
+    here = [f"vramcast/{path.relative_to(ROOT).as_posix()}" for folder in LINKED for path in (ROOT / folder).rglob("*.py")]
+    here += [path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast").rglob("*.py")]
+    assert names == sorted(set(here))
+
+
+def test_a_copy_without_links_and_its_sdist_have_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    source = copied(tmp_path / "source", with_links=False)
+    assert (source / "vramcast" / "tracer").read_text() == "../tracer"
+    with tarfile.open(build(source, "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    names = zipfile.ZipFile(wheel).namelist()
+    (unpacked,) = tmp_path.glob("vramcast-*")
+    assert zipfile.ZipFile(build(unpacked, "wheel")).namelist() == names
+
+
+def test_a_copy_without_links_says_what_to_do(tmp_path: Path) -> None:
+    source = copied(tmp_path / "source", with_links=False)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast"
+    said = python(code, str(source), cwd=tmp_path, options="-ES").stderr
+    assert "ImportError: vramcast/tracer is not a link to ../tracer" in said
+    assert "pip install . (not -e)" in said
+
+
+def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
+    source, site = copied(tmp_path / "source", with_links=True), tmp_path / "site"
+    with zipfile.ZipFile(build(source, "editable")) as archive:
+        archive.extractall(site)
+    code = """
+        import site, sys; site.addsitedir(sys.argv[1]); sys.path.append(sys.argv[2])
+        import vramcast.tracer.nullgpu.entry_points as e, vramcast.simulator.planning.pool, vramcast.datasets.run
+        from vramcast import models
+        from pathlib import Path
+        print(Path(e.__file__).resolve()); print((Path(next(iter(models.__path__))) / "default" / "artifact.json").is_file())
+    """
+    said = python(code, str(site), sysconfig.get_path("purelib"), cwd=tmp_path, options="-ES")
+    assert said.stdout.splitlines() == [str(source / "tracer" / "nullgpu" / "entry_points.py"), "True"], said.stderr
+
+
+def test_an_archive_of_the_repository_keeps_the_links(tmp_path: Path) -> None:
+    zipped = subprocess.run(["git", "archive", "--format=zip", "HEAD", "vramcast"], cwd=ROOT, capture_output=True)
+    if zipped.returncode:
+        pytest.skip("not a git checkout")
+    archive = zipfile.ZipFile(io.BytesIO(zipped.stdout))
+    links = {entry.filename: archive.read(entry) for entry in archive.infolist() if stat.S_ISLNK(entry.external_attr >> 16)}
+    assert links == {f"vramcast/{name}": f"../{name}".encode() for name in LINKED}
+
+
+@pytest.mark.parametrize("name", ["vramcast", "tests", "docs", "benchmarks"])
+def test_nothing_else_of_the_checkout_is_in_the_package(tmp_path: Path, name: str) -> None:
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import vramcast.{name}"
+    assert f"No module named 'vramcast.{name}'" in python(code, str(ROOT), cwd=tmp_path).stderr
 
 
 def test_a_regular_install_imports_its_rooms_from_itself(installed: Path, tmp_path: Path) -> None:
@@ -116,9 +170,9 @@ def test_our_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> N
 
 def test_the_checkout_imports_its_rooms(tmp_path: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast.tracer.trace as t; print(t.__file__)"
-    assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'tracer' / 'trace.py'}\n"
+    assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'vramcast' / 'tracer' / 'trace.py'}\n"
 
 
 def test_no_path_of_a_machine_is_in_the_package() -> None:
-    texts = {path: path.read_text() for folder in ("vramcast", "tracer") for path in (ROOT / folder).rglob("*.py")}
+    texts = {path: path.read_text() for folder in ("vramcast", *LINKED) for path in (ROOT / folder).rglob("*.py")}
     assert [str(path) for path, text in texts.items() if "/work/" in text or "/home/" in text or "/root/" in text] == []

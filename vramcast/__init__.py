@@ -7,16 +7,14 @@ est.process, est.upper_bound, est.fits()
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
-_ROOT = Path(__file__).resolve().parent.parent
-if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "tracer").is_dir():
-    # A checkout or an editable install: the rooms stand beside this folder and carry no __init__.py, so that none of
-    # them shadows an installed package of the same name (Hugging Face's `datasets`, a user's `models`).
-    # A wheel has them inside this folder (package-dir in pyproject.toml), and this branch is not taken.
-    __path__.append(str(_ROOT))
+if importlib.util.find_spec("vramcast.tracer") is None:
+    raise ImportError(
+        "vramcast/tracer is not a link to ../tracer: this copy has no symbolic links. Unpack it with unzip or "
+        "tar (git: git config core.symlinks true; git checkout vramcast), or install it from here: pip install . (not -e)."
+    )
 
 if TYPE_CHECKING:
     from vramcast.advice import Advice, advise
