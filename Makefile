@@ -5,6 +5,8 @@ VENV     ?= .venv
 VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
 BIN      := $(VENV)/bin
+# Packages of benchmarks/ which are typed like the product, and have tests of their own.
+RESEARCH := authors baselines cluster planners
 
 .PHONY: demo setup test lint typecheck test-cuda test-cpu survey accuracy golden clean
 
@@ -33,14 +35,15 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 
 typecheck: $(VENV)/.ready
-	$(BIN)/mypy -p vramcast
+	$(BIN)/mypy -p vramcast $(RESEARCH:%=-p benchmarks.%)
 
 test-cuda: $(VENV)/.ready
 	$(BIN)/python -m pytest
 
 # What knows nothing of torch is not run a second time.
 test-cpu: $(VENV_CPU)/.ready
-	$(VENV_CPU)/bin/python -m pytest --ignore tests/learner --ignore tests/datasets/histories --ignore tests/datasets/test_run.py
+	$(VENV_CPU)/bin/python -m pytest --ignore tests/learner --ignore tests/datasets/histories --ignore tests/datasets/test_run.py \
+		$(RESEARCH:%=--ignore tests/benchmarks/%)
 
 survey: $(VENV)/.ready
 	$(BIN)/python benchmarks/survey.py

@@ -32,10 +32,11 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.accuracy.runner import data_folder
+from benchmarks.planners import cnmem, optimum
 from vramcast.devices import device
 from vramcast.errors import VramcastError
 from vramcast.job import Job, TensorSpec
-from vramcast.simulator.planning import cnmem, optimum, pool, pool_checker, repetition
+from vramcast.simulator.planning import pool, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Fit
 from vramcast.simulator.simulation import simulate

@@ -25,14 +25,14 @@ from typing import Final, TypeAlias
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import BUILD, data_folder
+from benchmarks.cluster.mix import LEVELS, draw_mix, synthetic_runs, with_bounds
+from benchmarks.cluster.outcome import Outcome, compare
+from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
 from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.learner import examples, stacks
 from vramcast.learner.evaluation.metrics import evaluate
 from vramcast.learner.evaluation.scored import Scored
-from vramcast.learner.scheduling.mix import LEVELS, draw_mix, synthetic_runs, with_bounds
-from vramcast.learner.scheduling.outcome import Outcome, compare
-from vramcast.learner.scheduling.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
 from vramcast.units import gib
 
 TOOLS: Final = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "LLMem": "llmem"}

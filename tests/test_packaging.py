@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -176,3 +177,8 @@ def test_the_checkout_imports_its_rooms(tmp_path: Path) -> None:
 def test_no_path_of_a_machine_is_in_the_package() -> None:
     texts = {path: path.read_text() for folder in ("vramcast", *LINKED) for path in (ROOT / folder).rglob("*.py")}
     assert [str(path) for path, text in texts.items() if "/work/" in text or "/home/" in text or "/root/" in text] == []
+
+
+def test_the_product_knows_nothing_of_benchmarks_and_tests() -> None:
+    texts = {path: path.read_text() for folder in ("vramcast", *LINKED) for path in (ROOT / folder).rglob("*.py")}
+    assert [str(path) for path, text in texts.items() if re.search(r"^\s*(from|import) (benchmarks|tests)\b", text, re.M)] == []

@@ -28,10 +28,7 @@ TRUST: Final = "pass --trust-targets"
 CODE: Final = f"its target is code: {TRUST}"
 
 # Networks of this package, which its own data sets name: they build modules out of numbers and words.
-_OWN: Final = {
-    "vramcast.datasets.workloads.networks": ("cnn", "mlp", "transformer"),
-    "vramcast.datasets.histories.networks": ("cnn", "collected_cnn", "collected_mlp", "collected_transformer", "mlp"),
-}
+_OWN: Final = {"vramcast.datasets.workloads.networks": ("cnn", "mlp", "transformer")}
 # Arguments with which a library fetches or opens something. init_weights asks for random ones.
 _LOADING: Final = re.compile(r"pretrained|checkpoint|(?<!init_)weights|cache_dir|backbone$|auto_map|remote_code|quantiz|hub")
 _WORD: Final = re.compile(r"[\w .,+-]*")  # names no file elsewhere: no slash, no colon

@@ -28,23 +28,23 @@ from benchmarks.accuracy import examples as sets
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
-from vramcast.datasets.histories import formats
+from benchmarks.authors import gpumemnet
+from benchmarks.baselines import published
+from benchmarks.baselines.baseline import Baseline, Sample, Target
+from benchmarks.baselines.dnnmem import DnnMem
+from benchmarks.baselines.fake_tensor import FakeTensor
+from benchmarks.baselines.gpumemnet import Bins, GpuMemNet
+from benchmarks.baselines.horus import Horus
+from benchmarks.baselines.llmem import LlMem
+from benchmarks.baselines.look import look
+from benchmarks.baselines.network import Network
+from benchmarks.baselines.published import Published
+from benchmarks.baselines.schedtune import SchedTune
 from vramcast.datasets.journal import Journal, Rejected, read_lines
 from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.learner import examples, stacks, training
-from vramcast.learner.baselines import published
-from vramcast.learner.baselines.baseline import Baseline, Sample, Target
-from vramcast.learner.baselines.dnnmem import DnnMem
-from vramcast.learner.baselines.fake_tensor import FakeTensor
-from vramcast.learner.baselines.gpumemnet import Bins, GpuMemNet
-from vramcast.learner.baselines.horus import Horus
-from vramcast.learner.baselines.llmem import LlMem
-from vramcast.learner.baselines.look import look
-from vramcast.learner.baselines.network import Network
-from vramcast.learner.baselines.published import Published
-from vramcast.learner.baselines.schedtune import SchedTune
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 from vramcast.learner.stacks import StackContext
@@ -164,11 +164,10 @@ def jobs_of(name: str) -> dict[str, Job]:
         return {f"{row['model']} {row['batch']}": sets.timm_a100.plain_job(row) for row in sets.timm_rows()}
     if name not in _FILES:
         return {case.name: case.job for case in sets.SETS[name]()}
-    reader = formats.find("gpumemnet")
-    runs = [run for file in _FILES[name] for run in reader.read(data_folder() / file).runs if run.workload.target]
+    runs = [run for file in _FILES[name] for run in gpumemnet.read(data_folder() / file).runs if run.workload.target]
     card = sets.timm_a100.device("a100-40gb")
     ids = {run.id: f"{run.workload.name}.out" if name == "mlp" else run.id for run in runs}
-    return {ids[run.id]: run.workload.job(card, limited=False) for run in runs}
+    return {ids[run.id]: run.workload.job(card, trust=True, limited=False) for run in runs}
 
 
 def published_of(name: str) -> dict[str, dict[str, int]]:

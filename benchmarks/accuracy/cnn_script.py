@@ -15,7 +15,7 @@ import sys
 import torch
 
 from benchmarks.accuracy import mlp_script
-from vramcast.datasets.histories.networks import cnn
+from benchmarks.authors.networks import cnn
 
 _ALIKE = 3  # measured: what full batches after the third change in these networks' reserved peak is nothing
 

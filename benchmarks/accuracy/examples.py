@@ -23,7 +23,7 @@ import joblib
 
 from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
-from vramcast.datasets.histories import formats
+from benchmarks.authors import gpumemnet
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
 from vramcast.estimator import first_principles
@@ -84,7 +84,7 @@ def _timm_facts(case: Case) -> dict[str, str]:
 
 def cnn_cases() -> list[Case]:
     """Return GPUMemNet's CNNs which ran, and those which ran out of memory, as their script trains them."""
-    runs = formats.find("gpumemnet").read(data_folder() / "gpumemnet_cnn_step1.csv").runs
+    runs = gpumemnet.read(data_folder() / "gpumemnet_cnn_step1.csv").runs
     return [
         Case(
             run.id,

@@ -22,9 +22,9 @@ from sklearn.model_selection import KFold
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
-from vramcast.datasets.histories.architectures import Layer
-from vramcast.learner.baselines.gpumemnet import EPOCHS, Bins, Classifier, Kind
-from vramcast.learner.baselines.network import Network
+from benchmarks.authors.architectures import Layer
+from benchmarks.baselines.gpumemnet import EPOCHS, Bins, Classifier, Kind
+from benchmarks.baselines.network import Network
 from vramcast.units import MIB
 
 FOLDS: Final = 3  # spec: GPUMemNet

@@ -27,9 +27,9 @@ from benchmarks.accuracy.runner import (
     run_cases,
     write_csv,
 )
+from benchmarks.authors.xmem import CNNS
 from vramcast import stack
 from vramcast.context import context_bytes
-from vramcast.datasets.histories.xmem import CNNS
 from vramcast.devices import device
 from vramcast.job import Batch, Job, TensorSpec, ZeroGrad
 from vramcast.units import MIB

@@ -138,23 +138,28 @@ def _drawn(strategy: Any) -> list[Any]:
 
 def _histories(folder: Path) -> Iterator[Case]:
 
-    from tests.datasets.histories.test_malformed import _content, check
+    from benchmarks.authors.formats import FORMATS as AUTHORS
+    from tests.benchmarks.authors.samples import SAMPLES as OF_AUTHORS
+    from tests.datasets.histories.malformed import check, contents
+    from tests.datasets.histories.samples import SAMPLES
     from vramcast.datasets.histories.formats import FORMATS
     from vramcast.errors import DatasetError, TraceFileError
+
+    formats, samples = FORMATS | AUTHORS, SAMPLES | OF_AUTHORS
 
     def run(name: str, file: str, content: bytes) -> Verdict:
         path = folder / file
         path.write_bytes(content)
         try:
-            check(FORMATS[name].read(path))
+            check(formats[name].read(path))
         except (DatasetError, TraceFileError):
             pass
         finally:
             path.unlink()
         return HANDLED
 
-    for name in FORMATS:
-        drawn = _drawn(_content(name))
+    for name in formats:
+        drawn = _drawn(contents(samples[name]))
         for number, one in enumerate(drawn[:_EACH]):
             yield Case("importers, all 11 formats, mutated", f"{name} {number}", lambda n=name, o=one: run(n, *o))  # type: ignore[misc]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,22 +49,19 @@ FORMATS: Final = {
         Format("jobstats", "Princeton Jobstats in sacct's AdminComment, one run a card", _reader("jobstats")),
         Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run a job and card", _reader("series")),
         Format("pai", "Alibaba PAI 2020, pai_sensor_table.csv", _reader("pai")),
-        Format("gpumemnet", "GPUMemNet's tables of MLPs and CNNs, rebuilt", _reader("gpumemnet")),
-        Format("xmem", "xMem's evaluation_result.json, or a table of them", _reader("xmem")),
         Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("snapshot")),
-        Format("collect", "the first collector's runs.jsonl", _reader("collected")),
         Format("csv", "our plain table (docs/histories.md)", _reader("plain_csv")),
         Format("runs", "our own journals (.jsonl, .jsonl.gz)", read_journal),
     )
 }
 
 
-def find(name: str) -> Format:
+def find(name: str, formats: Mapping[str, Format] = FORMATS) -> Format:
     """Return a format by its name.
 
     Raises:
         UsageError: there is none of this name.
     """
-    if name not in FORMATS:
-        raise UsageError(f"Format '{name}' is unknown: use one of {', '.join(FORMATS)}.")
-    return FORMATS[name]
+    if name not in formats:
+        raise UsageError(f"Format '{name}' is unknown: use one of {', '.join(formats)}.")
+    return formats[name]

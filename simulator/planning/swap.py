@@ -265,6 +265,6 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise UsageError("Swap plans are searched for with optuna, which is missing: pip install 'vramcast[learn]'.") from error
+        raise UsageError("Swap plans are searched for with optuna, which is missing: pip install 'vramcast[plan]'.") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # benchmarks/ is not installed
-
-from benchmarks.accuracy import (  # noqa: E402
+from benchmarks.accuracy import (
     builders,
     convolution_kernels,
     figures,
@@ -28,13 +24,13 @@ from benchmarks.accuracy import (  # noqa: E402
     timm_a100,
     xmem,
 )
-from vramcast.devices import device  # noqa: E402
-from vramcast.errors import NullGpuError  # noqa: E402
-from vramcast.job import Job, TensorSpec  # noqa: E402
-from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle  # noqa: E402
-from vramcast.tracer.nullgpu.cudnn_libraries import choose  # noqa: E402
-from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries  # noqa: E402
-from vramcast.tracer.trace import Action, Trace  # noqa: E402
+from vramcast.devices import device
+from vramcast.errors import NullGpuError
+from vramcast.job import Job, TensorSpec
+from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
+from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.tracer.trace import Action, Trace
 
 Need = Callable[[str], Any]
 XMEM_ROW = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,12 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # benchmarks/ is not installed
-
-from benchmarks import simulator_jobs, simulator_speed, survey_models  # noqa: E402
-from vramcast.devices import device  # noqa: E402
-from vramcast.job import Job, TensorSpec  # noqa: E402
-from vramcast.simulator.player import play  # noqa: E402
-from vramcast.simulator.requests import Kind, Requests  # noqa: E402
-from vramcast.tracer.trace import Action, Trace  # noqa: E402
+from benchmarks import simulator_jobs, simulator_speed, survey_models
+from vramcast.devices import device
+from vramcast.job import Job, TensorSpec
+from vramcast.simulator.player import play
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.tracer.trace import Action, Trace
 
 Need = Callable[[str], Any]
 A100 = device("a100-40gb")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from vramcast.datasets.histories import formats
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.plan import workloads
 from vramcast.devices import device
@@ -28,7 +27,7 @@ REFUSED = {
     "vramcast.tracer.step:run": CODE,
     "vramcast.datasets.workloads.networks:math": CODE,
     "vramcast.datasets.workloads.networks:nn": CODE,
-    "vramcast.datasets.histories.networks:_activation": CODE,
+    "benchmarks.authors.networks:mlp": CODE,
     'torchvision:resnet18?{"weights":"DEFAULT"}': OPENS,
     'torchvision:fcn_resnet50?{"weights_backbone":"DEFAULT"}': OPENS,
     'timm:resnet18?{"pretrained":true}': OPENS,
@@ -86,7 +85,6 @@ def test_our_own_networks_are_there_and_make_modules() -> None:
 
     for module, names in targets._OWN.items():
         assert all(callable(getattr(importlib.import_module(module), name)) for name in names)
-    assert formats.find("gpumemnet") is not None  # whose rows name them
 
 
 @pytest.mark.parametrize(

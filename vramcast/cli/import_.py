@@ -1,10 +1,10 @@
-"""Read job histories and public tables of measured runs into a data set.
+"""Read job histories into a data set.
 
 vramcast import sacct jobs.txt --out history.jsonl
 vramcast import series gpu-*.csv --out history.jsonl --join rules.json
 vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
-FORMAT is one of: sacct, sacct-json, jobstats, series, pai, gpumemnet, xmem, snapshot, collect, csv, runs (docs/histories.md).
+FORMAT is one of: sacct, sacct-json, jobstats, series, pai, snapshot, csv, runs (docs/histories.md).
 Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
 cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
 the files hold none, 2 when none of the rows can be used.
@@ -16,13 +16,14 @@ import argparse
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vramcast.cli.streams import answer
-from vramcast.datasets.histories import formats
 from vramcast.datasets.histories import join as joining
+from vramcast.datasets.histories.formats import FORMATS, Format, find
 from vramcast.datasets.journal import Journal, Reading, Rejected
 from vramcast.datasets.run import Run, with_source
 from vramcast.datasets.tables import read_set, write_runs
@@ -31,21 +32,21 @@ from vramcast.errors import DatasetError, UsageError
 _SHOWN_REASONS = 10  # arbitrary: lines; the file of rows kept aside has all
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this verb's options."""
-    summaries = "; ".join(f"{one.name}: {one.summary}" for one in formats.FORMATS.values())
+def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] = FORMATS) -> None:
+    """Add this verb's options, for the formats that are known."""
+    summaries = "; ".join(f"{one.name}: {one.summary}" for one in known.values())
     parser.add_argument("format", metavar="FORMAT", help=summaries)
-    parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler, the monitor or the authors wrote")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler or the monitor wrote")
     parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
     parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the verb."""
+def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> int:
+    """Run the verb, for the formats that are known."""
     if options.out and not options.out.endswith((".jsonl", ".parquet")):
         raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl or .parquet is expected.")
-    read = formats.find(options.format).read
+    read = find(options.format, known).read
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
     rejected: list[Rejected] = []

@@ -34,12 +34,10 @@ def test_runs_are_appended_once_and_bad_rows_go_to_a_file_beside(tmp_path: Path,
 
 
 def test_without_a_store_the_summary_is_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = written(tmp_path, "mlp.csv", samples.GPUMEMNET_MLP)
-    assert main(["import", "gpumemnet", source]) == 0
-    text = capsys.readouterr().out
-    assert "nothing is written" in text
-    assert "2 of 5 networks are rebuilt" in text
-    assert [path.name for path in tmp_path.iterdir()] == ["mlp.csv"]
+    source = written(tmp_path, "table.csv", samples.CSV)
+    assert main(["import", "csv", source]) == 0
+    assert "nothing is written" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 def test_a_file_of_another_format_is_an_error_and_leaves_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +72,8 @@ def test_a_set_is_passed_on_as_parquet_and_grows(tmp_path: Path, capsys: pytest.
 
     store = tmp_path / "set.parquet"
     source = written(tmp_path, "jobs.txt", samples.SACCT)
-    mlps = written(tmp_path, "mlp.csv", samples.GPUMEMNET_MLP)
-    for arguments in (["sacct", source], ["gpumemnet", mlps], ["sacct", source]):
+    table = written(tmp_path, "table.csv", samples.CSV)
+    for arguments in (["sacct", source], ["csv", table], ["sacct", source]):
         assert main(["import", *arguments, "--out", str(store)]) == 0
     capsys.readouterr()
     ids = [run.id for run in read_set(store).runs]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -149,51 +148,12 @@ def test_pai_says_which_gb_and_keeps_damaged_rows_aside(tmp_path: Path) -> None:
     assert found.runs[0].measurement.status == "unknown"
 
 
-def test_xmem_keeps_ground_as_reserved_and_names_torchvisions_model(tmp_path: Path) -> None:
-    found = reading("xmem", samples.XMEM, tmp_path)
-    cnn, transformer = found.runs
-    assert (cnn.workload.target, cnn.workload.num_classes) == ("torchvision:mobilenet_v3_small", 10)
-    assert (cnn.workload.batch, cnn.workload.steps, cnn.workload.zero_grad) == (("64x3x86x86",), 4, "step-start")
-    assert (cnn.measurement.reserved_bytes, cnn.measurement.process_bytes) == (1000 * MIB, None)
-    assert "about reserved" in str(cnn.passport.how)
-    assert (transformer.measurement.status, transformer.measurement.censored) == ("oom", True)
-    assert transformer.workload.target is None
-    assert "zero_grad_mode" in found.rejected[0].reason
-
-
-def test_xmem_reads_a_result_file(tmp_path: Path) -> None:
-    (run,) = reading("xmem", samples.XMEM_JSON, tmp_path, "evaluation_result.json").runs
-    assert (run.workload.target, run.workload.zero_grad) == ("torchvision:vgg16", "before-backward")
-    assert run.measurement.reserved_bytes == GIB
-
-
 def test_a_snapshot_gives_the_peaks_of_its_history_and_the_request_that_failed(tmp_path: Path) -> None:
     found = reading("snapshot", samples.SNAPSHOT, tmp_path)
     (run,) = found.runs
     assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (1024, 2 * MIB)
     assert (run.measurement.status, run.measurement.oom_requested_bytes) == ("oom", 2**40)
     assert "2 rows = 1 in 1 runs + 0 kept aside + 1 skipped" in found.notes[0]
-
-
-def test_collected_rows_become_runs_and_their_limits_runs_of_their_own(tmp_path: Path) -> None:
-    passport = {"properties": {"name": "NVIDIA H100", "total_memory": 85 * 10**9}, "torch": "2.11.0", "cudnn": 91100}
-    (tmp_path / "passport.json").write_text(json.dumps(passport))
-    found = reading("collect", samples.COLLECT, tmp_path, "runs.jsonl")
-    base, fits, fails, shared = found.runs
-    assert (base.passport.gpu, base.passport.cudnn, base.workload.optimizer) == ("NVIDIA H100", "91100", "sgdm")
-    assert (fits.workload.cap_bytes, fits.measurement.status, fits.measurement.repeat_of) == (2097152, "ok", base.id)
-    assert (fails.workload.cap_bytes, fails.measurement.status, fails.measurement.censored) == (2000000, "oom", True)
-    assert (shared.workload.num_classes, shared.measurement.status) == (10, "oom")
-    assert "shared" in shared.measurement.message
-    assert "5 rows = 2 in 4 runs + 3 kept aside" in found.notes[0]
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "gpt2", "opt", "gpt_neo", "t5", "llama", "qwen2", "vit"])
-def test_collected_transformers_are_named_with_their_configuration(name: str, tmp_path: Path) -> None:
-    row = samples.collected(kind="hf", name=name, width=256, layers=2, seq=64, vocab=8000, attn="sdpa")
-    (run,) = reading("collect", json.dumps(row).encode(), tmp_path).runs
-    assert str(run.workload.target).startswith(f"hf:{name}?{{")
-    run.workload.job(device("h200"))
 
 
 def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_path: Path) -> None:
@@ -219,8 +179,8 @@ def test_our_own_journals_are_read_with_what_is_torn_kept_aside(tmp_path: Path) 
 
 
 def test_the_same_run_twice_in_one_file_is_kept_aside(tmp_path: Path) -> None:
-    rows = samples.XMEM.splitlines(keepends=True)
-    found = reading("xmem", rows[0] + rows[1] + rows[1], tmp_path)
+    rows = samples.CSV.splitlines(keepends=True)
+    found = reading("csv", rows[0] + rows[1] + rows[1], tmp_path)
     assert (len(found.runs), len(found.rejected)) == (1, 1)
 
 

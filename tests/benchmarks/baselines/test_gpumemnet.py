@@ -1,0 +1,209 @@
+"""The classes at their edges, the features, and seeded trainings on small made-up data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.authors.architectures import Layer
+from benchmarks.baselines.baseline import Baseline, Sample
+from benchmarks.baselines.gpumemnet import (
+    DEPTHS,
+    LAYER_INPUTS,
+    MAX_LAYERS,
+    Bins,
+    Classifier,
+    GpuMemNet,
+    Kind,
+    MlpEnsemble,
+    TransformerEnsemble,
+    activation_angle,
+    features,
+    kind_of,
+    sequence,
+)
+from benchmarks.baselines.network import Network
+from vramcast.errors import UsageError
+from vramcast.learner.examples import Example
+from vramcast.units import MIB
+
+KINDS: list[Kind] = ["mlp", "transformer"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def network(width: int, depth: int = 3, batch_size: int = 8) -> Network:
+    layers = tuple(layer for _ in range(depth) for layer in (Layer("linear", width, width * width), Layer("ReLU", width)))
+    return Network(batch_size, layers, depth * width * width)
+
+
+def made_up(n: int = 96) -> tuple[list[Network], list[int]]:
+    networks = [network(int(width)) for width in np.random.default_rng(0).integers(8, 4096, n)]
+    return networks, [int(one.parameters > 6_000_000) for one in networks]
+
+
+def test_a_value_on_an_edge_belongs_to_the_class_below() -> None:
+    bins = Bins.of([1443 * MIB, 4925 * MIB], 1000)
+    assert (bins.first, bins.count) == (1, 4)
+    assert [bins.index(mib * MIB) for mib in (1001, 2000, 4001, 5000)] == [0, 0, 3, 3]
+    assert bins.index(2000 * MIB + 1) == 1
+    assert [bins.upper_bytes(i) for i in (0, 3)] == [2000 * MIB, 5000 * MIB]
+
+
+def test_a_value_outside_of_the_classes_belongs_to_the_nearest() -> None:
+    bins = Bins.of([1443 * MIB, 4925 * MIB], 1000)
+    assert bins.index(1) == 0
+    assert bins.index(90_000 * MIB) == 3
+
+
+def test_bins_of_nothing_are_refused() -> None:
+    with pytest.raises(UsageError, match="at least one"):
+        Bins.of([], 1000)
+
+
+@given(st.lists(st.integers(1, 80_000 * MIB), min_size=1, max_size=20), st.sampled_from([1000, 2000, 8000]))
+def test_every_value_is_at_most_the_upper_edge_of_its_class_and_above_the_one_below(sizes: list[int], width: int) -> None:
+    bins = Bins.of(sizes, width)
+    for size in sizes:
+        upper = bins.upper_bytes(bins.index(size))
+        assert upper - width * MIB < size <= upper
+
+
+def test_layers_of_both_notations_are_of_one_kind() -> None:
+    for ours, theirs in (("Linear", "linear"), ("BatchNorm2d", "batchnorm2d"), ("Conv2d", "conv2d"), ("Dropout", "dropout")):
+        assert kind_of(Layer(ours, 1)) == kind_of(Layer(theirs, 1))
+    assert len({kind_of(Layer(name, 1)) for name in ("linear", "batch_normalization", "conv2d", "dropout", "GELU")}) == 5
+
+
+def test_the_activation_is_an_angle_of_half_a_circle() -> None:
+    assert activation_angle([Layer("linear", 1), Layer("ELU", 1), Layer("Tanh", 1)]) == 0
+    assert activation_angle([Layer("linear", 1), Layer("Tanh", 1)]) == pytest.approx(10 / 11 * math.pi)
+    assert activation_angle([Layer("linear", 1)]) is None
+    assert features(Network(1, (), 0))[-2:] == [0, 0]
+
+
+def test_a_sequence_longer_than_its_places_keeps_all_sizes() -> None:
+    long = network(2, depth=MAX_LAYERS)
+    rows = sequence(long)
+    assert rows.shape == (MAX_LAYERS, LAYER_INPUTS)
+    assert rows[:, -4].sum() == long.activations
+    assert rows[:, -3].sum() == long.parameters
+
+
+def test_stacked_members_say_what_each_says_alone() -> None:
+    torch.manual_seed(0)
+    ensemble = MlpEnsemble(5, 3, (2, 1)).eval()
+    x = torch.randn(7, 5)
+    first, second = ensemble.hidden
+    norms, ends = ensemble.norms, ensemble.ends
+
+    def normed(values: torch.Tensor) -> torch.Tensor:
+        return values / math.sqrt(1 + norms[0].eps)  # a new batch norm in eval mode
+
+    def linear(layer: torch.nn.Module, member: int, values: torch.Tensor) -> torch.Tensor:
+        return values @ layer.get_parameter("weight")[member] + layer.get_parameter("bias")[member]
+
+    shallow = linear(ends[0], 0, normed(linear(first, 1, x)).relu())
+    deep = linear(ends[1], 0, normed(linear(second, 0, normed(linear(first, 0, x)).relu())).relu())
+    torch.testing.assert_close(ensemble(x), (shallow + deep) / 2)
+
+
+def test_estimators_have_a_few_thousand_weights() -> None:
+    inputs = len(features(network(4)))
+    for net in (MlpEnsemble(inputs, 4, DEPTHS), TransformerEnsemble(inputs, 4)):
+        assert 1_500 < sum(parameter.numel() for parameter in net.parameters()) < 13_600
+
+
+def test_padding_says_nothing() -> None:
+    torch.manual_seed(0)
+    net = TransformerEnsemble(6, 3).eval()
+    x, layers, padding = torch.randn(2, 6), torch.randn(2, 5, LAYER_INPUTS), torch.zeros(2, 5, dtype=torch.bool)
+    longer = torch.cat([layers, torch.randn(2, 4, LAYER_INPUTS)], 1)
+    masked = torch.cat([padding, torch.ones(2, 4, dtype=torch.bool)], 1)
+    torch.testing.assert_close(net(x, longer, masked), net(x, layers, padding), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_is_repeatable_learns_and_leaves_the_random_state_alone(kind: Kind) -> None:
+    networks, classes = made_up()
+    state = torch.random.get_rng_state()
+    said = []
+    for _ in range(2):
+        classifier = Classifier(kind, 2, seed=3, epochs=60 if kind == "mlp" else 150)
+        classifier.fit(networks[24:], classes[24:], networks[:24], classes[:24])
+        said.append(classifier.predict(networks))
+    assert said[0] == said[1]
+    assert np.mean(np.array(said[0]) == classes) > 0.9
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_each_fit_starts_anew_unless_it_is_told_to_go_on() -> None:
+    networks, classes = made_up()
+    rows = (networks[24:], classes[24:], networks[:24], classes[:24])
+
+    def weights(*, warm_start: bool, fits: int) -> torch.Tensor:
+        classifier = Classifier("mlp", 2, epochs=3, warm_start=warm_start)
+        for _ in range(fits):
+            classifier.fit(*rows)
+        assert classifier.net is not None
+        return torch.cat([parameter.flatten() for parameter in classifier.net.parameters()])
+
+    once = weights(warm_start=False, fits=1)
+    assert torch.equal(weights(warm_start=False, fits=2), once)
+    assert not torch.equal(weights(warm_start=True, fits=2), once)
+
+
+def test_a_classifier_which_is_not_fitted_is_refused() -> None:
+    with pytest.raises(UsageError, match="call fit first"):
+        Classifier("mlp", 2).predict([])
+
+
+# As a baseline ------------------------------------------------------------------------------------------------------
+
+
+def runs(n: int = 60) -> list[Sample]:
+    return [
+        Sample(Example(str(i), str(i), "mlp", "a100-40gb", "", {}, 1, 1, measured_process=size * MIB), network(width))
+        for i in range(n)
+        for width, size in [(64, 1500) if i % 2 else (2048, 2500)]
+    ]
+
+
+def test_the_estimate_is_an_upper_edge_and_nothing_without_a_network() -> None:
+    samples = runs()
+    method: Baseline = GpuMemNet("mlp", 1000, epochs=60)
+    assert method.estimate(samples[:1]) == [None]
+    method.fit(samples)
+    unknown = replace(samples[0], network=None)
+    assert method.estimate([samples[0], unknown, samples[1]]) == [3000 * MIB, None, 2000 * MIB]
+
+
+def test_a_baseline_with_nothing_to_learn_from_says_nothing() -> None:
+    samples = runs(8)
+    censored = [replace(sample, example=replace(sample.example, censored=True)) for sample in samples]
+    method = GpuMemNet("mlp", 1000, epochs=2)
+    method.fit(samples)
+    method.fit(censored)
+    assert method.estimate(samples) == [None] * len(samples)
+
+
+def test_peaks_of_test_rows_change_no_estimate() -> None:
+    samples = runs()
+    method = GpuMemNet("mlp", 1000, epochs=5)
+
+    def said(test: Sequence[Sample]) -> list[int | None]:
+        method.fit(samples[:40])
+        return method.estimate(test)
+
+    other = [replace(sample, example=replace(sample.example, measured_process=9000 * MIB)) for sample in samples[40:]]
+    assert said(samples[40:]) == said(other)

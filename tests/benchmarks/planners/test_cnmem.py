@@ -1,0 +1,47 @@
+"""A pool in the manner of CnMem."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from benchmarks.planners import cnmem
+from tests.simulator.planning.blocks import Event, trace_of, traces
+from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.tracer.trace import Action, Trace
+
+
+def played(*requests: int) -> int:
+    """Return the peak of requests: n asks for n units of 512 B, -n frees what the n-th request (from 1) asked for."""
+    events: list[Event] = []
+    for request in requests:
+        if request > 0:
+            events.append((Action.ALLOC, 512 * request, len(events)))
+        else:
+            events.append((Action.FREE_COMPLETED, events[-request - 1][1], -request - 1))
+    return cnmem.peak(trace_of(events)) // 512
+
+
+def test_sizes_are_rounded_up() -> None:
+    assert cnmem.peak(trace_of([(Action.ALLOC, 513, 0), (Action.ALLOC, 1, 1)])) == 1536
+
+
+def test_a_free_block_is_used_again_and_split() -> None:
+    assert played(4, -1, 1, 3) == 4
+    assert played(4, -1, 1, 4) == 8
+
+
+def test_the_smallest_block_that_fits_is_taken() -> None:
+    assert played(5, 1, 3, -1, -3, 3, 5) == 9
+
+
+def test_pieces_of_a_block_merge_with_both_neighbours() -> None:
+    assert played(6, -1, 2, 2, 2, -3, -5, -4, 6) == 6
+
+
+def test_what_the_driver_gave_at_different_times_does_not_merge() -> None:
+    assert played(2, 2, -1, -2, 4) == 8
+
+
+@given(trace=traces())
+def test_the_pool_is_no_smaller_than_what_lives(trace: Trace) -> None:
+    assert Lifetimes.of(trace).peak_live()[0] <= cnmem.peak(trace) <= Lifetimes.of(trace).size_bytes.sum()

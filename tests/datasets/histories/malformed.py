@@ -1,0 +1,114 @@
+"""Damaged files of any format, and what must hold of whatever a reader makes of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vramcast.datasets.histories.formats import Format
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.run import Run
+from vramcast.errors import DatasetError, TraceFileError
+
+EXAMPLES = 500
+ACCOUNT = re.compile(r".*: (\d+) rows = (\d+) in (\d+) runs \+ (\d+) kept aside \+ (\d+) skipped.*", re.DOTALL)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["gres", "gpumem", "ok"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["jobs", "job_id", "steps", "tres", "nodes", "job", "status", "train info", "state", "id"])
+            | st.text(max_size=6),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def _mutated(draw: st.DrawFn, content: bytes) -> bytes:
+    """Return a valid file with some places overwritten, cut out, doubled or put elsewhere."""
+    data = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        length = draw(st.integers(0, 12))
+        what = draw(st.sampled_from(["replace", "remove", "double", "token"]))
+        if what == "replace":
+            data[at : at + length] = draw(st.binary(max_size=12))
+        elif what == "remove":
+            del data[at : at + draw(st.integers(0, 200))]
+        elif what == "double":
+            data[at:at] = data[at : at + draw(st.integers(0, 200))]
+        else:
+            tokens = [
+                b"9" * 40,
+                b"-1",
+                b"1e999",
+                b"NaN",
+                b"\x00",
+                b'"',
+                b",",
+                b"|",
+                b"\n",
+                b"\xff\xfe",
+                b"[" * 3000,
+                b"\\ud800",
+            ]
+            data[at : at + length] = draw(st.sampled_from(tokens))
+    return bytes(data)
+
+
+@st.composite
+def contents(draw: st.DrawFn, samples: list[tuple[str, bytes]]) -> tuple[str, bytes]:
+    """Return a file's name and what it holds: mostly a valid sample with some places damaged."""
+    file, valid = draw(st.sampled_from(samples))
+    kind = draw(st.integers(0, 9))
+    if kind < 7:
+        return file, draw(_mutated(valid))
+    if kind == 7:
+        return file, draw(st.binary(max_size=200))
+    if kind == 8:
+        return file, json.dumps(draw(_json)).encode() + b"\n"
+    return file, gzip.compress(valid)[: draw(st.integers(1, 400))]
+
+
+def check(reading: Reading) -> None:
+    for run in reading.runs:
+        assert Run.from_dict(json.loads(json.dumps(run.to_dict(), allow_nan=False))) == run
+    assert len({run.id for run in reading.runs}) == len(reading.runs)
+    for one in reading.rejected:
+        assert one.where
+        assert one.reason
+        (one.reason + one.text).encode()
+    for note in reading.notes:
+        note.encode()
+
+
+def examine(one: Format, samples: list[tuple[str, bytes]], folder: Path) -> None:
+    """Read many damaged files: each gives a reading which adds up, or one of two errors."""
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(contents(samples))
+    def read(drawn: tuple[str, bytes]) -> None:
+        path: Path = folder / drawn[0]
+        path.write_bytes(drawn[1])
+        try:
+            reading = one.read(path)
+        except (DatasetError, TraceFileError):
+            return
+        check(reading)
+        if one.name != "runs":
+            account = ACCOUNT.fullmatch(reading.notes[0])
+            assert account, reading.notes
+            rows, used, runs, aside, skipped = map(int, account.groups())
+            assert rows == used + aside + skipped
+            assert (runs, aside) == (len(reading.runs), len(reading.rejected))
+
+    read()
