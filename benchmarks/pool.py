@@ -35,6 +35,7 @@ from benchmarks.accuracy.runner import data_folder
 from benchmarks.planners import cnmem, optimum
 from vramcast.devices import device
 from vramcast.errors import VramcastError
+from vramcast.files import atomic_write
 from vramcast.job import Job, TensorSpec
 from vramcast.simulator.planning import pool, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
@@ -42,7 +43,7 @@ from vramcast.simulator.planning.packing import Fit
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
-from vramcast.tracer.trace import Trace, atomic_write
+from vramcast.tracer.trace import Trace
 from vramcast.units import MIB
 
 CONFIGS: Final = Path(__file__).parent / "accuracy" / "configs"

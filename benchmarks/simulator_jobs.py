@@ -35,6 +35,7 @@ import numpy as np
 from benchmarks import survey_models
 from vramcast.devices import device
 from vramcast.errors import VramcastError
+from vramcast.files import atomic_write
 from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.simulator.card import Card
 from vramcast.simulator.player import play
@@ -46,7 +47,7 @@ from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.operators import Operator
 from vramcast.tracer.result import Result
-from vramcast.tracer.trace import Action, Category, Trace, atomic_write
+from vramcast.tracer.trace import Action, Category, Trace
 
 SETTINGS: Final = (
     *("", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4", "large_segment_size_mb:40"),

@@ -18,10 +18,11 @@ from typing import Final
 
 from benchmarks import pool
 from vramcast.devices import device
+from vramcast.files import atomic_write
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import SwapPlan
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.trace import Trace, atomic_write
+from vramcast.tracer.trace import Trace
 
 CARDS: Final = (("t4", "pcie3"), ("a100-40gb", "pcie4"), ("h100", "nvlink-c2c"))  # the last: as in a GH200
 SHARES: Final = (0.8, 0.6)  # arbitrary: of the peak

@@ -18,7 +18,7 @@ from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import SCHEMA, Run
 from vramcast.errors import DatasetError
-from vramcast.tracer.trace import atomic_write
+from vramcast.files import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,7 +71,7 @@ def write_runs(runs: Iterable[Run], path: str | os.PathLike[str]) -> None:
     """Write a set; the file appears whole or not at all.
 
     Raises:
-        DatasetError: two runs have the same id, or pyarrow is not installed.
+        DatasetError: two runs have the same id, pyarrow is not installed, or the file cannot be written.
     """
     arrow = _arrow()
     rows: dict[str, dict[str, Any]] = {}
@@ -80,7 +80,7 @@ def write_runs(runs: Iterable[Run], path: str | os.PathLike[str]) -> None:
             raise DatasetError(f"Two runs have the id '{run.id}': ids name the runs of a set, give each its own.")
         rows[run.id] = dict(_cells(run))
     table = arrow.Table.from_pylist(list(rows.values()), schema=schema())
-    with atomic_write(path) as file:
+    with atomic_write(path, raises=DatasetError) as file:
         arrow.parquet.write_table(table, file, compression="zstd")
 
 

@@ -25,7 +25,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from vramcast.errors import TraceFileError, UsageError
-from vramcast.tracer.trace import Action, BlockState, Category, Trace, atomic_write
+from vramcast.files import atomic_write
+from vramcast.tracer.trace import Action, BlockState, Category, Trace
 from vramcast.units import gib
 
 READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
@@ -160,7 +161,7 @@ def write_snapshot(trace: Trace, path: str | os.PathLike[str]) -> None:
     Raises:
         TraceFileError: The file cannot be written.
     """
-    with atomic_write(path) as file:
+    with atomic_write(path, raises=TraceFileError) as file:
         pickle.dump(snapshot_from_trace(trace), file, protocol=_PICKLE_PROTOCOL)
 
 

@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from pathlib import Path
-from typing import IO, Any, BinaryIO, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import TraceFileError, UsageError
+from vramcast.files import atomic_write
 from vramcast.tracer.ledger import Entry
 from vramcast.tracer.operators import Kind, Library, Operator
 from vramcast.units import gib
@@ -333,7 +331,7 @@ class Trace:
             ("blocks.", self.blocks, BLOCK_COLUMNS),
         ):
             arrays |= {prefix + name: getattr(table, name, np.empty(0, dtype)) for name, dtype in dtypes.items()}
-        with atomic_write(path) as file:
+        with atomic_write(path, raises=TraceFileError) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
 
     def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike], *, of: npt.ArrayLike | None = None) -> Trace:
@@ -449,28 +447,6 @@ class Trace:
         warnings = self.header.get("warnings")
         lines += [f"  warning: {text}" for text in warnings] if isinstance(warnings, list) else []
         return "\n".join(lines)
-
-
-@contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file which takes the place of `path` when the block ends well, and leaves no trace when it does not."""
-    target = Path(path)
-    # A device or a pipe is written where it stands: nothing may take its place, least of all that of /dev/full.
-    in_place = target.exists() and not target.is_file()
-    temporary = target if in_place else target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "wb" if in_place else "xb") as file:
-            yield file
-            file.flush()
-            if not in_place:
-                os.fsync(file.fileno())
-        if not in_place:
-            os.replace(temporary, target)
-    except OSError as error:
-        raise TraceFileError(f"'{path}' cannot be written: {error.strerror}. Choose another path.") from error
-    finally:
-        if not in_place:
-            temporary.unlink(missing_ok=True)
 
 
 def _place(trace: Trace, row: int) -> str:

@@ -6,7 +6,7 @@
     ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
     ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
     ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
-    ├── OutputError               the command line's answer cannot be written                       exit 3
+    ├── OutputError               an answer, a report or a picture cannot be written                exit 3
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
@@ -61,7 +61,7 @@ class DownloadError(VramcastError, RuntimeError):
 
 
 class OutputError(VramcastError, OSError):
-    """The answer of the command line cannot be written: stdout is closed or full."""
+    """What was asked for cannot be written: stdout is closed or full, or there is no place for a file."""
 
 
 class SimulatedOutOfMemory(VramcastError):

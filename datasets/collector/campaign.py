@@ -29,7 +29,7 @@ from vramcast.datasets.journal import Journal, read_runs
 from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
 from vramcast.datasets.workloads import plan
 from vramcast.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
-from vramcast.tracer.trace import atomic_write
+from vramcast.files import atomic_write
 from vramcast.units import gib
 
 CHILD: Final = "vramcast.datasets.collector.child"
@@ -172,7 +172,7 @@ class Campaign:
         """Write the passport's file, or hold this machine against the one there."""
         path = self._out / "passport.json"
         if not path.exists():
-            with atomic_write(path) as file:
+            with atomic_write(path, raises=DatasetError) as file:
                 file.write(json.dumps(self._facts, indent=1).encode())
             return
         try:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vramcast.errors import UsageError
+from vramcast.files import atomic_write
 from vramcast.learner.evaluation.charts import CHARTS, Chart, Series
 from vramcast.learner.evaluation.scored import Scored
-from vramcast.tracer.trace import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def save_plots(scored: Sequence[Scored], folder: str | os.PathLike[str]) -> list
 
     Raises:
         UsageError: matplotlib is not installed.
-        TraceFileError: a file cannot be written.
+        OutputError: a file cannot be written.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(f"Plots in '{folder}' need matplotlib: pip install 'vramcast[plot]', or write the HTML report.")

@@ -8,13 +8,13 @@ from html import escape
 from string import Template
 from typing import Any, Final
 
+from vramcast.files import atomic_write
 from vramcast.learner.evaluation import svg
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.tracer.describe import shown
-from vramcast.tracer.trace import atomic_write
 from vramcast.units import gib
 from vramcast.views.head import opening
 
@@ -63,7 +63,7 @@ def write_report(
     """Write the evaluation of `scored` to `path` as one HTML page.
 
     Raises:
-        TraceFileError: the file cannot be written.
+        OutputError: the file cannot be written.
     """
     text = report(scored, title=title)
     with atomic_write(path) as file:

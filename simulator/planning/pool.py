@@ -37,10 +37,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import TraceFileError
+from vramcast.files import atomic_write
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import NO_TARGET, Fit, Items, place
 from vramcast.simulator.planning.repetition import Repetition
-from vramcast.tracer.trace import MIN_BLOCK_BYTES, atomic_write
+from vramcast.tracer.trace import MIN_BLOCK_BYTES
 
 FORMAT: Final = "vramcast-pool-plan"
 VERSION: Final = 1

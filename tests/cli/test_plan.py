@@ -233,7 +233,6 @@ def test_a_job_which_another_tracer_traces_has_a_pool_and_no_swap(call: Call, jo
         (("{history}", "--swap", "--limit", "much"), ("'much'", "12GiB")),
         (("{history}", "--chart", "a.pdf"), (".pdf", ".png or .html")),
         (("{history}", "--link", "usb"), ("usb", "pcie4")),
-        (("{history}", "--out", "{folder}/no/plan.json"), ("cannot be written", "another path")),
         (("resnet50", "--pool"), ("'resnet50' is no file and no TARGET", "torchvision:resnet50")),
         (("{folder}/no.pickle",), ("no.pickle", "memory history")),
         (("{folder}/empty.npz",), ("allocates nothing", "_record_memory_history")),
@@ -250,3 +249,12 @@ def test_wrong_usage_is_one_line_and_exit_2(
     assert err.startswith("vramcast: ")
     assert len(err.splitlines()) == 1
     assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("option", ["--out=plan.json", "--chart=plan.html"])
+def test_a_file_which_cannot_be_written_is_exit_3_and_said_in_the_json_too(call: Call, history: Path, option: str) -> None:
+    option = option.replace("=", f"={history.parent}/no/")
+    code, out, err = call("plan", str(history), "--pool", option, "--json")
+    assert code == 3
+    assert "cannot be written: No such file or directory. Choose another path." in err
+    assert json.loads(out)["error"] == "OutputError"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.errors import TraceFileError, UsageError
+from vramcast.errors import OutputError, UsageError
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.operators import Operator
@@ -213,7 +213,7 @@ def test_the_ending_decides_and_another_one_is_refused(job_trace: Trace, pair: l
     assert (tmp_path / "a.HTML").read_text() == draw_html(job_trace, pair, title="my job")
     with pytest.raises(UsageError, match=r"expected \.png or \.html"):
         save(job_trace, pair, tmp_path / "a.txt")
-    with pytest.raises(TraceFileError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         save(job_trace, pair, tmp_path / "no" / "a.html")
 
 

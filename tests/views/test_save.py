@@ -24,7 +24,7 @@ from vramcast.cli.options import finish
 from vramcast.cli.simulated import Questions
 from vramcast.context import context_bytes
 from vramcast.devices import device
-from vramcast.errors import TraceFileError, UsageError
+from vramcast.errors import OutputError, UsageError
 from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.simulator.terms import with_context
@@ -99,7 +99,7 @@ def test_another_ending_is_refused_and_nothing_is_written(job_trace: Trace, tmp_
 
 @pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt"])
 def test_a_folder_which_is_not_there_is_named(job_trace: Trace, tmp_path: Path, name: str) -> None:
-    with pytest.raises(TraceFileError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         save(job_trace, tmp_path / "none" / name)
 
 

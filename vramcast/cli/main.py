@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool) -> int:
     """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
     streams.say(f"vramcast: {_line(text)}")
-    if is_json and code != 2 and not isinstance(error, OutputError):
+    if is_json and code != 2 and sys.stdout is not None:
         message = {"schema": 1, "error": type(error).__name__, "message": shortened(text, _LONGEST_MESSAGE)}
         try:
             streams.answer(json.dumps(message))

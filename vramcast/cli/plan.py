@@ -24,6 +24,7 @@ from vramcast.cli.replay import read
 from vramcast.cli.streams import answer, say
 from vramcast.errors import UsageError
 from vramcast.estimator import run_job
+from vramcast.files import atomic_write
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import SCHEMA
 from vramcast.simulator.planning.lifetimes import Lifetimes
@@ -33,7 +34,7 @@ from vramcast.simulator.planning.swap_links import LINKS
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.trace import Trace, atomic_write
+from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes
 from vramcast.views import packing
 

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 from vramcast.errors import UsageError
-from vramcast.tracer.trace import Trace, atomic_write
+from vramcast.files import atomic_write
+from vramcast.tracer.trace import Trace
 from vramcast.views.html import draw as draw_html
 from vramcast.views.text import draw as draw_text
 
@@ -36,7 +37,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None =
         title: What the trace is of.
     Raises:
         UsageError: Another ending, or a .png without matplotlib.
-        TraceFileError: The file cannot be written.
+        OutputError: The file cannot be written.
     """
     check_path(path)
     suffix = Path(path).suffix.lower()

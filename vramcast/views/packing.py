@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.errors import UsageError
+from vramcast.files import atomic_write
 from vramcast.tracer.describe import shown
-from vramcast.tracer.trace import Action, Category, Trace, atomic_write
+from vramcast.tracer.trace import Action, Category, Trace
 from vramcast.units import gib
 from vramcast.views import check_path, style
 from vramcast.views.head import opening
@@ -133,7 +134,7 @@ def save(trace: Trace, packings: Sequence[Packing], path: str | os.PathLike[str]
         title: What the trace is of.
     Raises:
         UsageError: Another ending, or a .png without matplotlib.
-        TraceFileError: The file cannot be written.
+        OutputError: The file cannot be written.
     """
     check_chart_path(path)
     is_png = Path(path).suffix.lower() == ".png"

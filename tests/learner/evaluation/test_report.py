@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.errors import TraceFileError, UsageError
+from vramcast.errors import OutputError, UsageError
 from vramcast.learner.evaluation import charts, plots, svg
 from vramcast.learner.evaluation.charts import CHARTS, Axis, Chart, binomial_band
 from vramcast.learner.evaluation.report import report, write_report
@@ -189,7 +189,7 @@ def test_every_list_of_runs_makes_a_page(runs: list[Scored]) -> None:
 
 
 def test_a_page_which_cannot_be_written_says_where(tmp_path: Path) -> None:
-    with pytest.raises(TraceFileError, match=r"missing.*cannot be written"):
+    with pytest.raises(OutputError, match=r"missing.*cannot be written"):
         write_report([], tmp_path / "missing" / "report.html")
 
 
