@@ -88,6 +88,8 @@ def test_every_module_of_the_checkout_is_in_the_wheel_once(wheel: Path) -> None:
     here = [f"vramcast/{path.relative_to(ROOT).as_posix()}" for folder in LINKED for path in (ROOT / folder).rglob("*.py")]
     here += [path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast").rglob("*.py")]
     assert names == sorted(set(here))
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast" / "charts" / "templates").iterdir()}
+    assert templates - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
 def test_a_copy_without_links_and_its_sdist_have_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

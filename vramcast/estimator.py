@@ -19,6 +19,7 @@ from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, 
 from vramcast.job import TRACERS, Answers, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, current_folder, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
+from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.simulator.simulation import simulate
@@ -36,7 +37,6 @@ from vramcast.tracer.operators import Library, Operator
 from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, shortened, torch_size
-from vramcast.views.series import process_bytes
 
 if TYPE_CHECKING:
     from vramcast.learner.model import Learned

@@ -13,6 +13,7 @@ from vramcast.context import Context, context_bytes
 from vramcast.correction import Correction
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
+from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import Case, what_if
@@ -21,7 +22,7 @@ from vramcast.tracer.alloc_conf import AllocConf
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
-from vramcast.views import draw_text, save, series
+from vramcast.views import draw_text, save
 
 SCHEMA = 1
 _QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -155,22 +156,22 @@ class Estimate:
     @property
     def workspace_bytes(self) -> int:
         """Peak of what libraries were handed as workspace."""
-        return int(series.live_bytes(self.trace, Category.WORKSPACE).max(initial=0))
+        return int(curves.live_bytes(self.trace, Category.WORKSPACE).max(initial=0))
 
     @property
     def timeline(self) -> list[tuple[int, str, int, int]]:
         """(step, phase, live bytes, reserved bytes) after every event which changed one of them."""
-        rows = series.changed_rows(self.trace)
+        rows = curves.changed_rows(self.trace)
         names = [phase.name.lower() for phase in Phase]
         phases = [names[code] for code in self.trace.phase[rows].tolist()]
-        live, reserved = series.live_bytes(self.trace)[rows], self.trace.reserved_bytes()[rows]
+        live, reserved = curves.live_bytes(self.trace)[rows], self.trace.reserved_bytes()[rows]
         return list(zip(self.trace.step[rows].tolist(), phases, live.tolist(), reserved.tolist(), strict=True))
 
     @property
     def by_module(self) -> dict[str, int]:
         """Live bytes at the peak by the module which asked for them, largest first; "" is outside of all modules."""
         _, row = self.trace.peak_live()
-        return series.bytes_by_module(self.trace, row)
+        return curves.bytes_by_module(self.trace, row)
 
     @property
     def peak_at(self) -> dict[str, Any]:

@@ -1,70 +1,23 @@
-"""What the plots of an evaluation show, as plain numbers: `plots` draws them as PNG, `svg` for the report."""
+"""What the plots of an evaluation show, as plain numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
+from vramcast.charts.chart import COLOURS, GREY, Axis, Chart, Series
 from vramcast.learner.evaluation.metrics import covered, excesses, levels, xmem_errors
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.tracer.describe import shown
 from vramcast.units import GIB, MIB
 
-# spec: Okabe and Ito, "Color Universal Design", 2008; without their black and yellow, which vanish on dark and light paper.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-GREY: Final = "#888888"  # arbitrary: seen on both papers
 BAND: Final = 0.95  # arbitrary: of the band around the nominal coverage
 _MAX_FAMILIES: Final = len(COLOURS)  # the rest is "other": colours are not used twice
 _SPREAD: Final = (0.1, 0.9)  # arbitrary: the quantiles between which the over-provision is shaded
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One thing on a chart.
-
-    Attributes:
-        kind: "points"; "line"; "steps", each y holding up to the next x; "band" between `low` and `y`.
-        colour: #rrggbb.
-        hollow: Points are drawn as rings.
-    """
-
-    name: str
-    kind: Literal["points", "line", "steps", "band"]
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    colour: str = GREY
-    low: tuple[float, ...] = ()
-    hollow: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Its name, its ends, the (value, label) of its ticks, and whether it is logarithmic."""
-
-    name: str
-    low: float
-    high: float
-    ticks: tuple[tuple[float, str], ...]
-    is_log: bool = False
-
-    def place(self, value: float) -> float:
-        """Return where on the axis `value` stands: 0 at its low end, 1 at its high one, and never beyond."""
-        low, high, at = (math.log(v) if self.is_log else v for v in (self.low, self.high, max(value, self.low)))
-        return min((at - low) / (high - low), 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A plot without a drawing."""
-
-    title: str
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...]
 
 
 def parity(scored: Sequence[Scored]) -> Chart:
@@ -77,7 +30,8 @@ def parity(scored: Sequence[Scored]) -> Chart:
         series.append(_points(name, exact, colour))
     censored = [run for run in scored if run.is_lower_bound]
     series.append(_points("out of memory or censored: measured is a lower bound", censored, GREY, hollow=True))
-    return Chart("Estimate against measurement", axis, _renamed(axis, "estimated"), tuple(one for one in series if one.x))
+    drawn = tuple(one for one in series if len(one.x))
+    return Chart("Estimate against measurement", axis, replace(axis, name="estimated"), drawn)
 
 
 def coverage(scored: Sequence[Scored]) -> Chart:
@@ -92,13 +46,14 @@ def coverage(scored: Sequence[Scored]) -> Chart:
     shares = tuple(sum(held[level]) / len(held[level]) for _, level in judged)
     bands = [binomial_band(len(held[level]), level) for _, level in judged]
     places = tuple(float(place) for place, _ in judged)
-    low = min([*shares, *(band[0] for band in bands), *known], default=0.0)
+    lows, highs = tuple(low for low, _ in bands), tuple(high for _, high in bands)
+    low = min([*shares, *lows, *known], default=0.0)
     return Chart(
         "How often the bounds hold",
         _level_axis(known),
         _share_axis("share of the runs below their bound", max(low - 0.05, 0.0)),
         (
-            Series(f"{100 * BAND:g} % of samples with true levels", "band", places, _second(bands), GREY, _first(bands)),
+            Series(f"{100 * BAND:g} % of samples with true levels", "band", places, highs, GREY, lows),
             Series("as often as the level says", "line", places, tuple(level for _, level in judged)),
             Series("measured", "points", places, shares, COLOURS[0]),
         ),
@@ -179,18 +134,6 @@ def _families(scored: Sequence[Scored]) -> list[tuple[str, list[Scored]]]:
 def _points(name: str, runs: Sequence[Scored], colour: str, *, hollow: bool = False) -> Series:
     x = tuple(float(run.measured_bytes) for run in runs)
     return Series(name, "points", x, tuple(float(run.estimated_bytes) for run in runs), colour, hollow=hollow)
-
-
-def _first(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    return tuple(pair[0] for pair in pairs)
-
-
-def _second(pairs: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    return tuple(pair[1] for pair in pairs)
-
-
-def _renamed(axis: Axis, name: str) -> Axis:
-    return Axis(name, axis.low, axis.high, axis.ticks, axis.is_log)
 
 
 def _log_axis(name: str, low_bytes: int, high_bytes: int) -> Axis:

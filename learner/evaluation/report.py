@@ -1,60 +1,40 @@
-"""The whole evaluation as one HTML page: figures, charts, tables by group. Nothing comes from the network; no script runs."""
+"""The whole evaluation as one HTML page: figures, charts, tables by group; and the charts as pictures.
+
+Nothing comes from the network; no script runs.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from string import Template
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from vramcast import charts
+from vramcast.charts import png, svg
+from vramcast.charts.page import render
 from vramcast.files import atomic_write
-from vramcast.learner.evaluation import svg
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.tracer.describe import shown
 from vramcast.units import gib
-from vramcast.views.head import opening
 
 _TITLE: Final = "Estimates and bounds, judged"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
 _MODELS: Final = 25  # arbitrary: rows of the table of models
 
-# The colours, letters and tables of vramcast.views.page.
-_STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5a5a5a; --paper: #ffffff; --faint: #d9d9d9; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --soft: #b0b0b0; --paper: #16181b; --faint: #454a50; } }
-body { margin: 1.5rem auto; max-width: 1180px; padding: 0 1rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.35rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 1.6rem; }
-ul { list-style: none; padding: 0; } .summary, .note { color: var(--soft); overflow-wrap: anywhere; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 1rem; }
-figure { margin: 0; } figcaption { font-weight: 600; }
-.chart { display: block; width: 100%; height: auto; }
-.chart text { font: 12px system-ui, sans-serif; fill: var(--ink); } .chart text.small { fill: var(--soft); }
-.grid { stroke: var(--faint); stroke-width: .6; }
-.legend { font-size: 13px; margin: .2rem 0; } .legend li { display: inline-block; margin-right: 1rem; }
-.key { width: 20px; height: 12px; margin-right: .4rem; vertical-align: -1px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; }
-th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px solid var(--faint); white-space: nowrap; }
-th[scope=row] { font-weight: normal; } td { font-variant-numeric: tabular-nums; }
-"""
-
-_PAGE: Final = Template(
-    opening(_STYLE)
-    + """<main>
-<h1>$title</h1>
-<ul class="summary">$summary</ul>
-<div class="charts">$charts</div>
-$sections
-</main>
-</body>
-</html>
-"""
-)
+_INCHES: Final = (7.0, 5.0)  # arbitrary: of a picture
 _COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PEF", "MCP")
+
+
+class _Table(NamedTuple):
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]  # the first cell is the row's name
+    note: str = ""
 
 
 def write_report(
@@ -70,21 +50,38 @@ def write_report(
         file.write(text.encode())
 
 
+def save_plots(scored: Sequence[Scored], folder: str | os.PathLike[str]) -> list[Path]:
+    """Draw all charts of `scored` into `folder` and return the files: parity.png, coverage.png, errors.png, ...
+
+    Raises:
+        UsageError: matplotlib is not installed.
+        OutputError: a file cannot be written.
+    """
+    paths = {Path(folder) / f"{name}.png": chart for name, chart in CHARTS.items()}
+    for path, chart in paths.items():
+        charts.save(path, {".png": partial(png.draw, [chart(scored)], inches=_INCHES)})
+    return list(paths)
+
+
 def report(scored: Sequence[Scored], *, title: str = _TITLE) -> str:
     """Return the evaluation of `scored` as an HTML page. Names of models and runs come from anywhere: they are escaped."""
     figures = evaluate(scored)
-    sections = [_levels(scored, figures)]
-    sections += [_by(f"By {factor}", factor, figures["by"][factor]) for factor in figures["by"]]
     by_model = _models(scored)
     worst = sorted(by_model, key=lambda model: -(by_model[model]["mre"] or 0.0))[:_MODELS]
     heading = f"By model: the {len(worst)} of {len(by_model)} with the largest median error"
-    sections.append(_by(heading, "model", {model: by_model[model] for model in worst}))
-    sections += [_factors(scored), _under_estimates(scored)]
-    return _PAGE.substitute(
-        title=escape(shown(title)),
-        summary="".join(f"<li>{escape(line)}</li>" for line in _summary(scored, figures)),
-        charts="".join(svg.draw(chart(scored)) for chart in CHARTS.values()),
-        sections="\n".join(sections),
+    tables = [
+        _levels(scored, figures),
+        *(_by(f"By {factor}", factor, groups) for factor, groups in figures["by"].items()),
+        _by(heading, "model", {model: by_model[model] for model in worst}),
+        _factors(scored),
+        _under_estimates(scored),
+    ]
+    return render(
+        "report.html",
+        title=shown(title),
+        summary=_summary(scored, figures),
+        charts=[svg.draw(chart(scored)) for chart in CHARTS.values()],
+        tables=tables,
     )
 
 
@@ -116,7 +113,7 @@ def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> str:
+def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> _Table:
     rows = []
     for level in levels(scored):
         held = covered(scored, level)
@@ -129,10 +126,10 @@ def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> str:
     pinball = f"mean quantile loss (pinball) {_percent(figures['pinball'])} of the measured peak"
     note = f"{pinball}. Independent runs with true levels would stay in the band in 95 % of samples; runs of one model are not."
     columns = ("level", "runs judged", "held", "band", "if the others failed, or held", "median above the peak")
-    return _section("Bounds", columns, rows, note)
+    return _Table("Bounds", columns, rows, note)
 
 
-def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> str:
+def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> _Table:
     """Return a table of figures; the coverage of each level stands in the last columns."""
     known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
     rows = [
@@ -147,10 +144,10 @@ def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> str
         ]
         for group, figures in groups.items()
     ]
-    return _section(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
+    return _Table(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
 
 
-def _factors(scored: Sequence[Scored]) -> str:
+def _factors(scored: Sequence[Scored]) -> _Table:
     """Return what the error and its size depend on."""
     by_error, by_size = anova(scored), anova(scored, of="size")
     rows = [
@@ -162,7 +159,7 @@ def _factors(scored: Sequence[Scored]) -> str:
         "top of the others; p: how often chance does as much."
     )
     columns = ("factor", "degrees", "of the signed error", "p", "of its size", "p")
-    return _section("What the error depends on", columns, rows, note)
+    return _Table("What the error depends on", columns, rows, note)
 
 
 def _explained(found: Anova, factor: str) -> tuple[str, str]:
@@ -170,7 +167,7 @@ def _explained(found: Anova, factor: str) -> tuple[str, str]:
     return _percent(effect.share), "-" if effect.p_value is None else f"{effect.p_value:.3f}"
 
 
-def _under_estimates(scored: Sequence[Scored]) -> str:
+def _under_estimates(scored: Sequence[Scored]) -> _Table:
     """Return the runs with the largest shortfall."""
     below = [run for run in scored if run.estimated_bytes < run.measured_bytes]
     worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
@@ -185,19 +182,7 @@ def _under_estimates(scored: Sequence[Scored]) -> str:
         for run in worst
     ]
     columns = ("run", "measured", "estimated", "error", "bounds not below")
-    return _section(f"The largest of {len(below)} under-estimates", columns, rows)
-
-
-def _section(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    lines = []
-    for first, *rest in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
-    body = "\n".join(lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>" if lines else "<p>Nothing to show.</p>"
-    below = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f'<h2>{escape(heading)}</h2>\n<div class="scroll">{table}</div>{below}'
+    return _Table(f"The largest of {len(below)} under-estimates", columns, rows)
 
 
 def _percent(share: float | None, *, sign: bool = False) -> str:

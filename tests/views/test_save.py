@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramcast.charts.chart import ALARM, ON_WHITE
 from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
 from vramcast.cli.simulated import Questions
@@ -27,12 +28,13 @@ from vramcast.devices import device
 from vramcast.errors import OutputError, UsageError
 from vramcast.job import Job
 from vramcast.result import Estimate
+from vramcast.simulator import curves
 from vramcast.simulator.terms import with_context
 from vramcast.tracer.describe import shown
 from vramcast.tracer.operators import Operator
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.units import GIB
-from vramcast.views import draw_html, draw_text, save, series, style
+from vramcast.views import draw_html, draw_text, save, style
 
 MIB = 2**20
 HOSTILE = "</script><script>alert(1)</script><!--\x1b[31m&\"'$x^{$\u2028\ud800\u5c64"
@@ -127,8 +129,9 @@ def test_a_png_without_matplotlib_says_what_to_install(
     save(job_trace, tmp_path / "a.html")
 
 
-def test_the_views_import_neither_matplotlib_nor_torch() -> None:
-    code = "import sys, vramcast.views, vramcast.cli.main as m; m.parser(); print({'matplotlib', 'torch'} & set(sys.modules))"
+def test_the_views_import_neither_jinja2_nor_matplotlib_nor_torch() -> None:
+    code = "import sys, vramcast.views, vramcast.cli.main as m; m.parser(); print({'SLOW'} & set(sys.modules))"
+    code = code.replace("SLOW", "', '".join(("jinja2", "matplotlib", "torch")))
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
@@ -224,7 +227,7 @@ def test_the_picture_has_the_colours_of_what_is_there(job_trace: Trace, tmp_path
     assert picture.shape == (770, 1430, 3)
     seen = {category for category, look in style.LOOKS.items() if has_colour(picture, look.colour, 50)}
     assert seen == {Category.PARAMETER, Category.ACTIVATION, Category.WORKSPACE, Category.UNKNOWN}
-    assert has_colour(picture, style.CARD_COLOUR, 200)
+    assert has_colour(picture, ON_WHITE[ALARM], 200)
     # Activations are 10 of 53 MiB for six of fourteen rows: a tenth of the axes, of which the picture is about two thirds.
     assert has_colour(picture, style.LOOKS[Category.ACTIVATION].colour, 770 * 1430 // 30)
 
@@ -242,7 +245,7 @@ def test_the_picture_has_the_context_below_all_else(process_trace: Trace, tmp_pa
 
 def test_without_a_card_there_is_no_line(job_trace: Trace, tmp_path: Path) -> None:
     save(job_trace, tmp_path / "a.png")
-    assert not has_colour(pixels(tmp_path / "a.png"), style.CARD_COLOUR, 1)
+    assert not has_colour(pixels(tmp_path / "a.png"), ON_WHITE[ALARM], 1)
 
 
 def test_the_callers_matplotlib_is_left_alone(job_trace: Trace, tmp_path: Path) -> None:
@@ -292,11 +295,11 @@ class Page(HTMLParser):
 def test_the_page_holds_the_curves_exactly(process_trace: Trace) -> None:
     page = Page(draw_html(process_trace))
     data = page.data
-    rows = series.sampled_rows(process_trace, 1000)
+    rows = curves.sampled_rows(process_trace, 1000)
     assert data["row"] == rows.tolist()
-    assert data["live"] == series.live_by_category(process_trace, rows).tolist()
+    assert data["live"] == curves.live_by_category(process_trace, rows).tolist()
     assert data["reserved"] == process_trace.reserved_bytes()[rows].tolist()
-    assert data["context"] == series.context_bytes(process_trace)[rows].tolist()
+    assert data["context"] == curves.context_bytes(process_trace)[rows].tolist()
     assert data["n"] == 16
     named = [data["ops"][op] if op >= 0 else None for op in data["op"]]
     assert named == [None, None, None, None, "aten::relu", "aten::conv2d", *[None] * (len(rows) - 6)]
@@ -347,7 +350,7 @@ def test_a_long_trace_makes_a_small_page_with_both_peaks() -> None:
     text = draw_html(trace, card_bytes=80 * GIB)
     assert len(text.encode()) < 1_000_000
     data = Page(text).data
-    peak = series.peak_of_live(trace)
+    peak = curves.peak_of_live(trace)
     place = data["row"].index(peak.row)
     assert [sizes[place] for sizes in data["live"]] == list(peak.by_category.values())
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.simulator import curves
 from vramcast.tracer.describe import shown
 from vramcast.tracer.trace import Action, Category, Trace
 from vramcast.units import GIB, MIB
-from vramcast.views import series, style
+from vramcast.views import style
 
 
 def test_every_category_has_a_look_of_its_own_in_the_order_of_the_enum() -> None:
@@ -61,7 +62,7 @@ def test_control_codes_and_half_characters_are_not_shown() -> None:
 
 
 def test_the_parts_of_a_peak_sum_to_what_the_process_holds(process_trace: Trace) -> None:
-    for peak in (series.peak_of_live(process_trace), series.peak_of_process(process_trace)):
+    for peak in (curves.peak_of_live(process_trace), curves.peak_of_process(process_trace)):
         parts = style.parts(peak)
         assert parts[0] == (style.CONTEXT, peak.context_bytes)
         assert sum(size_bytes for _, size_bytes in parts) == style.held_bytes(peak) == peak.process_bytes
@@ -72,18 +73,18 @@ def test_the_context_is_the_lowest_layer_of_the_stack(process_trace: Trace) -> N
     layers = style.layers(process_trace, rows)
     assert [look for look, _ in layers] == [style.CONTEXT, *style.LOOKS.values()]
     assert layers[0][1].tolist() == [5 * MIB, 5 * MIB, 8 * MIB]
-    assert [sizes.tolist() for _, sizes in layers[1:]] == series.live_by_category(process_trace, rows).tolist()
+    assert [sizes.tolist() for _, sizes in layers[1:]] == curves.live_by_category(process_trace, rows).tolist()
 
 
 def test_a_card_is_compared_with_the_process() -> None:
-    peak = series.Peak(3, GIB, 5 * GIB, {})
+    peak = curves.Peak(3, GIB, 5 * GIB, {})
     assert style.process_words(peak) == "segments 5.00 GiB, context 1.00 GiB"
     assert style.card_words(8 * GIB, peak) == "card 8.00 GiB: 2.00 GiB left at the process peak"
     assert style.card_words(4 * GIB, peak) == "card 4.00 GiB: 2.00 GiB short"
 
 
 def test_a_trace_without_context_says_so() -> None:
-    assert style.process_words(series.Peak(3, 0, 5 * GIB, {})) == "segments 5.00 GiB, no context in the trace"
+    assert style.process_words(curves.Peak(3, 0, 5 * GIB, {})) == "segments 5.00 GiB, no context in the trace"
 
 
 def test_steps_are_named_only_where_there_is_room() -> None:

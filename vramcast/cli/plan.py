@@ -36,7 +36,7 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes
-from vramcast.views import packing
+from vramcast.views import placement
 
 FORMAT = "vramcast-plan"
 VERSION = 1
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _chart_path(text: str) -> str:
-    packing.check_chart_path(text)
+    placement.check_path(text)
     return text
 
 
@@ -223,8 +223,8 @@ def _write(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | 
 
 def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:
     """Draw where the caching allocator puts the blocks, and where the pool does."""
-    packings = [packing.by_address(source.trace)]
+    packings = [placement.by_address(source.trace)]
     if placed is not None:
         nothing = np.empty((0, 4), np.int64)
-        packings.append(packing.Packing("pool", lifetimes.row, placed.offset_bytes, placed.height_bytes, nothing))
-    packing.save(source.trace, packings, path, title=source.title)
+        packings.append(placement.Packing("pool", placed.offset_bytes, placed.height_bytes, nothing))
+    placement.save(source.trace, packings, path, title=source.title)

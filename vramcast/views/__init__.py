@@ -1,30 +1,28 @@
 """A trace to look at: the timeline by category, the peaks and what holds the bytes, as .png, .html or .txt.
 
-`save` chooses by the file's ending. `series` computes, without matplotlib or torch; `text`, `png` and `html` draw.
+`save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/charts/` draws, here is what to draw.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
-from vramcast.errors import UsageError
-from vramcast.files import atomic_write
+from vramcast import charts
 from vramcast.tracer.trace import Trace
-from vramcast.views.html import draw as draw_html
 from vramcast.views.text import draw as draw_text
+from vramcast.views.timeline import draw_html, draw_png
 
-__all__ = ["check_path", "draw_html", "draw_text", "save"]
+__all__ = ["check_path", "draw_html", "draw_png", "draw_text", "save"]
+
+_DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {".png": draw_png, ".html": draw_html, ".txt": draw_text}
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
     """Raise UsageError unless `save` can draw to `path`: its ending is known, and matplotlib is there for a .png."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".png", ".html", ".txt"):
-        raise UsageError(f"View '{path}' ends in '{suffix}', expected .png, .html or .txt: choose one of them.")
-    if suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(f"View '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html or .txt.")
+    charts.check_path(path, _DRAWINGS)
 
 
 def save(trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None = None, title: str = "") -> None:
@@ -39,15 +37,4 @@ def save(trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None =
         UsageError: Another ending, or a .png without matplotlib.
         OutputError: The file cannot be written.
     """
-    check_path(path)
-    suffix = Path(path).suffix.lower()
-    if suffix == ".png":
-        from vramcast.views.png import draw as draw_png  # matplotlib is optional, and slow to import
-
-        data = draw_png(trace, card_bytes=card_bytes, title=title)
-    elif suffix == ".html":
-        data = draw_html(trace, card_bytes=card_bytes, title=title).encode()
-    else:
-        data = draw_text(trace, card_bytes=card_bytes, title=title).encode()
-    with atomic_write(path) as file:
-        file.write(data)
+    charts.save(path, {ending: partial(draw, trace, card_bytes=card_bytes, title=title) for ending, draw in _DRAWINGS.items()})

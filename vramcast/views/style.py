@@ -1,4 +1,4 @@
-"""How the views look, in one place: names, colours and letters of the categories, the scale, and names made safe to show."""
+"""How the views look, in one place: names, colours and letters of the categories, the axes, and words for a peak."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vramcast.charts import chart
+from vramcast.charts.chart import Axis
+from vramcast.simulator.curves import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
 from vramcast.tracer.describe import place
 from vramcast.tracer.trace import Category, Trace
 from vramcast.units import GIB, MIB, gib
-from vramcast.views.series import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +24,21 @@ class Look:
 
 
 # In the order of the stack, from the bottom: what stays comes first.
-# spec: the colours of Okabe and Ito, "Color Universal Design", 2008, which colour-blind readers tell apart; grey is unknown.
 LOOKS: Final[Mapping[Category, Look]] = {
-    Category.PARAMETER: Look("parameters", "#0072B2", "P"),
-    Category.GRADIENT: Look("gradients", "#D55E00", "G"),
-    Category.OPTIMIZER_STATE: Look("optimizer state", "#E69F00", "O"),
-    Category.ACTIVATION: Look("activations", "#56B4E9", "A"),
-    Category.INPUT: Look("inputs", "#009E73", "I"),
-    Category.WORKSPACE: Look("workspaces", "#CC79A7", "W"),
-    Category.TEMPORARY: Look("temporaries", "#F0E442", "T"),
-    Category.UNKNOWN: Look("unknown", "#999999", "?"),
+    Category.PARAMETER: Look("parameters", chart.BLUE, "P"),
+    Category.GRADIENT: Look("gradients", chart.VERMILION, "G"),
+    Category.OPTIMIZER_STATE: Look("optimizer state", chart.ORANGE, "O"),
+    Category.ACTIVATION: Look("activations", chart.SKY_BLUE, "A"),
+    Category.INPUT: Look("inputs", chart.GREEN, "I"),
+    Category.WORKSPACE: Look("workspaces", chart.PURPLE, "W"),
+    Category.TEMPORARY: Look("temporaries", chart.YELLOW, "T"),
+    Category.UNKNOWN: Look("unknown", chart.GREY, "?"),
 }
-CONTEXT: Final = Look("context", "#606060", "x")  # arbitrary: darker than the grey of unknown; the lowest layer
+CONTEXT: Final = Look("context", chart.DARK_GREY, "x")  # the lowest layer
 PROCESS: Final = "process: context + segments"  # how the line is named
-CARD_COLOUR: Final = "#C00000"  # arbitrary: none of the above; dashed, so that the colour is not needed
 
 _HEADROOM: Final = 1.06  # arbitrary: air above the highest curve
 _CARD_IN_VIEW: Final = 2.5  # arbitrary: a card which is further above the peak would flatten the curves
-_MAX_TICKS: Final = 6  # arbitrary
 _MAX_SPANS: Final = 500  # arbitrary: more shades than these are a few pixels wide, and slow to draw
 
 
@@ -51,14 +50,17 @@ def top_bytes(peak_bytes: int, card_bytes: int | None) -> int:
 
 def ticks(top: int) -> list[int]:
     """Return round sizes from 0 up to `top`: multiples of 1, 2 or 5 times a power of ten of a GiB, MiB or byte."""
-    unit = next((size for size in (GIB, MIB) if top >= size), 1)
-    power = 1
-    while True:
-        for factor in (1, 2, 5):
-            step = factor * power * unit
-            if top // step < _MAX_TICKS:
-                return list(range(0, top + 1, step))
-        power *= 10
+    return chart.ticks(top, next((size for size in (GIB, MIB) if top >= size), 1))
+
+
+def byte_axis(top: int) -> Axis:
+    """Return the axis of bytes from 0 to `top`."""
+    return Axis("", 0, top, tuple((size, gib(size) if size else "0") for size in ticks(top)))
+
+
+def event_axis(trace: Trace) -> Axis:
+    """Return the axis of the rows of a trace."""
+    return Axis("events of the allocator", 0, max(len(trace), 1), tuple((row, f"{row:,}") for row in chart.ticks(len(trace))))
 
 
 def layers(trace: Trace, rows: Rows) -> list[tuple[Look, SizesBytes]]:
@@ -92,6 +94,16 @@ def parts(peak: Peak) -> list[tuple[Look, int]]:
 def held_bytes(peak: Peak) -> int:
     """Return what `parts` sum to: process bytes, or context and live ones where the trace knows no segments around them."""
     return peak.context_bytes + max(peak.reserved_bytes, peak.live_bytes)
+
+
+def shares(*peaks: Peak) -> list[tuple[Look, list[tuple[int, float]]]]:
+    """Return of each part which is more than nothing at one of `peaks` its bytes and its share at each."""
+    rows = zip(*(parts(peak) for peak in peaks), strict=True)
+    return [
+        (row[0][0], [(size, max(0.0, size / max(held_bytes(peak), 1))) for peak, (_, size) in zip(peaks, row, strict=True)])
+        for row in rows
+        if any(size for _, size in row)
+    ]
 
 
 def peak_words(trace: Trace, name: str, size_bytes: int, row: int) -> str:

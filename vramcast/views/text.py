@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from vramcast.simulator import curves
 from vramcast.tracer.describe import place, shown
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib
-from vramcast.views import series, style
+from vramcast.views import style
 
 _CHART_COLUMNS: Final = 68  # arbitrary: with the axis 80, the width of a terminal
 _CHART_LINES: Final = 18  # arbitrary: chart and tables fill a tall terminal once
@@ -28,18 +29,18 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str
     Limits: Sizes of 1000 GiB and more make longer lines.
     """
     heading = [shown(title, 80)] if title else []
-    live, process = series.peak_of_live(trace), series.peak_of_process(trace)
+    live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     if live.row < 0 and process.row < 0:
         return "\n".join([*heading, "The trace allocates nothing."]) + "\n"
     lines = [*heading, *_peak_lines(trace, live, process, card_bytes), "", *_chart(trace, card_bytes)]
     lines += ["", *_breakdown(live, process)]
-    groups = series.top_groups(trace, live.row, _TOP_GROUPS)
+    groups = curves.top_groups(trace, live.row, _TOP_GROUPS)
     if groups:
         lines += ["", *_table(groups)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _peak_lines(trace: Trace, live: series.Peak, process: series.Peak, card_bytes: int | None) -> list[str]:
+def _peak_lines(trace: Trace, live: curves.Peak, process: curves.Peak, card_bytes: int | None) -> list[str]:
     lines = []
     for name, size_bytes, row in (("live", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
         if row < 0:
@@ -54,12 +55,12 @@ def _peak_lines(trace: Trace, live: series.Peak, process: series.Peak, card_byte
 
 def _chart(trace: Trace, card_bytes: int | None) -> list[str]:
     """Return the stacked chart, its time axis and its legend."""
-    peak_bytes = series.highest_bytes(trace)
+    peak_bytes = curves.highest_bytes(trace)
     top = style.top_bytes(peak_bytes, card_bytes)
     firsts = np.arange(_CHART_COLUMNS) * len(trace) // _CHART_COLUMNS
     ends = np.maximum(np.append(firsts[1:], len(trace)), firsts + 1)
-    all_live, all_process = series.live_bytes(trace), series.process_bytes(trace)
-    knows_segments = series.knows_segments(trace)
+    all_live, all_process = curves.live_bytes(trace), curves.process_bytes(trace)
+    knows_segments = curves.knows_segments(trace)
     rows = np.array([first + int(np.argmax(all_live[first:end])) for first, end in zip(firsts, ends, strict=True)])
     most_process = [int(all_process[first:end].max()) for first, end in zip(firsts, ends, strict=True)]
     layers = style.layers(trace, rows)
@@ -86,8 +87,8 @@ def _chart(trace: Trace, card_bytes: int | None) -> list[str]:
     for label, row in zip(reversed(labels), reversed(cells), strict=True):
         lines.append(f"{label:>{_AXIS_COLUMNS}}{'┤' if label else '│'}" + "".join(row))
     margin = " " * (_AXIS_COLUMNS + 1)
-    phases = [(span.first, span.end, span.phase.name.lower()) for span in series.spans(trace)]
-    steps = [(first, end, f"step {step}") for first, end, step in series.steps(trace)]
+    phases = [(span.first, span.end, span.phase.name.lower()) for span in curves.spans(trace)]
+    steps = [(first, end, f"step {step}") for first, end, step in curves.steps(trace)]
     lines += [margin + _strip(phases, len(trace)), margin + _strip(steps, len(trace))]
     used = [look for look, sizes in layers if sizes.any()]
     legend = [f"{look.letter} {look.name}" for look in used]
@@ -120,27 +121,23 @@ def _wrapped(words: Sequence[str]) -> list[str]:
 
 
 def _bar(share: float) -> str:
-    eighths = round(max(0.0, min(share, 1.0)) * _BAR_COLUMNS * len(_EIGHTHS))
+    eighths = round(share * _BAR_COLUMNS * len(_EIGHTHS))
     full, rest = divmod(eighths, len(_EIGHTHS))
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def _breakdown(live: series.Peak, process: series.Peak) -> list[str]:
+def _breakdown(live: curves.Peak, process: curves.Peak) -> list[str]:
     lines = [f"{'':<20}{'at the live peak':<30}at the process peak"]
-    for (look, at_live), (_, at_process) in zip(style.parts(live), style.parts(process), strict=True):
-        if at_live or at_process:
-            line = f"{look.name if look.letter == ' ' else f'{look.letter} {look.name}':<18}"
-            for peak, size_bytes in ((live, at_live), (process, at_process)):
-                share = size_bytes / max(style.held_bytes(peak), 1)
-                line += f"{gib(size_bytes):>11} {share:>4.0%} {_bar(share):<{_BAR_COLUMNS}}  "
-            lines.append(line)
+    for look, at in style.shares(live, process):
+        line = f"{look.name if look.letter == ' ' else f'{look.letter} {look.name}':<18}"
+        lines.append(line + "".join(f"{gib(size):>11} {share:>4.0%} {_bar(share):<{_BAR_COLUMNS}}  " for size, share in at))
     if process.row >= 0:
         lines.append(f"{'reserved':<18}{gib(live.reserved_bytes):>11}{'':<19}{gib(process.reserved_bytes):>11}")
         lines.append(f"{'process':<18}{gib(live.process_bytes):>11}{'':<19}{gib(process.process_bytes):>11}")
     return lines
 
 
-def _table(groups: Sequence[series.Group]) -> list[str]:
+def _table(groups: Sequence[curves.Group]) -> list[str]:
     lines = [f"{'live at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
     for group in groups:
         letter = style.LOOKS[group.category].letter

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramcast.charts import svg
+from vramcast.charts.chart import COLOURS, Axis, Chart, Series
 from vramcast.errors import OutputError, UsageError
-from vramcast.learner.evaluation import charts, plots, svg
-from vramcast.learner.evaluation.charts import CHARTS, Axis, Chart, binomial_band
-from vramcast.learner.evaluation.report import report, write_report
+from vramcast.learner.evaluation import charts
+from vramcast.learner.evaluation.charts import CHARTS, binomial_band
+from vramcast.learner.evaluation.report import report, save_plots, write_report
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.units import GIB
 
@@ -53,7 +55,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def series(chart: Chart) -> dict[str, charts.Series]:
+def series(chart: Chart) -> dict[str, Series]:
     return {one.name: one for one in chart.series}
 
 
@@ -108,8 +110,8 @@ def test_the_cost_of_a_bound_is_its_median_excess() -> None:
 def test_families_beyond_the_colours_stand_together() -> None:
     runs = [run(100, 100, family=f"family {i:02}") for i in range(20)]
     names = list(series(charts.parity(runs)))
-    assert names[1:] == [*(f"family {i:02}" for i in range(len(charts.COLOURS) - 1)), "other"]
-    assert len(series(charts.parity(runs))["other"].x) == 20 - len(charts.COLOURS) + 1
+    assert names[1:] == [*(f"family {i:02}" for i in range(len(COLOURS) - 1)), "other"]
+    assert len(series(charts.parity(runs))["other"].x) == 20 - len(COLOURS) + 1
 
 
 def test_an_axis_places_its_ends_at_0_and_1_and_keeps_what_is_beyond_inside() -> None:
@@ -195,17 +197,17 @@ def test_a_page_which_cannot_be_written_says_where(tmp_path: Path) -> None:
 
 def test_plots_are_written_as_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    paths = plots.save_plots([*drawn_runs(30), run(100, 100, family="a $ and \udcff", censored=True)], tmp_path)
+    paths = save_plots([*drawn_runs(30), run(100, 100, family="a $ and \udcff", censored=True)], tmp_path)
     assert [path.name for path in paths] == ["parity.png", "coverage.png", "errors.png", "overprovision.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
 def test_plots_of_no_runs_are_written_too(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert len(plots.save_plots([], tmp_path)) == 4
+    assert len(save_plots([], tmp_path)) == 4
 
 
 def test_without_matplotlib_plots_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install"):
-        plots.save_plots([], tmp_path)
+        save_plots([], tmp_path)

@@ -1,4 +1,4 @@
-"""What the views draw, computed from a trace alone: curves over its rows, the peaks, and who held the bytes there.
+"""What a trace says by itself: curves over its rows, the peaks, and who held the bytes there.
 
 Sizes are bytes as `Trace` counts them: a block is its request rounded up to 512 B, lives until FREE_COMPLETED, and does
 not count when it is older than the trace. What a curve says at row r holds right after event r.

@@ -1,4 +1,4 @@
-"""What the views draw, against the same counted slowly, event by event; and what down-sampling keeps."""
+"""What a trace says by itself, against the same counted slowly, event by event; and what down-sampling keeps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vramcast.devices import device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.result import Estimate
+from vramcast.simulator import curves
 from vramcast.tracer.trace import Action, Category, Phase, Trace
-from vramcast.views import series
 
 MIB = 2**20
 SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
@@ -93,41 +93,41 @@ def by_hand(trace: Trace) -> list[tuple[int, list[int], int, int]]:
 @given(trace=traces())
 def test_the_curves_are_those_of_a_slow_count(trace: Trace) -> None:
     states = by_hand(trace)
-    rows = series.sampled_rows(trace, 1000)
+    rows = curves.sampled_rows(trace, 1000)
     assert rows.tolist() == [row for row, _, _, _ in states]
-    assert series.changed_rows(trace).tolist() == [row for row in rows.tolist() if trace.action[row] != Action.CONTEXT]
-    assert series.live_by_category(trace, rows).T.tolist() == [live for _, live, _, _ in states]
-    assert series.live_bytes(trace)[rows].tolist() == [sum(live) for _, live, _, _ in states]
+    assert curves.changed_rows(trace).tolist() == [row for row in rows.tolist() if trace.action[row] != Action.CONTEXT]
+    assert curves.live_by_category(trace, rows).T.tolist() == [live for _, live, _, _ in states]
+    assert curves.live_bytes(trace)[rows].tolist() == [sum(live) for _, live, _, _ in states]
     assert trace.reserved_bytes()[rows].tolist() == [reserved for _, _, reserved, _ in states]
-    assert series.context_bytes(trace)[rows].tolist() == [context for _, _, _, context in states]
-    assert series.process_bytes(trace)[rows].tolist() == [reserved + context for _, _, reserved, context in states]
-    assert series.knows_segments(trace) is any(reserved > 0 for _, _, reserved, _ in states)
+    assert curves.context_bytes(trace)[rows].tolist() == [context for _, _, _, context in states]
+    assert curves.process_bytes(trace)[rows].tolist() == [reserved + context for _, _, reserved, context in states]
+    assert curves.knows_segments(trace) is any(reserved > 0 for _, _, reserved, _ in states)
     heights = [context + max(sum(live), reserved) for _, live, reserved, context in states]
-    assert series.highest_bytes(trace) == max([0, *heights])
+    assert curves.highest_bytes(trace) == max([0, *heights])
 
 
 @settings(deadline=None)
 @given(trace=traces())
 def test_a_curve_stays_between_two_changes(trace: Trace) -> None:
-    still = np.setdiff1d(np.arange(1, len(trace)), series.sampled_rows(trace, 1000))
-    for curve in (series.live_bytes(trace), trace.reserved_bytes(), series.context_bytes(trace)):
+    still = np.setdiff1d(np.arange(1, len(trace)), curves.sampled_rows(trace, 1000))
+    for curve in (curves.live_bytes(trace), trace.reserved_bytes(), curves.context_bytes(trace)):
         assert curve[still].tolist() == curve[still - 1].tolist()
 
 
 def test_the_curves_of_a_small_job_are_these(job_trace: Trace) -> None:
     small, ten, eleven = 4096, 10 * MIB + 4096, 11 * MIB + 4096
-    assert series.live_bytes(job_trace).tolist() == [
+    assert curves.live_bytes(job_trace).tolist() == [
         0, small, small, ten, eleven, eleven, ten, ten, ten + 1024, small + 1024, small + 1024, small, small, small,
     ]  # fmt: skip
-    assert series.live_bytes(job_trace, Category.WORKSPACE).tolist() == [0] * 4 + [MIB] * 2 + [0] * 8
+    assert curves.live_bytes(job_trace, Category.WORKSPACE).tolist() == [0] * 4 + [MIB] * 2 + [0] * 8
     assert job_trace.reserved_bytes().tolist() == [2 * MIB] * 2 + [22 * MIB] * 10 + [2 * MIB] * 2
-    assert series.context_bytes(job_trace).tolist() == [0] * 14
+    assert curves.context_bytes(job_trace).tolist() == [0] * 14
 
 
 def test_the_context_adds_to_the_segments_from_its_row_on(process_trace: Trace) -> None:
-    assert series.context_bytes(process_trace).tolist() == [5 * MIB] * 13 + [8 * MIB] * 3
+    assert curves.context_bytes(process_trace).tolist() == [5 * MIB] * 13 + [8 * MIB] * 3
     in_mib = [5] + [7] * 2 + [27] * 10 + [30] + [10] * 2
-    assert series.process_bytes(process_trace).tolist() == [size * MIB for size in in_mib]
+    assert curves.process_bytes(process_trace).tolist() == [size * MIB for size in in_mib]
 
 
 # ------------------------------------------------------------------------------------------------ the estimate's members
@@ -161,7 +161,7 @@ def test_the_estimate_returns_plain_python(job_trace: Trace) -> None:
 
 # ------------------------------------------------------------------------------------------------ peaks and groups
 def test_the_two_peaks_are_two_moments(process_trace: Trace) -> None:
-    live, process = series.peak_of_live(process_trace), series.peak_of_process(process_trace)
+    live, process = curves.peak_of_live(process_trace), curves.peak_of_process(process_trace)
     assert (live.row, live.live_bytes, live.reserved_bytes) == (5, 11 * MIB + 4096, 22 * MIB)
     assert (live.context_bytes, live.process_bytes) == (5 * MIB, 27 * MIB)
     assert {category: size for category, size in live.by_category.items() if size} == {
@@ -172,7 +172,7 @@ def test_the_two_peaks_are_two_moments(process_trace: Trace) -> None:
 
 
 def test_without_context_the_peak_of_the_process_is_that_of_the_segments(job_trace: Trace) -> None:
-    process = series.peak_of_process(job_trace)
+    process = curves.peak_of_process(job_trace)
     assert (process.row, process.live_bytes, process.context_bytes, process.process_bytes) == (2, 4096, 0, 22 * MIB)
 
 
@@ -183,8 +183,8 @@ def test_the_peaks_are_the_first_largest_of_a_slow_count(trace: Trace) -> None:
     all_live = [sum(live) for _, live, _, _ in states]
     all_process = [reserved + context for _, _, reserved, context in states]
     for peak, sizes, is_known in (
-        (series.peak_of_live(trace), all_live, max(all_live, default=0) > 0),
-        (series.peak_of_process(trace), all_process, any(reserved > 0 for _, _, reserved, _ in states)),
+        (curves.peak_of_live(trace), all_live, max(all_live, default=0) > 0),
+        (curves.peak_of_process(trace), all_process, any(reserved > 0 for _, _, reserved, _ in states)),
     ):
         if not is_known:
             assert (peak.row, peak.process_bytes) == (-1, 0)
@@ -205,10 +205,10 @@ def test_groups_hold_every_live_block_once(trace: Trace) -> None:
             key = (*names, Category(trace.category[block]))
             size_bytes, count = expected.get(key, (0, 0))
             expected[key] = (size_bytes + int(trace.rounded_bytes()[block]), count + 1)
-        groups = series.groups_at(trace, row)
+        groups = curves.groups_at(trace, row)
         assert [(g.module, g.op, g.category) for g in groups] == list(expected)
         assert [(g.size_bytes, g.n_blocks) for g in groups] == list(expected.values())
-        ranked = [g.size_bytes for g in series.top_groups(trace, row, 3)]
+        ranked = [g.size_bytes for g in curves.top_groups(trace, row, 3)]
         assert ranked == sorted((g.size_bytes for g in groups), reverse=True)[:3]
 
 
@@ -216,7 +216,7 @@ def test_groups_hold_every_live_block_once(trace: Trace) -> None:
 @settings(deadline=None)
 @given(trace=traces())
 def test_spans_tile_the_rows_and_are_uniform(trace: Trace) -> None:
-    spans = series.spans(trace)
+    spans = curves.spans(trace)
     assert [row for span in spans for row in range(span.first, span.end)] == list(range(len(trace)))
     for span in spans:
         assert set(trace.step[span.first : span.end].tolist()) == {span.step}
@@ -228,20 +228,20 @@ def test_spans_tile_the_rows_and_are_uniform(trace: Trace) -> None:
 def test_a_step_begins_once_even_when_a_late_row_belongs_to_an_earlier_one() -> None:
     steps = [-1, 0, -1, 0, 1, 1, 3]
     trace = Trace.build({"action": [Action.SNAPSHOT] * 7, "size_bytes": [0] * 7, "block": [-1] * 7, "step": steps})
-    assert series.steps(trace) == [(1, 4, 0), (4, 6, 1), (6, 7, 3)]
+    assert curves.steps(trace) == [(1, 4, 0), (4, 6, 1), (6, 7, 3)]
 
 
 # ------------------------------------------------------------------------------------------------ down-sampling
 @settings(deadline=None)
 @given(trace=traces(max_size=120), max_points=st.integers(4, 60))
 def test_sampling_keeps_both_peaks_the_end_and_its_limit(trace: Trace, max_points: int) -> None:
-    rows, changed = series.sampled_rows(trace, max_points), np.array([row for row, _, _, _ in by_hand(trace)], np.int64)
+    rows, changed = curves.sampled_rows(trace, max_points), np.array([row for row, _, _, _ in by_hand(trace)], np.int64)
     assert len(rows) <= max_points
     assert rows.tolist() == sorted(set(rows.tolist()) & set(changed.tolist()))
     if len(changed) <= max_points:
         assert rows.tolist() == changed.tolist()
     assert rows[-1:].tolist() == changed[-1:].tolist()
-    for peak in (series.peak_of_live(trace), series.peak_of_process(trace)):
+    for peak in (curves.peak_of_live(trace), curves.peak_of_process(trace)):
         assert peak.row == -1 or peak.row in rows
 
 
@@ -252,13 +252,13 @@ def test_one_spike_in_a_million_events_is_kept() -> None:
     size = np.full(n, 512)
     size[654_320:654_322] = 5 * MIB
     trace = Trace.build({"action": action, "size_bytes": size, "block": block})
-    rows = series.sampled_rows(trace, 100)
+    rows = curves.sampled_rows(trace, 100)
     assert len(rows) <= 100
     assert 654_320 in rows
-    assert int(series.live_bytes(trace)[rows].min()) == 0
+    assert int(curves.live_bytes(trace)[rows].min()) == 0
 
 
 @pytest.mark.parametrize("max_points", [-1, 0, 3])
 def test_too_few_points_are_refused(job_trace: Trace, max_points: Any) -> None:
     with pytest.raises(UsageError, match="expected 4 or more"):
-        series.sampled_rows(job_trace, max_points)
+        curves.sampled_rows(job_trace, max_points)

@@ -1,0 +1,24 @@
+"""Pages from templates: whatever is put into one is escaped, a name which it lacks is an error."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a file of `templates/` with its places filled; only a `Markup` is not escaped again."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and few commands draw
+
+    loader = PackageLoader("vramcast.charts")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment

@@ -1,0 +1,150 @@
+"""The timeline of a trace as a picture or as one page: the stack by category, the peaks, and who holds the bytes there.
+
+The page's chart and tables stand without its script. Names of modules and operators come from anywhere: the page escapes them,
+in the script's data no `<` is left, and the script shows them with textContent only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.charts import png, svg
+from vramcast.charts.chart import ALARM, INK, Chart, Series, Shade
+from vramcast.charts.page import render
+from vramcast.simulator import curves
+from vramcast.tracer.describe import shown
+from vramcast.tracer.trace import Phase, Trace
+from vramcast.units import gib
+from vramcast.views import style
+
+_MAX_POINTS: Final = 2400  # arbitrary: two a unit of the drawing's width; the page stays below 1 MB
+_MAX_POINTS_PNG: Final = 6000  # arbitrary: two buckets a pixel
+_WIDTH: Final = 1000  # arbitrary: the drawing's units, as the next one
+_HEIGHT: Final = 400
+_STEP_SHARE: Final = 0.06  # arbitrary: of the axis, between the labels of two steps
+_LETTER_SHARE: Final = 0.005  # arbitrary: of the axis, for each letter of a phase's name
+_TOP_GROUPS: Final = 40  # arbitrary
+_NAME_LIMIT: Final = 100  # arbitrary: characters of a module's path, its end
+# arbitrary: how dark; the colours belong to the categories.
+_SHADES: Final = {
+    Phase.BUILD: 0.03,
+    Phase.DATA: 0.09,
+    Phase.FORWARD: 0.0,
+    Phase.BACKWARD: 0.06,
+    Phase.OPTIMIZER: 0.12,
+    Phase.OTHER: 0.03,
+}
+
+
+def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> bytes:
+    """Return the view as a PNG. Args and meaning: see `vramcast.views.save`; matplotlib must be installed."""
+    lines = [*([shown(title)] if title else []), *_summary(trace, card_bytes)]
+    return png.draw([_chart(trace, curves.sampled_rows(trace, _MAX_POINTS_PNG), card_bytes)], "\n".join(lines))
+
+
+def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str:
+    """Return the view as an HTML page. Args and meaning: see `vramcast.views.save`."""
+    live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
+    rows = curves.sampled_rows(trace, _MAX_POINTS)
+    totals = [
+        ("reserved", [gib(peak.reserved_bytes) for peak in (live, process)]),
+        ("process", [gib(peak.process_bytes) for peak in (live, process)]),
+    ]
+    groups = [
+        (gib(group.size_bytes), f"{group.n_blocks:,}", style.LOOKS[group.category], *_names(group.module, group.op))
+        for group in curves.top_groups(trace, live.row, _TOP_GROUPS)
+    ]
+    return render(
+        "timeline.html",
+        title=shown(title) if title else "GPU memory of a trace",
+        summary=_summary(trace, card_bytes),
+        charts=[svg.draw(_chart(trace, rows, card_bytes), pointed=True)],
+        parts=[(look, [(gib(size), share) for size, share in at]) for look, at in style.shares(live, process)],
+        totals=totals if process.row >= 0 else [],
+        groups=groups,
+        data=_data(trace, rows),
+    )
+
+
+def _summary(trace: Trace, card_bytes: int | None) -> list[str]:
+    """Return what stands above the chart."""
+    live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
+    said = [
+        style.peak_words(trace, "live", live.live_bytes, live.row),
+        style.peak_words(trace, "process", process.process_bytes, process.row),
+    ]
+    said += [style.process_words(process)] if process.row >= 0 else []
+    return said + ([style.card_words(card_bytes, process)] if card_bytes is not None else [])
+
+
+def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None) -> Chart:
+    live = curves.peak_of_live(trace)
+    top = style.top_bytes(curves.highest_bytes(trace), card_bytes)
+    layers = style.layers(trace, rows)
+    heights = np.cumsum([sizes for _, sizes in layers], axis=0)
+    # Each area reaches down to 0 and the next lower one is painted over it, so that no seam shows between the two.
+    series = [
+        Series(look.name, "area", rows, height, look.colour)
+        for (look, sizes), height in list(zip(layers, heights, strict=True))[::-1]
+        if sizes.any()
+    ]
+    if curves.knows_segments(trace):
+        series.append(Series(style.PROCESS, "steps", rows, curves.process_bytes(trace)[rows], INK))
+    if live.row >= 0:
+        height = live.context_bytes + live.live_bytes
+        series.append(Series(f"live peak {gib(live.live_bytes)}", "peak", (live.row,), (height,), INK))
+    if card_bytes is not None and card_bytes <= top:
+        series.append(Series(f"card {gib(card_bytes)}", "level", (), (card_bytes,), ALARM))
+    shades = []
+    for span in style.shaded_spans(trace):
+        name = span.phase.name.lower()
+        has_room = span.end - span.first > _LETTER_SHARE * len(name) * len(trace)
+        shades.append(Shade(span.first, span.end, name if has_room else "", _SHADES[span.phase]))
+    return Chart(
+        "",
+        style.event_axis(trace),
+        style.byte_axis(top),
+        tuple(series),
+        tuple(shades),
+        tuple((first, f"step {step}") for first, step in style.spaced_steps(trace, _STEP_SHARE)),
+        note=f"card {gib(card_bytes)} is above ↑" if card_bytes is not None and card_bytes > top else "",
+        description="; ".join(["stacked bytes by category", *_summary(trace, card_bytes)]),
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _names(*names: str) -> list[str]:
+    return [shown(name, _NAME_LIMIT) or "-" for name in names]
+
+
+def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
+    """Return what the script needs, in columns of one entry a point."""
+    ops, op = _table(trace.ops, trace.op[rows])
+    modules, module = _table(trace.modules, trace.module[rows])
+    return {
+        "left": svg.LEFT,
+        "width": _WIDTH,
+        "n": len(trace),
+        "categories": [look.name for look in style.LOOKS.values()],
+        "phases": [phase.name.lower() for phase in Phase],
+        "row": rows.tolist(),
+        "step": trace.step[rows].tolist(),
+        "phase": trace.phase[rows].tolist(),
+        "ops": ops,
+        "op": op,
+        "modules": modules,
+        "module": module,
+        "reserved": trace.reserved_bytes()[rows].tolist(),
+        "context": curves.context_bytes(trace)[rows].tolist(),
+        "live": curves.live_by_category(trace, rows).tolist(),
+    }
+
+
+def _table(names: Sequence[str], indices: Any) -> tuple[list[str], list[int]]:
+    """Return the names which are used, and for each index where its name stands among them; -1 stays -1."""
+    used = {index: place for place, index in enumerate(index for index in np.unique(indices).tolist() if index >= 0)}
+    return [shown(names[index], _NAME_LIMIT) for index in used], [used.get(index, -1) for index in indices.tolist()]
