@@ -39,6 +39,7 @@ from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.entry_points import CSRC
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.tracer.run_options import RunOptions
 
 CARDS: Final = {  # one of each architecture
     70: "v100-16gb", 75: "t4", 80: "a100-40gb", 86: "rtx3060", 89: "rtx4090", 90: "h100", 100: "b200",
@@ -182,8 +183,8 @@ def unanswered(layer: str) -> list[str]:
     """Return what a job of `cudnn_layers.py` is told on the null GPU to be an assumption."""
     tracer = NullGpuTracer()
     try:
-        job = Job(device("h100"), target=f"{LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"), limited=False)
-        return sorted(entry.name for entry in tracer.trace(job).ledger if entry.kind == "assumed")
+        job = Job(device("h100"), target=f"{LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"))
+        return sorted(entry.name for entry in tracer.trace(job, RunOptions(limited=False)).ledger if entry.kind == "assumed")
     finally:
         tracer.close()
 

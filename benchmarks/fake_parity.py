@@ -31,6 +31,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 
 OUT = Path(__file__).resolve().parent.parent / "build"
@@ -94,9 +95,9 @@ def history(trace: Trace) -> list[int]:
 def compare(name: str, job: Job) -> Parity:
     """Trace `job` both ways and say how they differ."""
     parity = Parity(name)
-    job = dataclasses.replace(job, limited=False, search_path=tuple(sys.path))
+    job = dataclasses.replace(job, search_path=tuple(sys.path))
     try:
-        null = _trace_of(NullGpuTracer.shared().trace(job, timeout_s=_TIMEOUT_S))
+        null = _trace_of(NullGpuTracer.shared().trace(job, RunOptions(limited=False), timeout_s=_TIMEOUT_S))
         started = time.perf_counter()
         result = trace_fake(job, timeout_s=_TIMEOUT_S)
     except VramcastError as error:
@@ -178,7 +179,7 @@ def main() -> int:
         step = max(1, len(chosen) // arguments.jobs) if arguments.jobs else 1
         results[part] = []
         for name, job in chosen[::step][: arguments.jobs]:
-            parity = compare(name, dataclasses.replace(job, **options))
+            parity = compare(name, job.with_training(**options))
             results[part].append(parity)
             said = parity.error[:300] or "; ".join(parity.differing)
             print(

@@ -36,12 +36,13 @@ from benchmarks.planners import cnmem, optimum
 from vramcast.devices import device
 from vramcast.errors import VramcastError
 from vramcast.files import atomic_write
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.simulator.planning import pool, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Fit
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.trace import Trace
 from vramcast.units import MIB
@@ -85,15 +86,16 @@ def jobs() -> dict[str, Job]:
         for batch in batches:
             images, labels = TensorSpec((batch, 3, size, size)), TensorSpec((batch,), "int64", high=_CLASSES)
             target = f"torchvision:{name}"
-            found[f"{name}, {batch}"] = Job(
-                card, target=target, batch=images, labels=labels, optimizer="adam", steps=STEPS, limited=False
-            )
+            training = Training(optimizer="adam", steps=STEPS)
+            found[f"{name}, {batch}"] = Job(card, target=target, batch=images, labels=labels, training=training)
     for name, batches in _TEXT.items():
         for batch in batches:
             ids = TensorSpec((batch, _LENGTH), "int64", high=_VOCABULARY)
             tokens = {"input_ids": ids, "labels": ids}
             target = f"hf:{CONFIGS / name}.json"
-            found[f"{name}, {batch}"] = Job(card, target=target, batch=tokens, optimizer="adamw", steps=STEPS, limited=False)
+            found[f"{name}, {batch}"] = Job(
+                card, target=target, batch=tokens, training=Training(optimizer="adamw", steps=STEPS)
+            )
     return found
 
 
@@ -182,7 +184,7 @@ def main() -> None:
         print(line(rows[-1]), flush=True)
 
     for name, job in jobs().items():
-        trace = NullGpuTracer.shared().trace(job).trace
+        trace = NullGpuTracer.shared().trace(job, RunOptions(limited=False)).trace
         assert trace is not None
         largest = trace if largest is None or len(trace) > len(largest) else largest
         add(name, trace)

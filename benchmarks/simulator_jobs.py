@@ -47,6 +47,7 @@ from vramcast.simulator.whatif import min_feasible
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.operators import Operator
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 
 SETTINGS: Final = (
@@ -135,15 +136,14 @@ def sample(n: int, seed: int, folder: Path) -> dict[str, Job]:
             job = survey_models.hugging_face_job(card, name, folder)
         batch_size = rng.choice(_BATCH_SIZES[source])
         optimizer = _OPTIMIZERS[i // len(names) % len(_OPTIMIZERS)]
-        job = replace(
-            _of_batch(job, batch_size),
+        job = _of_batch(job, batch_size).with_training(
             optimizer=optimizer,
             precision="amp-bf16" if i % 4 == 3 else "fp32",
             mode="infer" if i % 7 == 6 else "train",
             steps=_STEPS,
         )
-        kind = optimizer if job.mode == "train" else "inference"
-        jobs[f"{source} {name}, batch {batch_size}, {kind}, {job.precision}"] = job
+        kind = optimizer if job.training.mode == "train" else "inference"
+        jobs[f"{source} {name}, batch {batch_size}, {kind}, {job.training.precision}"] = job
     return jobs
 
 
@@ -162,8 +162,8 @@ def compare(name: str, job: Job, settings: Sequence[str] = SETTINGS) -> list[Com
     Raises:
         VramcastError: the job does not run at all.
     """
-    job = replace(job, context_bytes=CONTEXT_BYTES, memory_bytes=_ENDLESS_BYTES)
-    run = NullGpuTracer.shared().trace(job)
+    job, options = replace(job, memory_bytes=_ENDLESS_BYTES), RunOptions(context_bytes=CONTEXT_BYTES)
+    run = NullGpuTracer.shared().trace(job, options)
     assert run.trace is not None
     trace = run.trace
     taken = with_context(trace, [(0, CONTEXT_BYTES)])
@@ -178,7 +178,8 @@ def compare(name: str, job: Job, settings: Sequence[str] = SETTINGS) -> list[Com
             cards["1.15 x"] = int(_ROOMY * trace.header["peaks"]["reserved"]) + CONTEXT_BYTES
         for kind, card_bytes in sorted(cards.items(), key=lambda card: -card[1]):
             there = replace(job, alloc_conf=text, memory_bytes=card_bytes)
-            rows.append(_compare(name, there, kind, trace, run if there == job else NullGpuTracer.shared().trace(there)))
+            other = run if there == job else NullGpuTracer.shared().trace(there, options)
+            rows.append(_compare(name, there, kind, trace, other))
     return rows
 
 

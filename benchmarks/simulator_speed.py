@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.simulator_jobs import SETTINGS
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.player import Engine, play
@@ -29,6 +29,7 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import min_feasible, what_if
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult, Request
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib
 
@@ -56,8 +57,9 @@ def long_trace(steps: int) -> Trace:
     """Return the trace of `steps` training steps of ResNet-50 (batch 32, AdamW) on a card without an end."""
     labels = TensorSpec((32,), "int64", high=1000)
     image = TensorSpec((32, 3, 224, 224))
-    job = Job(DEVICE, "torchvision:resnet50", batch=image, labels=labels, optimizer="adamw", steps=steps, limited=False)
-    trace = NullGpuTracer.shared().trace(job).trace
+    training = Training(optimizer="adamw", steps=steps)
+    job = Job(DEVICE, "torchvision:resnet50", batch=image, labels=labels, training=training)
+    trace = NullGpuTracer.shared().trace(job, RunOptions(limited=False)).trace
     assert trace is not None
     return trace
 

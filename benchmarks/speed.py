@@ -21,7 +21,7 @@ from pathlib import Path
 
 from vramcast.devices import device
 from vramcast.estimator import run_job
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import GIB
 
 # The published shape of Llama 3 70B. spec: Llama 3 model card and its config.json
@@ -105,7 +105,7 @@ def main() -> None:
         config = Path(folder) / "gpt2-xl.json"
         config.write_text(json.dumps(GPT2_XL))
         batch = {"input_ids": TensorSpec((2, 1024), "int64", high=50257)}
-        job = Job(device("h200"), target=f"hf:{config}", batch=batch, optimizer="adamw")
+        job = Job(device("h200"), target=f"hf:{config}", batch=batch, training=Training(optimizer="adamw"))
         print(warm("GPT-2 XL, fake tensors, warm call, 2 x 1024 tokens", job, "fake", 30, 2), flush=True)
         if not given.skip_large:
             config = Path(folder) / "llama-3-70b.json"

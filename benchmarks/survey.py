@@ -29,6 +29,7 @@ from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import AS_USUAL, RunOptions
 
 OUT = Path(__file__).resolve().parent.parent / "build" / "survey"
 PARTS = ("torchvision", "timm", "hf", "large", "operators")
@@ -55,12 +56,12 @@ class Outcome:
     host_reads: int = 0
 
 
-def _trace(tracer: str, job: Job) -> Result:
+def _trace(tracer: str, job: Job, options: RunOptions = AS_USUAL) -> Result:
     """Trace `job`; the portable tracers' cards have no end."""
     if tracer == "nullgpu":
-        return NullGpuTracer.shared().trace(job, timeout_s=_TIMEOUT_S)
+        return NullGpuTracer.shared().trace(job, options, timeout_s=_TIMEOUT_S)
     job = dataclasses.replace(job, search_path=tuple(sys.path))
-    return (trace_fake if tracer == "fake" else trace_cpu)(job, timeout_s=_TIMEOUT_S)
+    return (trace_fake if tracer == "fake" else trace_cpu)(job, options, timeout_s=_TIMEOUT_S)
 
 
 def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu") -> Outcome:
@@ -78,7 +79,7 @@ def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu")
         result = _trace(tracer, job)
         if result.status == "oom":
             outcome.fits = False
-            result = _trace(tracer, dataclasses.replace(job, limited=False))
+            result = _trace(tracer, job, RunOptions(limited=False))
     except VramcastError as error:
         outcome.reason = f"{type(error).__name__}: {error}"
         if expected and expected in outcome.reason:
@@ -105,8 +106,8 @@ def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu")
         outcome.reason = f"{result.status}: {result.message}"
     elif result.foreign:
         outcome.reason = f"NVIDIA's own libraries were loaded: {result.foreign}"
-    elif job.script is None and result.steps != job.steps:
-        outcome.reason = f"{result.steps} of {job.steps} steps"
+    elif job.script is None and result.steps != job.training.steps:
+        outcome.reason = f"{result.steps} of {job.training.steps} steps"
     elif not outcome.allocated_bytes:
         outcome.reason = "the trace is empty"
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.devices import Device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 
 BATCH = 2  # arbitrary: batch norm in training needs more than one value a channel
 STEPS = 2  # arbitrary: the optimizer's state appears at the end of the first
@@ -26,7 +26,7 @@ _CLASSES = 4  # arbitrary
 
 
 def _job(device: Device, target: str, batch: Any, labels: TensorSpec | None = None) -> Job:
-    return Job(device=device, target=target, batch=batch, labels=labels, optimizer="adamw", steps=STEPS)
+    return Job(device=device, target=target, batch=batch, labels=labels, training=Training(optimizer="adamw", steps=STEPS))
 
 
 # ------------------------------------------------------------------------------------------------ torchvision

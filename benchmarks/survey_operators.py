@@ -709,11 +709,13 @@ def _nccl() -> None:
 def jobs() -> Iterator[tuple[str, Any, str]]:
     """Yield (name, job, text of the error that must come or "")."""
     from vramcast.devices import device as find_device
-    from vramcast.job import Job
+    from vramcast.job import Job, Training
 
     for name, setting in _SETTINGS.items():
         script = (str(Path(__file__).resolve()), name)
-        yield name, Job(find_device(setting.device), script=script, alloc_conf=setting.alloc_conf, steps=1000), setting.expected
+        training = Training(steps=1000)
+        job = Job(find_device(setting.device), script=script, alloc_conf=setting.alloc_conf, training=training)
+        yield name, job, setting.expected
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from vramcast.files import atomic_write
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import SwapPlan
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 
 CARDS: Final = (("t4", "pcie3"), ("a100-40gb", "pcie4"), ("h100", "nvlink-c2c"))  # the last: as in a GH200
@@ -80,8 +81,8 @@ def main(arguments: list[str]) -> int:
     rows: list[Row] = []
     for card, link in CARDS:
         for name, job in pool.jobs().items():
-            asked = replace(job, device=device(card), steps=_STEPS, accesses=True, search_path=tuple(sys.path))
-            result = NullGpuTracer.shared().trace(asked)
+            asked = replace(job, device=device(card), search_path=tuple(sys.path)).with_training(steps=_STEPS)
+            result = NullGpuTracer.shared().trace(asked, RunOptions(limited=False, accesses=True))
             if result.trace is None:
                 print(f"| {name} | {card} | {result.message.splitlines()[0]} |")
                 continue

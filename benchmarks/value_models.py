@@ -19,7 +19,7 @@ from typing import Any
 from vramcast.devices import device
 from vramcast.errors import VramcastError
 from vramcast.estimator import run_job
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import MIB
 
 _DETECTORS = (
@@ -55,7 +55,8 @@ def _detection_batch(name: str) -> Any:
 
 def jobs(experts: Path) -> Iterator[tuple[str, Job]]:
     """Yield (name, job)."""
-    common: dict[str, Any] = {"device": device("a100-40gb"), "optimizer": "adamw", "steps": 2, "search_path": tuple(sys.path)}
+    training = Training(optimizer="adamw", steps=2)
+    common: dict[str, Any] = {"device": device("a100-40gb"), "training": training, "search_path": tuple(sys.path)}
     for name in _DETECTORS:
         yield name, Job(target=f"torchvision:{name}", batch=_detection_batch(name), **common)
     experts.write_text(_EXPERTS)

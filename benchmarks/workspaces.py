@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -26,6 +25,7 @@ from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.tracer.run_options import RunOptions
 from vramcast.units import MIB
 
 _PLANS = 3  # arbitrary
@@ -71,7 +71,7 @@ def main(target: str, batch: str, card: Device) -> None:
         for name, choice in (("without workspaces", None), ("with workspaces", oracle)):
             tracer = NullGpuTracer(ask_cudnn=choice is not None)
             with mock.patch.object(client, "_oracle", return_value=choice):
-                trace = tracer.trace(replace(job, limited=False)).trace
+                trace = tracer.trace(job, RunOptions(limited=False)).trace
             tracer.close()
             assert trace is not None
             print(f"{target} {batch} on {card.key}, {name}: reserved {trace.header['peaks']['reserved'] // MIB:,} MiB")

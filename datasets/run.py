@@ -12,7 +12,7 @@ from typing import Any, Literal
 from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.devices import Device
 from vramcast.errors import DatasetError, UsageError
-from vramcast.job import MODES, PRECISIONS, ZERO_GRADS, Job, TensorSpec, parse_batch
+from vramcast.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
 from vramcast.stack import Stack, of_passport
 from vramcast.tracer.targets import refusal
 
@@ -22,7 +22,7 @@ Status = Literal["ok", "oom", "error", "killed", "timeout", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(KnownTraining):
     """What ran, as far as it is known.
 
     Attributes:
@@ -39,7 +39,7 @@ class Workload:
         user: Who submitted it, where a history says so.
         gpus: How many cards the peaks are summed over; None: unknown.
         batch_size: Where the tensors themselves are not known.
-    The other fields are `Job`'s; None: unknown.
+    The other fields are `Job`'s and `Training`'s; None: unknown.
     """
 
     name: str
@@ -53,27 +53,14 @@ class Workload:
     labels: str | None = None
     batch_size: int | None = None
     num_classes: int | None = None
-    optimizer: str | None = None
-    precision: str | None = None
-    mode: str | None = None
-    steps: int | None = None
-    zero_grad: str | None = None
-    overlap_inputs: bool | None = None
-    checkpointing: bool | None = None
-    channels_last: bool | None = None
-    cudnn_benchmark: bool | None = None
     alloc_conf: str | None = None
     cap_bytes: int | None = None
     user: str | None = None
     gpus: int | None = None
 
     def __post_init__(self) -> None:
-        for what, value, known in (
-            ("precision", self.precision, PRECISIONS),
-            ("mode", self.mode, MODES),
-            ("zero_grad", self.zero_grad, ZERO_GRADS),
-        ):
-            if value is not None and value not in known:
+        for what, known in CHOICES.items():
+            if (value := getattr(self, what)) is not None and value not in known:
                 raise DatasetError(f"workload.{what} is {value!r}: one of {', '.join(known)} is expected.")
         for what, count in (("steps", self.steps), ("gpus", self.gpus), ("batch_size", self.batch_size)):
             if count is not None and count < 1:
@@ -94,19 +81,14 @@ class Workload:
             raise UsageError(f"'{self.name}' has no target and batch: only the peaks of this run are known, not its job.")
         if not trust and (reason := refusal(self.target)):
             raise UsageError(f"'{self.name}' is not run: {reason}")
-        known = {
-            name: getattr(self, name)
-            for name in (
-                *("num_classes", "optimizer", "precision", "mode", "steps", "zero_grad", "overlap_inputs"),
-                *("checkpointing", "channels_last", "cudnn_benchmark", "alloc_conf"),
-            )
-        }
         return Job(
             device,
             target=self.target,
             batch=parse_batch(self.batch),
             labels=TensorSpec.parse(self.labels) if self.labels else None,
-            **{name: value for name, value in known.items() if value is not None},
+            num_classes=self.num_classes,
+            training=self.training(),
+            alloc_conf=self.alloc_conf or "",
             **options,
         )
 

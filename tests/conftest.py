@@ -10,18 +10,21 @@ import shutil
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from vramcast.devices import device as find_device
 from vramcast.errors import NullGpuError
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 # Before every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.
 PRELUDE = """
@@ -113,7 +116,7 @@ def need() -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def make_job() -> Callable[..., Job]:
-    """A job from keywords; device and batch as text."""
+    """A job from keywords, its training's among them; device and batch as text."""
 
     def make(**options: Any) -> Job:
         options["device"] = find_device(options.get("device", "a100-40gb"))
@@ -121,24 +124,33 @@ def make_job() -> Callable[..., Job]:
             if isinstance(options.get(name), str):
                 options[name] = TensorSpec.parse(options[name])
         options.setdefault("search_path", (str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))))
-        return Job(**options)
+        return Job(training=_taken(Training, options), **options)
 
     return make
 
 
+def _taken(kind: type[T], options: dict[str, Any]) -> T:
+    """Return a dataclass made of those options which are its fields, and take them out."""
+    names = [field.name for field in fields(kind) if field.name in options]  # type: ignore[arg-type]
+    return kind(**{name: options.pop(name) for name in names})
+
+
 @pytest.fixture(scope="session")
 def trace(tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job]) -> Callable[..., Result]:
-    """Traces a job given by keywords; the same keywords a second time cost nothing. `fresh=True` runs it again."""
+    """Traces a job given by keywords, `RunOptions`' among them.
+
+    The same keywords a second time cost nothing; `fresh=True` runs the job again.
+    """
     results: dict[str, Result] = {}
 
     def run(*, fresh: bool = False, timeout_s: float = 300.0, **options: Any) -> Result:
         import sys
 
         options.setdefault("search_path", tuple(sys.path))
-        job = make_job(**options)
-        key = repr(job)
+        how, job = _taken(RunOptions, options), make_job(**options)
+        key = repr((job, how))
         if fresh or key not in results:
-            results[key] = tracer().trace(job, timeout_s=timeout_s)
+            results[key] = tracer().trace(job, how, timeout_s=timeout_s)
         return results[key]
 
     return run

@@ -21,6 +21,7 @@ from vramcast.errors import UsageError  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
 from vramcast.tracer.alloc_conf import AllocConf  # noqa: E402
+from vramcast.tracer.run_options import RunOptions  # noqa: E402
 from vramcast.tracer.trace import Action, Category, Phase, Trace  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -183,16 +184,15 @@ def test_inference_has_no_variants_of_training() -> None:
 
 def test_what_the_job_has_already_is_not_advised() -> None:
     estimate = estimated()
-    job = replace(
-        estimate.job, alloc_conf="expandable_segments:True", precision="bf16", optimizer="SGD:fused=true",
-        zero_grad="after-step", checkpointing=True, channels_last=True,
-    )  # fmt: skip
+    job = replace(estimate.job, alloc_conf="expandable_segments:True").with_training(
+        precision="bf16", optimizer="SGD:fused=true", zero_grad="after-step", checkpointing=True, channels_last=True
+    )
     settings = AllocConf(job.alloc_conf or "", "option")
     assert names(replace(estimate, job=job, alloc_conf=settings)) == [
         "half the batch, accumulated twice",
         "zero_grad step-start",
     ]
-    autocast = replace(estimate.job, precision="amp-fp16")
+    autocast = estimate.job.with_training(precision="amp-fp16")
     assert "precision bf16" in names(replace(estimate, job=autocast))
     assert "precision amp-bf16" not in names(replace(estimate, job=autocast))
 
@@ -201,7 +201,7 @@ def test_other_settings_of_the_allocator_and_the_optimizer_are_kept() -> None:
     estimate = estimated(alloc_conf="max_split_size_mb:128", optimizer="adamw:foreach=true,weight_decay=0.1")
     jobs = {v[0]: v[2] for v in advice._variants(estimate, None) if not isinstance(v, Row)}
     assert jobs["expandable segments"].alloc_conf == "max_split_size_mb:128,expandable_segments:True"
-    assert jobs["fused optimizer"].optimizer == "adamw:weight_decay=0.1,fused=true"
+    assert jobs["fused optimizer"].training.optimizer == "adamw:weight_decay=0.1,fused=true"
 
 
 def test_channels_last_is_advised_where_convolutions_run_only() -> None:
@@ -238,9 +238,9 @@ def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.M
     estimate = estimator.corrected(estimated(mode="infer", level=0.9, timeout_s=321.0), "made up", made_up)
     asked = set()
 
-    def first_principles(job: Job, **options: Any) -> Estimate:
+    def first_principles(job: Job, how: RunOptions, **options: Any) -> Estimate:
         asked.add(tuple(sorted(options.items())))
-        return plainly(job, **options)
+        return plainly(job, how, **options)
 
     plainly = estimator.first_principles
     monkeypatch.setattr(estimator, "first_principles", first_principles)

@@ -2,7 +2,7 @@
 
 On Linux a warm worker forks it (`warm.py`); elsewhere each job starts a Python of its own, with pipes only:
 
-    python -m vramcast.tracer.process MODULE    a Job comes by stdin, its Result goes to stdout
+    python -m vramcast.tracer.process MODULE    a Job and its RunOptions come by stdin, a Result goes to stdout
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from vramcast.job import Job
 from vramcast.tracer import complete
 from vramcast.tracer.ledger import Entered
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker, check_time_limit, death
 from vramcast.units import shortened
 
@@ -35,12 +36,13 @@ _LONGEST_MESSAGE = 10_000  # arbitrary: characters of a job's own message; some 
 _LONGEST_TRACEBACK = 100_000  # arbitrary: likewise, deeper than any recursion which ends by itself
 
 
-def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
+def trace_in_process(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float, advice: str) -> Result:
     """Let `run_job` of `module` run `job` in a process of its own and return its result (status ok or oom).
 
     Args:
-        module: Has `run_job(job) -> Result` and `warm_up()`, which imports what all jobs need.
+        module: Has `run_job(job, options) -> Result` and `warm_up()`, which imports what all jobs need.
         job: What to run; a model, not a script.
+        options: How.
         timeout_s: The process is killed after so many seconds.
         advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
     Raises:
@@ -52,11 +54,11 @@ def trace_in_process(module: str, job: Job, *, timeout_s: float, advice: str) ->
         name = module.split(".")[-2]
         raise UsageError(f"The {name} tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
     if sys.platform != "linux":
-        return checked(run_once(module, job, timeout_s=timeout_s, advice=advice))
+        return checked(run_once(module, job, options, timeout_s=timeout_s, advice=advice))
     environment = _environment()
     # What a worker imports, it keeps: who changes the path gets another one.
     worker = WarmWorker.shared(f"{module} {environment['PYTHONPATH']}", worker_command(module), environment)
-    answer: Result = worker.ask(job, environment, timeout_s=timeout_s, advice=advice)
+    answer: Result = worker.ask(job, environment, options, timeout_s=timeout_s, advice=advice)
     return checked(answer)
 
 
@@ -65,7 +67,7 @@ def worker_command(module: str) -> list[str]:
     return [sys.executable, "-m", "vramcast.tracer.serve", module]
 
 
-def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
+def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float, advice: str) -> Result:
     """As `trace_in_process`, with a fresh Python; the result is not checked."""
     check_time_limit(timeout_s)
     with tempfile.TemporaryFile() as said:
@@ -86,7 +88,7 @@ def run_once(module: str, job: Job, *, timeout_s: float, advice: str) -> Result:
         try:
             with process.stdin, process.stdout:  # stdin stays open: the process ends when it closes
                 try:
-                    pickle.dump(job, process.stdin)
+                    pickle.dump((job, options), process.stdin)
                     process.stdin.flush()
                 except BrokenPipeError:
                     pass  # it died before it read; its exit code says more
@@ -109,10 +111,10 @@ def main(module: str) -> None:
     """Be the process of one job."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the model prints goes where errors go
-    job: Job = pickle.load(sys.stdin.buffer)  # from our own process
+    question: tuple[Job, RunOptions] = pickle.load(sys.stdin.buffer)  # from our own process
     threading.Thread(target=_end_with_caller, daemon=True).start()
     me = os.getpid()
-    result = importlib.import_module(module).run_job(job)
+    result = importlib.import_module(module).run_job(*question)
     if os.getpid() != me:  # the job forked, and came back twice
         os._exit(0)
     for stream in (sys.stdout, sys.stderr):

@@ -38,7 +38,7 @@ _WARM_PACKAGES = frozenset(
     {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
     | {"torchvision", "transformers", "yaml"}
 )
-Run = Callable[[Any], Any]
+Run = Callable[..., Any]  # a job with its RunOptions, or work which has none
 
 
 def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
@@ -249,12 +249,12 @@ def _child(
         with contextlib.suppress(Exception):  # what it prints is not lost when it dies
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         os.register_at_fork(after_in_child=answers.close)
-        job, environment = request["job"], request["environment"]
+        environment = request["environment"]
         for name in inherited - environment.keys():
             os.environ.pop(name, None)
         os.environ.update(environment)
         before = set(sys.modules)
-        answer = run(job)
+        answer = run(request["job"], *request["options"])
         if os.getpid() == me:  # else the job forked, and came back twice
             _flush()
             imported = tuple(sorted(name for name in set(sys.modules) - before if _is_warm(name)))

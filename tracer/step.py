@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.profiler import record_function
 
+from vramcast import optimizers
 from vramcast.errors import JobError, UsageError
 from vramcast.job import Batch, Job, TensorSpec, map_batch
 from vramcast.tracer import hollow, targets
@@ -40,14 +40,14 @@ def build_model(job: Job) -> torch.nn.Module:
             model = model()
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
-        if job.precision in ("bf16", "fp16"):
-            model = model.to(torch.bfloat16 if job.precision == "bf16" else torch.float16)
-        if job.channels_last:
+        if job.training.precision in ("bf16", "fp16"):
+            model = model.to(torch.bfloat16 if job.training.precision == "bf16" else torch.float16)
+        if job.training.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if job.checkpointing:
+        if job.training.checkpointing:
             _enable_checkpointing(model)
     try:
-        return model.train(job.mode == "train")
+        return model.train(job.training.mode == "train")
     except NotImplementedError:  # a module of torch.export has the mode in which it was exported, and refuses another
         return model
 
@@ -64,9 +64,6 @@ def _enable_checkpointing(model: torch.nn.Module) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ optimizer and loss
-_SHORT_OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {"sgdm": ("SGD", {"momentum": 0.9})}
-
-
 def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """Return the job's optimizer over `parameters`.
 
@@ -74,34 +71,27 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
         UsageError: no optimizer of that name, or it does not take the options.
     """
     trainable = [p for p in parameters if p.requires_grad]
-    if isinstance(job.optimizer, bytes):
-        made = hollow.loads(job.optimizer)
+    stated, lr = job.training.optimizer, job.training.lr
+    if isinstance(stated, bytes):
+        made = hollow.loads(stated)
         if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
-            return made(trainable, lr=job.lr)  # type: ignore[call-arg]
+            return made(trainable, lr=lr)  # type: ignore[call-arg]
         optimizer: torch.optim.Optimizer = made(trainable)
         return optimizer
-    name, _, option_text = job.optimizer.partition(":")
-    class_name, options = _SHORT_OPTIMIZERS.get(name.lower(), (name, {}))
-    known = {
-        n.lower(): n
+    name, options = optimizers.parse(stated)
+    known: dict[str, Any] = {
+        n.lower(): c
         for n, c in vars(torch.optim).items()
         if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and c is not torch.optim.Optimizer
     }
-    if class_name.lower() not in known:
-        raise UsageError(
-            f"Optimizer '{job.optimizer}' is unknown: use one of {', '.join(sorted([*known, *_SHORT_OPTIMIZERS]))}."
-        )
-    for pair in filter(None, option_text.split(",")):
-        key, _, value = pair.partition("=")
-        try:
-            options = {**options, key: json.loads(value)}
-        except ValueError:
-            raise UsageError(f"Optimizer option '{pair}' is not key=value with a JSON value, for example fused=true.") from None
+    if name not in known:
+        names = ", ".join(sorted([*known, *optimizers.SHORT_NAMES]))
+        raise UsageError(f"Optimizer '{stated}' is unknown: use one of {names}.")
     try:
-        optimizer_class = getattr(torch.optim, known[class_name.lower()])
-        return optimizer_class(trainable, lr=job.lr, **options)
+        found: torch.optim.Optimizer = known[name](trainable, lr=lr, **options)
+        return found
     except TypeError as error:
-        raise UsageError(f"Optimizer '{job.optimizer}' does not take these options ({error}).") from None
+        raise UsageError(f"Optimizer '{stated}' does not take these options ({error}).") from None
 
 
 def first_float(output: Any) -> torch.Tensor | None:
@@ -181,14 +171,14 @@ def _check_classes(stated: Any, n_classes: int) -> None:
 # ------------------------------------------------------------------------------------------------ the loop
 def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], object]) -> torch.Tensor:
     """Return a CPU tensor for `spec`, in the job's precision and format: with its content, else with what `write` puts in."""
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision)
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.training.precision)
     dtype = getattr(torch, spec.dtype)
     tensor = torch.empty(spec.shape, device="cpu", dtype=low if low is not None and dtype == torch.float32 else dtype)
     if spec.content is None:
         write(tensor)
     elif spec.content:
         tensor.copy_(torch.frombuffer(bytearray(spec.content), dtype=dtype).view(spec.shape))
-    return tensor.contiguous(memory_format=torch.channels_last) if job.channels_last and tensor.dim() == 4 else tensor
+    return tensor.contiguous(memory_format=torch.channels_last) if job.training.channels_last and tensor.dim() == 4 else tensor
 
 
 WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
@@ -255,7 +245,7 @@ def run(
     job: Job, device: torch.device, *, on_model: Callable[[torch.nn.Module], object] | None = None,
     write: WriteInput = write_stated,
 ) -> None:  # fmt: skip
-    """Run the whole job on `device`: build, move, and `job.steps` steps.
+    """Run the whole job on `device`: build, move, and `job.training.steps` steps.
 
     Args:
         job: The job; not a script.
@@ -266,7 +256,7 @@ def run(
         UsageError, JobError: see the parts above; whatever the user's code raises passes through.
         torch.OutOfMemoryError: the card is full.
     """
-    torch.backends.cudnn.benchmark = job.cudnn_benchmark
+    torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
     torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
     model = build_model(job).to(device)
     if on_model is not None:
@@ -275,20 +265,20 @@ def run(
     if job.labels is not None:
         labels_batch = job.labels
     inputs_host, labels_host = host_batch(job, batch, write), host_batch(job, labels_batch, write)
-    if job.mode == "infer":
+    if job.training.mode == "infer":
         _infer(job, device, model, inputs_host)
     else:
         _train(job, device, model, inputs_host, labels_host, labels_batch)
 
 
 def _autocast(job: Job, device: torch.device) -> Any:
-    dtype = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(job.precision)
+    dtype = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(job.training.precision)
     return torch.autocast(device.type, dtype=dtype) if dtype is not None else nullcontext()
 
 
 def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any) -> None:
     with torch.no_grad():
-        for _ in range(job.steps):
+        for _ in range(job.training.steps):
             with record_function(DATA_RANGE):
                 inputs = to_device(inputs_host, device)
             with _autocast(job, device):
@@ -301,7 +291,7 @@ def _train(
 ) -> None:
     optimizer = build_optimizer(job, model.parameters())
     scaler = None
-    if job.precision == "amp-fp16":
+    if job.training.precision == "amp-fp16":
         # arbitrary: a scale of 1, so that no step is skipped for want of range; the scale's value moves no memory
         scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
     loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
@@ -320,10 +310,10 @@ def _train(
     # LBFGS: its step takes a function where the others take None.
     asked = inspect.signature(type(optimizer).step).parameters.get("closure")
     wants_closure = asked is not None and asked.default is inspect.Parameter.empty
-    for _ in range(job.steps):
-        if job.zero_grad == "step-start":
+    for _ in range(job.training.steps):
+        if job.training.zero_grad == "step-start":
             optimizer.zero_grad()
-        if not job.overlap_inputs:
+        if not job.training.overlap_inputs:
             inputs = labels = None
         with record_function(DATA_RANGE):
             inputs = to_device(inputs_host, device)
@@ -334,7 +324,7 @@ def _train(
         with _autocast(job, device):
             output = _call(model, inputs)
             loss = loss_of(output, inputs if compared_with_batch else labels)
-        if job.zero_grad == "before-backward":
+        if job.training.zero_grad == "before-backward":
             optimizer.zero_grad()
         if scaler is None:
             loss.backward()
@@ -343,5 +333,5 @@ def _train(
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
-        if job.zero_grad == "after-step":
+        if job.training.zero_grad == "after-step":
             optimizer.zero_grad()

@@ -33,7 +33,7 @@ def accumulate(job: Job) -> Job:
     Limit: with a GradScaler gradients are unscaled after every batch and not after every second, which moves no memory.
     """
     optimizer = functools.partial(_accumulating, replace(job, model=None, batch=None, labels=None, loss=None))
-    return replace(job, optimizer=pickle.dumps(optimizer), steps=_BATCHES * job.steps)
+    return job.with_training(optimizer=pickle.dumps(optimizer), steps=_BATCHES * job.training.steps)
 
 
 def _checkpointed(job: Job, blocks: tuple[str, ...]) -> torch.nn.Module:
@@ -55,7 +55,7 @@ def _accumulating(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.o
     optimizer = build_optimizer(job, parameters)
     # Of every two batches, gradients are dropped before the first, or after the second.
     optimizer.step = _every_second(optimizer.step, at=_BATCHES - 1)  # type: ignore[method-assign]
-    drops_at = _BATCHES - 1 if job.zero_grad == "after-step" else 0
+    drops_at = _BATCHES - 1 if job.training.zero_grad == "after-step" else 0
     optimizer.zero_grad = _every_second(optimizer.zero_grad, at=drops_at)  # type: ignore[method-assign]
     return optimizer
 

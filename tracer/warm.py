@@ -4,7 +4,8 @@ One job, one process: what an earlier job left behind would move the numbers of 
 the price of that at milliseconds. This is the caller's end; the worker's is in serve.py.
 
 Messages on the socket (see protocol.py); `number` counts the requests of one worker:
-    request   {"number": ..., "job": ..., "preload": [module, ...], "environment": {...}}; a closed socket: the caller is gone
+    request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}};
+              a closed socket: the caller is gone
     answer    {"ready": ...} once; then for each request {"number": ..., "said": bytes} any number of times, and once
               {"number": ..., "answer": ..., "imported": [module, ...]} or {"number": ..., "died": text}
 """
@@ -25,6 +26,7 @@ from typing import Any, ClassVar
 from vramcast.errors import TimeLimit, UsageError, WorkerError
 from vramcast.tracer.forks import Lock, forget_in_forks
 from vramcast.tracer.protocol import Gone, Late, Unreadable, receive, send
+from vramcast.tracer.run_options import RunOptions
 
 _START_S = 120.0  # arbitrary: importing torch from a cold, slow disk
 _END_S = 2.0  # arbitrary: far above what a worker needs which sees that its caller has let go
@@ -160,12 +162,15 @@ class WarmWorker:
         """Whether the process runs now; the next job starts it in any case."""
         return self.pid is not None
 
-    def ask(self, job: Any, environment: Mapping[str, str], *, timeout_s: float, advice: str) -> Any:
+    def ask(
+        self, job: Any, environment: Mapping[str, str], options: RunOptions | None = None, *, timeout_s: float, advice: str
+    ) -> Any:
         """Run `job` in a process of its own and return its answer.
 
         Args:
             job: What the worker's `serve` was made for.
             environment: All environment variables of the job.
+            options: How it is traced; None: it is no `Job`, and is run without.
             timeout_s: The job is killed after so many seconds.
             advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
         Raises:
@@ -178,7 +183,12 @@ class WarmWorker:
             running = self._take()
             self._asked.append(running)
             try:
-                request = {"job": job, "preload": self._preload, "environment": dict(environment)}
+                request = {
+                    "job": job,
+                    "options": () if options is None else (options,),
+                    "preload": self._preload,
+                    "environment": dict(environment),
+                }
                 answer = running.ask(request, time.monotonic() + timeout_s)
             except Late:
                 raise TimeLimit(f"The job did not end within {timeout_s:g} s{advice}") from None

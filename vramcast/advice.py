@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast import optimizers
 from vramcast.devices import DEVICES
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.estimator import corrected_like, run_like
@@ -24,6 +25,7 @@ from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.operators import Kind
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 from vramcast.tracer.variations import accumulate, checkpoint_blocks
 from vramcast.units import gib
@@ -32,7 +34,6 @@ AS_IT_IS: Final = "as it is"
 _POOL: Final = "lifetime-aware pool"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
-_FUSABLE: Final = ("adam", "adamw", "sgd", "sgdm", "adagrad")  # spec: torch 2.11, classes of torch.optim with fused=
 _NAME_WIDTH: Final = 34  # arbitrary
 _PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
 _NOTES: Final = (
@@ -131,7 +132,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:
-        watched = run(replace(job, accesses=True))
+        watched = run(job, RunOptions(accesses=True))
         if not has_reads(watched.trace):
             raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
         accesses = watched.trace
@@ -156,31 +157,32 @@ _Variant = tuple[str, str, Job] | Row
 
 def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     """Yield (name, price, job) of every change which means something for this job, or the row of one that cannot be made."""
-    job, trains = estimate.job, estimate.job.mode == "train"
+    job, training = estimate.job, estimate.job.training
+    trains = training.mode == "train"
     if not Settings.parse(estimate.alloc_conf.value).expandable_segments:
         conf = ",".join(filter(None, (estimate.alloc_conf.value, "expandable_segments:True")))
         yield "expandable segments", "none", replace(job, alloc_conf=conf)
     if trains:
         yield from _checkpointing(estimate, accesses)
     for precision in ("bf16", "amp-bf16"):
-        if job.precision == "fp32" or (job.precision.startswith("amp-") and precision == "bf16"):
-            yield f"precision {precision}", "other numerics", replace(job, precision=precision)
+        if training.precision == "fp32" or (training.precision.startswith("amp-") and precision == "bf16"):
+            yield f"precision {precision}", "other numerics", job.with_training(precision=precision)
     if trains:
         yield from _optimizers(job)
     yield _half_batch(estimate)
-    if not job.channels_last and _runs(estimate.trace, Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD):
-        yield "channels_last", "none", replace(job, channels_last=True)
+    if not training.channels_last and _runs(estimate.trace, Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD):
+        yield "channels_last", "none", job.with_training(channels_last=True)
     for place in ("step-start", "after-step") if trains else ():
-        if place != job.zero_grad:
-            yield f"zero_grad {place}", "none", replace(job, zero_grad=place)
+        if place != training.zero_grad:
+            yield f"zero_grad {place}", "none", job.with_training(zero_grad=place)
 
 
 def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     """Yield the model's own switch, then torch.utils.checkpoint around its blocks: those which give most for it, and all."""
     job = estimate.job
-    if job.checkpointing:
+    if job.training.checkpointing:
         return
-    yield "checkpointing, the model's switch", "at most one more forward pass", replace(job, checkpointing=True)
+    yield "checkpointing, the model's switch", "at most one more forward pass", job.with_training(checkpointing=True)
     blocks = blocks_by_worth(estimate.trace, accesses)
     if not blocks:
         yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
@@ -266,29 +268,30 @@ def _block(path: str) -> str:
 
 
 def _optimizers(job: Job) -> Iterator[_Variant]:
-    if not isinstance(job.optimizer, str):
+    stated = job.training.optimizer
+    if not isinstance(stated, str):
         yield Row("another optimizer", "", reason="the job's optimizer is a callable, which has no name to change")
         return
-    name, _, options = job.optimizer.partition(":")
-    if name.lower() in _FUSABLE and "fused" not in options:
+    name, _, options = stated.partition(":")
+    if optimizers.is_fusable(stated) and "fused" not in options:
         kept = [pair for pair in options.split(",") if pair and not pair.startswith("foreach")]
-        yield "fused optimizer", "none but rounding", replace(job, optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
+        yield "fused optimizer", "none but rounding", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
     if name.lower() != "sgd":
-        yield "SGD without momentum", "another optimizer: other convergence", replace(job, optimizer="sgd")
+        yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
 
 
 def _half_batch(estimate: Estimate) -> _Variant:
-    job = estimate.job
-    name = "half the batch" + (", accumulated twice" if job.mode == "train" else "")
-    price = "twice the launches a step" if job.mode == "train" else "twice the launches"
-    if job.mode == "train" and _runs(estimate.trace, Kind.BATCH_NORM):
+    job, trains = estimate.job, estimate.job.training.mode == "train"
+    name = "half the batch" + (", accumulated twice" if trains else "")
+    price = "twice the launches a step" if trains else "twice the launches"
+    if trains and _runs(estimate.trace, Kind.BATCH_NORM):
         price += "; batch norm sees half batches"
     sizes = _batch_sizes(job)
     if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
         first = ", ".join(map(str, sorted(sizes))) or "none"
         return Row(name, price, reason=f"first dimensions of the batch's tensors: {first}; one even number is needed")
     half = job.with_batch(min(sizes) // 2)
-    return name, price, accumulate(half) if job.mode == "train" else half
+    return name, price, accumulate(half) if trains else half
 
 
 def _batch_sizes(job: Job) -> set[int]:

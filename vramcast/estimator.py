@@ -16,7 +16,7 @@ from vramcast.context import LIBRARIES, context_bytes
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
-from vramcast.job import TRACERS, Answers, Batch, Job, Mode, Precision, TensorSpec, ZeroGrad, current_folder, map_batch
+from vramcast.job import TRACERS, Batch, Job, Mode, Precision, TensorSpec, Training, ZeroGrad, current_folder, map_batch
 from vramcast.result import Estimate
 from vramcast.simulator.card import Card
 from vramcast.simulator.curves import process_bytes
@@ -35,6 +35,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_libraries import installed_stack, warning_of
 from vramcast.tracer.operators import Library, Operator
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import AS_USUAL, Answers, RunOptions
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, shortened, torch_size
 
@@ -145,17 +146,19 @@ def estimate(
         batch=map_batch(batch, spec_of),
         labels=map_batch(labels, spec_of) if labels is not None else None,
         loss=hollow.dumps(loss) if loss is not None else None,
-        optimizer=optimizer if isinstance(optimizer, str) else hollow.dumps(optimizer),
-        lr=lr,
-        precision=precision,
-        mode=mode,
-        steps=steps,
-        zero_grad=zero_grad,
-        overlap_inputs=overlap_inputs,
+        training=Training(
+            optimizer=optimizer if isinstance(optimizer, str) else hollow.dumps(optimizer),
+            lr=lr,
+            precision=precision,
+            mode=mode,
+            steps=steps,
+            zero_grad=zero_grad,
+            overlap_inputs=overlap_inputs,
+            checkpointing=checkpointing,
+            channels_last=channels_last,
+            cudnn_benchmark=cudnn_benchmark,
+        ),
         alloc_conf=alloc_conf,
-        checkpointing=checkpointing,
-        channels_last=channels_last,
-        cudnn_benchmark=cudnn_benchmark,
         stack=parse_stack(stack) if isinstance(stack, str) else stack,
         memory_bytes=checked_card_bytes(memory) if memory is not None else None,
         search_path=tuple(sys.path),
@@ -178,7 +181,7 @@ def _check_sendable(leaf: object) -> None:
 
 
 def run_job(
-    job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0,
+    job: Job, options: RunOptions = AS_USUAL, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
 ) -> Estimate:  # fmt: skip
     """Return the estimate of `job`; the function behind `estimate` and the command line.
@@ -187,20 +190,22 @@ def run_job(
     """
     folder = correction.chosen(artifact)
     learned = correction.load(folder) if folder is not None else None  # a wrong artifact is said before the job is traced
-    estimate = first_principles(job, tracer=tracer, level=level, timeout_s=timeout_s)
+    estimate = first_principles(job, options, tracer=tracer, level=level, timeout_s=timeout_s)
     return corrected(estimate, folder.name, learned) if folder is not None and learned is not None else estimate
 
 
-def run_like(estimate: Estimate, job: Job, *, timeout_s: float | None = None) -> Estimate:
+def run_like(estimate: Estimate, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float | None = None) -> Estimate:
     """Return the estimate of another job, made as this one was: by the same tracer and artifact, at the same level.
 
     Args:
         estimate: Says how.
         job: What to estimate.
+        options: How it is traced.
         timeout_s: Default: the time limit which the estimate had.
     """
     limit_s = estimate.timeout_s if timeout_s is None else timeout_s
-    return corrected_like(estimate, first_principles(job, tracer=estimate.tracer, level=estimate.level, timeout_s=limit_s))
+    plain = first_principles(job, options, tracer=estimate.tracer, level=estimate.level, timeout_s=limit_s)
+    return corrected_like(estimate, plain)
 
 
 def corrected_like(estimate: Estimate, plain: Estimate) -> Estimate:
@@ -231,7 +236,9 @@ def corrected(estimate: Estimate, name: str, learned: Learned) -> Estimate:
     return replace(estimate, correction=found, warnings=warnings, seconds=seconds)
 
 
-def first_principles(job: Job, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0) -> Estimate:
+def first_principles(
+    job: Job, options: RunOptions = AS_USUAL, *, tracer: str = "auto", level: float = 0.99, timeout_s: float = 1800.0
+) -> Estimate:
     """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
     if tracer not in TRACERS:
         raise UsageError(f"tracer '{tracer}' is unknown: use one of {', '.join(TRACERS)}.")
@@ -242,10 +249,10 @@ def first_principles(job: Job, *, tracer: str = "auto", level: float = 0.99, tim
     _check_settings(job)
     try:
         if tracer in _PORTABLE:
-            return _portable(tracer, job, level, timeout_s)
+            return _portable(tracer, job, options, level, timeout_s)
         if tracer == "nullgpu" or job.script is not None:
-            return _on_null_gpu(job, level, timeout_s)
-        return _first_that_works(job, level, timeout_s)
+            return _on_null_gpu(job, options, level, timeout_s)
+        return _first_that_works(job, options, level, timeout_s)
     except TimeLimit:
         raise
     except (JobError, WorkerError) as error:
@@ -282,7 +289,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
+def _first_that_works(job: Job, options: RunOptions, level: float, timeout_s: float) -> Estimate:
     """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
 
     Raises:
@@ -291,20 +298,20 @@ def _first_that_works(job: Job, level: float, timeout_s: float) -> Estimate:
         CannotEstimate: none could trace it, for another reason.
     """
     try:
-        return _on_null_gpu(job, level, timeout_s)
+        return _on_null_gpu(job, options, level, timeout_s)
     except CannotEstimate as error:
         if not _may_be_the_tracers_fault(error):
             raise
         first = error
     reasons = f"the null GPU could not ({shortened(str(first), _SHOWN_REASON)})"
     try:
-        found = _portable("fake", job, level, timeout_s)
+        found = _portable("fake", job, options, level, timeout_s)
     except CannotEstimate as error:
         if isinstance(error, TimeLimit):
             raise
         reasons += f"; fake tensors could not ({error})"
         try:
-            found = _portable("cpu", job, level, timeout_s)
+            found = _portable("cpu", job, options, level, timeout_s)
         except JobError as error:
             raise first if isinstance(first, JobError) else error from None
     return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
@@ -320,7 +327,7 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
-def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: float) -> Estimate:
+def _with_ceiling(found: Estimate, options: RunOptions, result: Result, level: float, timeout_s: float) -> Estimate:
     """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
 
     The job runs again on a card without an end: with the largest shapes which its operators can return, and with each yes for a
@@ -329,16 +336,17 @@ def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: floa
     kinds = {entry.kind for entry in result.ledger}
     ways: tuple[tuple[Entered, Answers], ...] = ((Entered.LARGEST, "largest"), (Entered.BRANCH, "otherwise"))
     runs = [answers for kind, answers in ways if kind in kinds]
-    if found.job.answers != "drawn" or not (runs or found.open_calls):
+    if options.answers != "drawn" or not (runs or found.open_calls):
         return found
     open_calls, ceiling = [*found.open_calls], found.reserved
     limit_s = min(timeout_s, 10 + 10 * found.seconds["total"])  # arbitrary: the other way may be a loop without an end
     for answers in runs:
-        job = replace(found.job, answers=answers, follow_values=True, limited=False, expandable=result.was_expandable)
+        way = replace(options, answers=answers, follow_values=True, limited=False, expandable=result.was_expandable)
         try:
-            other = (
-                _on_null_gpu(job, level, limit_s) if found.tracer == "nullgpu" else _portable(found.tracer, job, level, limit_s)
-            )
+            if found.tracer == "nullgpu":
+                other = _on_null_gpu(found.job, way, level, limit_s)
+            else:
+                other = _portable(found.tracer, found.job, way, level, limit_s)
         except CannotEstimate as error:
             if answers == "largest" or not isinstance(error, JobError):
                 open_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
@@ -357,10 +365,10 @@ def _with_ceiling(found: Estimate, result: Result, level: float, timeout_s: floa
     return replace(found, ceiling=ceiling if runs else None, open_calls=tuple(open_calls), warnings=tuple(warnings))
 
 
-def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate:
+def _portable(tracer: str, job: Job, options: RunOptions, level: float, timeout_s: float) -> Estimate:
     """Trace the job without the null GPU, and simulate the allocator of a GPU."""
     started = time.perf_counter()
-    result = _PORTABLE[tracer](job, timeout_s=timeout_s)
+    result = _PORTABLE[tracer](job, options, timeout_s=timeout_s)
     assert result.trace is not None
     settings = Settings.parse(result.alloc_conf.value)
     traced_s = time.perf_counter() - started
@@ -382,28 +390,28 @@ def _portable(tracer: str, job: Job, level: float, timeout_s: float) -> Estimate
         _Traced(tracer, result, found.replayed(), found.allocated, found.reserved, smallest, libraries, cuda_major, seconds),
         job, level, timeout_s, out_of_memory,
     )  # fmt: skip
-    return _with_ceiling(estimated, result, level, timeout_s)
+    return _with_ceiling(estimated, options, result, level, timeout_s)
 
 
-def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
+def _on_null_gpu(job: Job, options: RunOptions, level: float, timeout_s: float) -> Estimate:
     started = time.perf_counter()
     worker = NullGpuTracer.shared()
     ready = time.perf_counter()
     cuda_major = (job.stack.cuda_major if job.stack is not None else None) or worker.cuda_major
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     assumed = context_bytes(job.device.key, cuda_major, ("cublas", "cudnn"))
-    job = replace(job, context_bytes=min(assumed.bytes, job.total_bytes))
-    result = worker.trace(job, timeout_s=timeout_s)
+    options = replace(options, context_bytes=min(assumed.bytes, job.total_bytes))
+    result = worker.trace(job, options, timeout_s=timeout_s)
     out_of_memory = None
     if result.status == "oom":
         out_of_memory = result.message
-        job = replace(job, expandable=result.was_expandable)
-        result = worker.trace(replace(job, limited=False), timeout_s=timeout_s)
+        options = replace(options, expandable=result.was_expandable)
+        result = worker.trace(job, replace(options, limited=False), timeout_s=timeout_s)
         if result.status == "oom":
             raise DoesNotFit(f"The job asks for more than any card has: {result.message}")
         needed = context_bytes(job.device.key, cuda_major, _libraries(result))
-        if needed.bytes < job.context_bytes:  # it does not touch all the libraries which were assumed: there is more room
-            again = worker.trace(replace(job, context_bytes=needed.bytes), timeout_s=timeout_s)
+        if needed.bytes < options.context_bytes:  # it does not touch all the libraries which were assumed: there is more room
+            again = worker.trace(job, replace(options, context_bytes=needed.bytes), timeout_s=timeout_s)
             if again.status == "ok":
                 result, out_of_memory = again, None
     assert result.trace is not None
@@ -422,7 +430,7 @@ def _on_null_gpu(job: Job, level: float, timeout_s: float) -> Estimate:
     if any(entry.code is Code.NO_ORACLE for entry in result.ledger):
         why = f"convolution workspaces count as 0: {worker.cudnn_answer(job.stack)}"
         found = replace(found, warnings=(*found.warnings, why))
-    return _with_ceiling(found, result, level, timeout_s)
+    return _with_ceiling(found, options, result, level, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,8 +484,8 @@ def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_
         warnings.append(
             f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of a card without an end"
         )
-    if result.steps < job.steps and job.script is not None:
-        warnings.append(f"the script ended after {result.steps} of {job.steps} optimizer steps")
+    if result.steps < job.training.steps and job.script is not None:
+        warnings.append(f"the script ended after {result.steps} of {job.training.steps} optimizer steps")
     if traced.min_feasible is None:
         warnings.append("min_feasible is unknown: no card is large enough, or the allocator's settings are not known")
     if result.foreign:
@@ -500,7 +508,7 @@ def _estimate(traced: _Traced, job: Job, level: float, timeout_s: float, out_of_
         torch=result.torch,
         cuda_major=traced.cuda_major,
         stack=stack,
-        steps=result.steps if job.mode == "train" or job.script else job.steps,
+        steps=result.steps if job.training.mode == "train" or job.script else job.training.steps,
         out_of_memory=out_of_memory,
         libraries=traced.libraries,
         unknown=unknown,

@@ -6,25 +6,24 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Number
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 from vramcast.checks import INT64_LEAST, SHOWN, number, shown, whole
 from vramcast.devices import DEVICES, Device
 from vramcast.errors import UsageError
 from vramcast.stack import Stack
-from vramcast.throughput import Roofline
 from vramcast.units import INT64_MOST, shortened
 
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
 ZeroGrad = Literal["step-start", "before-backward", "after-step"]
-Answers = Literal["drawn", "largest", "otherwise"]
 
-PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
-MODES = ("train", "infer")
-ZERO_GRADS = ("step-start", "before-backward", "after-step")
+# Of each option of a training which has a few values: these.
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "precision": get_args(Precision), "mode": get_args(Mode), "zero_grad": get_args(ZeroGrad),
+}  # fmt: skip
 NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET whose library has a name for the number of classes
 TRACERS = ("auto", "nullgpu", "fake", "cpu")
 # Bytes an element; the names are torch's own.
@@ -194,6 +193,75 @@ def current_folder() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """How a model is trained, or run. A wrong value is a UsageError.
+
+    The command line has an option for each field, whose help the field's metadata has.
+
+    Attributes:
+        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
+            class or callable (params), pickled.
+        lr: The learning rate, which moves no memory.
+        steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
+            first.
+        zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
+        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
+            `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
+            variable names the new host tensor first.
+    """
+
+    optimizer: str | bytes = field(
+        default="adam", metadata={"help": "of torch.optim, any case; sgdm; adamw:fused=true (default: adam)"}
+    )
+    lr: float = 1e-3  # arbitrary: values never matter
+    precision: Precision = "fp32"
+    mode: Mode = "train"
+    steps: int = field(default=3, metadata={"help": "training steps to trace (default: 3)"})
+    zero_grad: ZeroGrad = "step-start"
+    overlap_inputs: bool = field(
+        default=True,
+        metadata={"help": "the last step's inputs live until the next ones are on the device (default), or are dropped before"},
+    )
+    checkpointing: bool = field(default=False, metadata={"help": "switch the model's gradient checkpointing on"})
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} '{getattr(self, name)}' is unknown: use one of {', '.join(known)}.")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(option.default, bool) and not isinstance(value, bool):
+                raise UsageError(f"{option.name} is {shown(value)}: it is either True or False.")
+        object.__setattr__(self, "steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
+        object.__setattr__(self, "lr", number("lr", self.lr, least=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTraining:
+    """What is known of a training that ran: `Training`'s fields, None where unknown; not `lr`, which moves no memory."""
+
+    optimizer: str | None = None
+    precision: str | None = None
+    mode: str | None = None
+    steps: int | None = None
+    zero_grad: str | None = None
+    overlap_inputs: bool | None = None
+    checkpointing: bool | None = None
+    channels_last: bool | None = None
+    cudnn_benchmark: bool | None = None
+
+    def training(self) -> Training:
+        """Return it with `Training`'s defaults for what is unknown."""
+        known = {name: getattr(self, name) for name in TRAINING_FIELDS}
+        return Training(**{name: value for name, value in known.items() if value is not None})
+
+
+TRAINING_FIELDS: Final = tuple(one.name for one in fields(KnownTraining))
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One job. Exactly one of `target`, `model` and `script` says what runs. A wrong value is a UsageError, whoever gives it.
 
@@ -204,28 +272,12 @@ class Job:
         batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
         labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
         loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
-        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
-            class or callable (params), pickled.
-        steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
-            first.
-        zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
-        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
-            `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
-            variable names the new host tensor first.
+        training: How it is trained; of a script only `steps` counts.
         stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
             and the CUDA context.
         memory_bytes: The card's size instead of the device's own.
-        context_bytes: What of the card is gone before the first tensor.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, against what its own code and the caller's environment say; None: what
             they say (`tracer/alloc_conf.py`).
-        limited: Whether the card ends at its size; without, it has no end (what the job would need).
-        expandable: Whether it is known to switch expandable segments on, by its own code or the environment: on a card
-            without an end they want addresses.
-        follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
-        answers: What is told where a large value was drawn (`tracer/values`): a plausible one, the largest shape which the
-            operator can return, or that and each yes for a no.
-        accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
-            roofline; the other tracers cannot. It changes no allocation.
     """
 
     device: Device
@@ -236,36 +288,14 @@ class Job:
     labels: TensorSpec | None = None
     num_classes: int | None = None
     loss: bytes | None = None
-    optimizer: str | bytes = "adam"
-    lr: float = 1e-3  # arbitrary: values never matter
-    precision: Precision = "fp32"
-    mode: Mode = "train"
-    steps: int = 3
-    zero_grad: ZeroGrad = "step-start"
-    overlap_inputs: bool = True
-    checkpointing: bool = False
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
+    training: Training = Training()
     alloc_conf: str | None = ""
     stack: Stack | None = None
     memory_bytes: int | None = None
-    context_bytes: int = 0
-    limited: bool = True
-    expandable: bool = False
-    follow_values: bool = False
-    answers: Answers = "drawn"
-    accesses: bool = False
     search_path: tuple[str, ...] = field(default=(), repr=False)
     working_folder: str = "."
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("precision", self.precision, PRECISIONS),
-            ("mode", self.mode, MODES),
-            ("zero_grad", self.zero_grad, ZERO_GRADS),
-        ):
-            if value not in known:
-                raise UsageError(f"{name} '{value}' is unknown: use one of {', '.join(known)}.")
         if not isinstance(self.device, Device):
             raise UsageError(f"device is {shown(self.device)}: give a card's name, one of {', '.join(DEVICES)}.")
         if not isinstance(self.stack, Stack | None):
@@ -275,11 +305,6 @@ class Job:
                 f"alloc_conf is {shown(self.alloc_conf)}: give text as in PYTORCH_CUDA_ALLOC_CONF, '' for torch's"
                 " defaults, or None for what the environment says."
             )
-        for name in ("overlap_inputs", "checkpointing", "channels_last", "cudnn_benchmark"):
-            if not isinstance(getattr(self, name), bool):
-                raise UsageError(f"{name} is {shown(getattr(self, name))}: it is either True or False.")
-        self._set("steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
-        self._set("lr", number("lr", self.lr, least=0.0))
         if self.num_classes is not None:
             self._set("num_classes", whole("num_classes", self.num_classes, least=0))
             if (self.target or "").partition(":")[0] not in NAMES_CLASSES:
@@ -295,11 +320,13 @@ class Job:
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
                 "allocator (backend:native) can be estimated."
             )
-        if self.accesses:
-            Roofline.of(self.device)  # raises where no peak is known
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def with_training(self, **changes: Any) -> Job:
+        """Return the job with these fields of its training changed."""
+        return replace(self, training=replace(self.training, **changes))
 
     def with_batch(self, batch_size: int) -> Job:
         """Return the job with the first dimension of every input and label set to `batch_size`."""
@@ -312,7 +339,7 @@ class Job:
     @property
     def input_bytes(self) -> int:
         """What one batch with its labels takes on the card, in the job's precision; a script's is not known: 0."""
-        low = self.precision in ("bf16", "fp16")
+        low = self.training.precision in ("bf16", "fp16")
         sizes: list[int] = []
 
         def add(leaf: Any) -> None:

@@ -235,5 +235,8 @@ def _own_files() -> list[Path]:
     folders = [Path(path) for room in (tracer, simulator) for path in room.__path__]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".c", ".h", ".txt")]
     files += [Path(next(iter(learner.__path__))) / name for name in ("features.py",)]
-    files += [Path(__file__).with_name(name) for name in ("context.py", "devices.py", "estimator.py", "job.py", "observed.py")]
+    files += [
+        Path(__file__).with_name(name)
+        for name in ("context.py", "devices.py", "estimator.py", "job.py", "observed.py", "optimizers.py")
+    ]
     return files

@@ -219,9 +219,9 @@ class Estimate:
             "torch": self.torch,
             "stack": self.stack.to_dict(),
             "alloc_conf": {"value": self.alloc_conf.value, "source": self.alloc_conf.source},
-            "precision": job.precision if job.script is None else None,
-            "optimizer": (job.optimizer if isinstance(job.optimizer, str) else "callable")
-            if job.script is None and job.mode == "train"
+            "precision": job.training.precision if job.script is None else None,
+            "optimizer": (job.training.optimizer if isinstance(job.training.optimizer, str) else "callable")
+            if job.script is None and job.training.mode == "train"
             else None,
             "steps": self.steps,
             "peaks": {

@@ -167,7 +167,7 @@ def jobs_of(name: str) -> dict[str, Job]:
     runs = [run for file in _FILES[name] for run in gpumemnet.read(data_folder() / file).runs if run.workload.target]
     card = sets.timm_a100.device("a100-40gb")
     ids = {run.id: f"{run.workload.name}.out" if name == "mlp" else run.id for run in runs}
-    return {ids[run.id]: run.workload.job(card, trust=True, limited=False) for run in runs}
+    return {ids[run.id]: run.workload.job(card, trust=True) for run in runs}
 
 
 def published_of(name: str) -> dict[str, dict[str, int]]:

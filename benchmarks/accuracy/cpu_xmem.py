@@ -56,7 +56,7 @@ class Tracer:
 
     def at(self, case: Case) -> Trace:
         """Return the trace of `case` at its own batch; raises what kept it from being made."""
-        key = repr(replace(case.job, device=_ANY_CARD, memory_bytes=None, context_bytes=0).with_batch(1))
+        key = repr(replace(case.job, device=_ANY_CARD, memory_bytes=None).with_batch(1))
         if key not in self._kept:
             try:
                 jobs = {n: case.job.with_batch(n) for n in BATCHES}
@@ -87,7 +87,7 @@ def _row(tracer: Tracer, case: Case) -> dict[str, object]:
     seconds = time.perf_counter() - started
     # As `vramcast.estimator.run_job` does it: the card's own story if it fits, else what the job needs.
     needed = simulate(trace, columns=False)
-    ending = simulate(trace, card=Card(case.job.total_bytes, case.job.context_bytes), columns=False)
+    ending = simulate(trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return {
         **row,
         "gpu": facts["device"],

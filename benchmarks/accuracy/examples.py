@@ -27,10 +27,11 @@ from benchmarks.authors import gpumemnet
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
 from vramcast.estimator import first_principles
-from vramcast.job import Job
+from vramcast.job import Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.observed import observed
+from vramcast.tracer.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
@@ -67,7 +68,7 @@ def timm_rows() -> list[dict[str, str]]:
 def timm_cases() -> list[Case]:
     """Return the cases of those rows."""
     cases = [timm_a100.case_of(row) for row in timm_rows()]
-    return [replace(case, job=replace(case.job, limited=False), facts=_timm_facts(case)) for case in cases]
+    return [replace(case, options=replace(case.options, limited=False), facts=_timm_facts(case)) for case in cases]
 
 
 def _timm_facts(case: Case) -> dict[str, str]:
@@ -98,6 +99,7 @@ def cnn_cases() -> list[Case]:
                 "context": str(timm_a100.CONTEXT_BYTES),
                 "censored": str(run.measurement.censored),
             },
+            RunOptions(limited=False),
         )
         for run in runs
         if run.measurement.status in ("ok", "oom") and run.measurement.process_bytes and run.workload.target
@@ -112,8 +114,7 @@ def _cnn_job(workload: Workload) -> Job:
     return Job(
         timm_a100.device("a100-40gb"),
         script=(cnn_script.__file__, json.dumps(described)),
-        steps=len(cnn_script.batch_sizes(batch)),
-        limited=False,
+        training=Training(steps=len(cnn_script.batch_sizes(batch))),
         search_path=tuple(sys.path),
         stack=timm_a100.STACK,
     )
@@ -145,12 +146,12 @@ def example_of(case: Case) -> Example | str:
     """Return the example, or why there is none: what `vramcast estimate` sees of the job, beside what was measured."""
     try:
         # On the card as it is, where the allocator may have to give way, as the job is estimated for those who ask.
-        estimate = first_principles(replace(case.job, limited=True), tracer="nullgpu", timeout_s=TIMEOUT_S)
+        estimate = first_principles(case.job, tracer="nullgpu", timeout_s=TIMEOUT_S)
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
     if "settled" in case.facts:
         estimate = replace(estimate, reserved=settled_reserved(estimate.trace))
-    seen = observed(estimate)
+    seen, optimizer = observed(estimate), case.job.training.optimizer
     return replace(
         seen,
         id=case.name,
@@ -160,7 +161,7 @@ def example_of(case: Case) -> Example | str:
         measured_reserved=None if "process" in case.facts else case.measured_bytes,
         measured_process=case.measured_bytes if "process" in case.facts else None,
         censored=case.facts.get("censored") == "True",
-        optimizer=str(case.facts.get("optimizer", case.job.optimizer if isinstance(case.job.optimizer, str) else "")),
+        optimizer=str(case.facts.get("optimizer", optimizer if isinstance(optimizer, str) else "")),
         context=int(case.facts.get("context", seen.context)),
         facts={name: value for name, value in case.facts.items() if name in ("model", "batch", "generation", "gpu")},
     )

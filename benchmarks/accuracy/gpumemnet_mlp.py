@@ -24,7 +24,8 @@ from benchmarks.accuracy import mlp_script
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast.devices import device
-from vramcast.job import Job
+from vramcast.job import Job, Training
+from vramcast.tracer.run_options import RunOptions
 from vramcast.units import MIB
 
 SAMPLE: Final = 300  # arbitrary: about eight minutes
@@ -53,8 +54,8 @@ def case_of(row: dict[str, str], file: str) -> Case:
     job = Job(
         device("a100-40gb"),
         script=(mlp_script.__file__, json.dumps(described)),
-        steps=len(mlp_script.batch_sizes(batch)) + 2,  # an epoch with its short last batch, and two full batches after it
-        limited=False,
+        # An epoch with its short last batch, and two full batches after it.
+        training=Training(steps=len(mlp_script.batch_sizes(batch)) + 2),
         search_path=tuple(sys.path),
     )
     return Case(
@@ -62,6 +63,7 @@ def case_of(row: dict[str, str], file: str) -> Case:
         job,
         int(row["Max GPU Memory (MiB)"]) * MIB,
         {"file": file, "batch": str(batch), "elements": str(batch * features)},
+        RunOptions(limited=False),
     )
 
 

@@ -23,9 +23,8 @@ from unittest import mock
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
 from benchmarks.accuracy.figures import table
-from benchmarks.accuracy.runner import python_path
+from benchmarks.accuracy.runner import Case, python_path
 from benchmarks.scheduling import tool_runs
-from vramcast.job import Job
 from vramcast.learner import examples, judging, stacks
 from vramcast.learner.evaluation import metrics, report
 from vramcast.learner.evaluation.scored import Scored
@@ -56,13 +55,13 @@ def _read(name: str) -> list[Example]:
 
 def second_rounds(scored: Sequence[Scored], level: float) -> list[Scored]:
     """Return the runs with what a second round on the null GPU says, each with room for its bound and nothing more."""
-    jobs = {case.name: case.job for case in SETS["xmem"]()}
-    return [run if run.ran_out_of_memory else replace(run, **_second_round(jobs[run.id], run.bounds[level])) for run in scored]
+    cases = {case.name: case for case in SETS["xmem"]()}
+    return [run if run.ran_out_of_memory else replace(run, **_second_round(cases[run.id], run.bounds[level])) for run in scored]
 
 
-def _second_round(job: Job, cap_bytes: int) -> dict[str, Any]:
-    capped = replace(job, limited=True, memory_bytes=cap_bytes + job.context_bytes)
-    ran = NullGpuTracer.shared().trace(capped, timeout_s=TIMEOUT_S).status == "ok"
+def _second_round(case: Case, cap_bytes: int) -> dict[str, Any]:
+    capped = replace(case.job, memory_bytes=cap_bytes + case.options.context_bytes)
+    ran = NullGpuTracer.shared().trace(capped, replace(case.options, limited=True), timeout_s=TIMEOUT_S).status == "ok"
     return {"ran_at": cap_bytes if ran else None, "died_at": None if ran else cap_bytes, "is_emulated": False}
 
 

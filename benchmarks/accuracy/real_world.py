@@ -14,7 +14,8 @@ from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast import stack
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
+from vramcast.tracer.run_options import RunOptions
 from vramcast.units import MIB
 
 CONTEXT_MIB: Final = 524  # measured: CARMA's A100 with its stack of September 2025, process - reserved
@@ -42,8 +43,7 @@ def case_of(row: dict[str, str]) -> Case | None:
             num_classes=100,
             batch=TensorSpec((batch, 3, 32, 32)),
             labels=TensorSpec((batch,), "int64", high=100),
-            optimizer="adamw",
-            limited=False,
+            training=Training(optimizer="adamw"),
             stack=STACK,
         )
     elif row["model"] == "BERT_large":
@@ -52,13 +52,14 @@ def case_of(row: dict[str, str]) -> Case | None:
             a100,
             target=f"hf:{CONFIGS / 'bert-large-cased.json'}",
             batch={"input_ids": tokens, "attention_mask": TensorSpec((batch, 512), "int64", fill=1), "labels": tokens},
-            optimizer="adamw",
-            limited=False,
+            training=Training(optimizer="adamw"),
             stack=STACK,
         )
     else:
         return None
-    return Case(f"{row['model']} {batch}", job, round(float(row["measured_2025_mib"]) * MIB), dict(row))
+    return Case(
+        f"{row['model']} {batch}", job, round(float(row["measured_2025_mib"]) * MIB), dict(row), RunOptions(limited=False)
+    )
 
 
 def cases() -> list[Case]:

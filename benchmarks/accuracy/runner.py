@@ -27,6 +27,7 @@ from unittest import mock
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,7 @@ class Case:
     job: Job
     measured_bytes: int
     facts: dict[str, str] = field(default_factory=dict)
+    options: RunOptions = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,11 @@ class Answer:
     message: str = ""
 
 
-def _key(job: Job, variant: Variant) -> str:
-    """Return what names one answer: the job, the variant, and the versions which decide it."""
+def _key(case: Case, variant: Variant) -> str:
+    """Return what names one answer: the job and how it is traced, the variant, and the versions which decide it."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "transformers", "timm")]
     packages = variant.packages.name if variant.packages else ""
-    parts = [repr(job).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
+    parts = [repr((case.job, case.options)).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -142,10 +144,10 @@ def settled_reserved(trace: Trace) -> int:
     return int(trace.reserved_bytes()[settled if settled.any() else slice(None)].max(initial=0))
 
 
-def _ask(tracer: NullGpuTracer, job: Job) -> Answer:
+def _ask(tracer: NullGpuTracer, case: Case) -> Answer:
     started = time.perf_counter()
     try:
-        result = tracer.trace(job, timeout_s=TIMEOUT_S)
+        result = tracer.trace(case.job, case.options, timeout_s=TIMEOUT_S)
     except VramcastError as error:
         return Answer("failed", seconds=time.perf_counter() - started, message=f"{type(error).__name__}: {error}"[:500])
     assert result.trace is not None
@@ -160,7 +162,7 @@ def _ask(tracer: NullGpuTracer, job: Job) -> Answer:
 def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -> list[Answer]:
     """Return the answer to every case, in order; what is in the cache is not run again."""
     cache = Cache(BUILD / "cache.jsonl")
-    keys = [_key(case.job, variant) for case in cases]
+    keys = [_key(case, variant) for case in cases]
     missing = [i for i, key in enumerate(keys) if fresh or (kept := cache.get(key)) is None or kept.status == "failed"]
     if missing:
         tracer_of: NullGpuTracer | None = None
@@ -168,7 +170,7 @@ def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -
             if tracer_of is None:
                 context = _tracer(variant)
                 tracer_of = context.__enter__()
-            answer = _ask(tracer_of, cases[i].job)
+            answer = _ask(tracer_of, cases[i])
             cache.put(keys[i], answer)
             said = f"{answer.status} {answer.reserved >> 20} MiB of {cases[i].measured_bytes >> 20} {answer.message[:120]}"
             print(f"[{variant.name} {done + 1}/{len(missing)}] {cases[i].name}: {said}", file=sys.stderr, flush=True)

@@ -27,7 +27,8 @@ from benchmarks.accuracy.runner import Answer, Case, Variant, arguments, read_ro
 from vramcast import stack
 from vramcast.context import context_bytes
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
+from vramcast.tracer.run_options import RunOptions
 from vramcast.units import GIB, MIB
 
 # spec: the project's scripts are of September 2024; the sheet does not say its torch. All torch releases of 2024 come with a
@@ -82,9 +83,10 @@ def plain_job(row: dict[str, str]) -> Job:
         target=f"timm:{row['model']}",
         batch=TensorSpec((batch, *size_of(row))),
         labels=TensorSpec((batch,), "int64", high=1000),
-        optimizer="sgd:momentum=0.9,nesterov=true",
-        zero_grad="after-step",  # spec: timm 1.0 train.py
-        limited=False,
+        training=Training(
+            optimizer="sgd:momentum=0.9,nesterov=true",
+            zero_grad="after-step",  # spec: timm 1.0 train.py
+        ),
     )
 
 
@@ -94,12 +96,13 @@ def case_of(row: dict[str, str]) -> Case:
     job = Job(
         device("a100-40gb"),
         script=(timm_script.__file__, json.dumps(described)),
-        steps=timm_script.STEPS,
-        context_bytes=CONTEXT_BYTES,
+        training=Training(steps=timm_script.STEPS),
         search_path=tuple(sys.path),
         stack=STACK,
     )
-    return Case(f"{row['model']} {row['batch']}", job, round(float(row["gib"]) * GIB), {**row, "optimizer": "sgdm"})
+    facts = {**row, "optimizer": "sgdm"}
+    options = RunOptions(context_bytes=CONTEXT_BYTES)
+    return Case(f"{row['model']} {row['batch']}", job, round(float(row["gib"]) * GIB), facts, options)
 
 
 def cases() -> list[Case]:
@@ -111,7 +114,7 @@ def answers_to(of: list[Case], variant: Variant, *, fresh: bool) -> list[Answer]
     """Return the answers on the card's own size, and on a card without an end for jobs which do not fit."""
     answers = run_cases(of, variant, fresh=fresh)
     outside = [i for i, answer in enumerate(answers) if answer.status == "oom"]
-    endless = [replace(of[i], job=replace(of[i].job, limited=False)) for i in outside]
+    endless = [replace(of[i], options=replace(of[i].options, limited=False)) for i in outside]
     for i, answer in zip(outside, run_cases(endless, variant, fresh=fresh), strict=True):
         answers[i] = answer
     return answers

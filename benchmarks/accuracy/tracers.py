@@ -32,6 +32,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.fake import client as fake
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary
 _TIMEOUT_S: Final = 300.0  # arbitrary: far above the slowest
@@ -45,15 +46,15 @@ def _key(row: dict[str, str], card: str) -> tuple[str, ...]:
 def _reserved(case: Case, result: Result) -> int:
     """Return the peak as `vramcast.estimator.run_job` does it: on the card if it fits, else what the job needs."""
     assert result.trace is not None
-    ending = simulate(result.trace, card=Card(case.job.total_bytes, case.job.context_bytes), columns=False)
+    ending = simulate(result.trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return (ending if ending.fits else simulate(result.trace, columns=False)).reserved
 
 
-def _answer(case: Case, trace: Callable[[Job], Result]) -> tuple[int | None, float]:
+def _answer(case: Case, trace: Callable[[Job, RunOptions], Result]) -> tuple[int | None, float]:
     job = replace(case.job, search_path=tuple(sys.path))
     started = time.perf_counter()
     try:
-        result = trace(job)
+        result = trace(job, case.options)
     except VramcastError as error:
         print(f"{case.name}: {error}", file=sys.stderr)
         return None, time.perf_counter() - started
@@ -86,8 +87,8 @@ def run(n_rows: int | None) -> list[dict[str, object]]:
 
 
 def _row(case: Case, by_cpu: dict[str, str], null_gpu: NullGpuTracer) -> dict[str, object]:
-    null_bytes, null_s = _answer(case, lambda job: null_gpu.trace(job, timeout_s=_TIMEOUT_S))
-    fake_bytes, fake_s = _answer(case, lambda job: fake.trace(job, timeout_s=_TIMEOUT_S))
+    null_bytes, null_s = _answer(case, lambda *asked: null_gpu.trace(*asked, timeout_s=_TIMEOUT_S))
+    fake_bytes, fake_s = _answer(case, lambda *asked: fake.trace(*asked, timeout_s=_TIMEOUT_S))
     return {
         **{name: case.facts[name] for name in (*_FIELDS, "family")},
         "gpu": case.facts["device"],

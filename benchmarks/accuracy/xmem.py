@@ -31,7 +31,8 @@ from benchmarks.authors.xmem import CNNS
 from vramcast import stack
 from vramcast.context import context_bytes
 from vramcast.devices import device
-from vramcast.job import Batch, Job, TensorSpec, ZeroGrad
+from vramcast.job import Batch, Job, TensorSpec, Training, ZeroGrad
+from vramcast.tracer.run_options import RunOptions
 from vramcast.units import MIB
 
 STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
@@ -74,16 +75,18 @@ def case_of(row: dict[str, str]) -> Case:
         batch=inputs,
         labels=labels,
         num_classes=classes,
-        optimizer=cloudpickle.dumps(builders.transformers_adafactor) if is_adafactor else row["optimizer"].lower(),
-        steps=STEPS,
-        zero_grad=_ZERO_GRADS[row["zero_grad_mode"]],
+        training=Training(
+            optimizer=cloudpickle.dumps(builders.transformers_adafactor) if is_adafactor else row["optimizer"].lower(),
+            steps=STEPS,
+            zero_grad=_ZERO_GRADS[row["zero_grad_mode"]],
+        ),
         memory_bytes=total_bytes,
-        context_bytes=context_bytes(key, STACK.cuda_major or 0, ("cublas", "cudnn")).bytes,
-        limited=False,
         stack=STACK,
     )
+    context = context_bytes(key, STACK.cuda_major or 0, ("cublas", "cudnn")).bytes
+    options = RunOptions(context_bytes=context, limited=False)
     facts = {**row, "device": key}
-    return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts)
+    return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts, options)
 
 
 def cases() -> list[Case]:
@@ -93,7 +96,7 @@ def cases() -> list[Case]:
 
 def limited(case: Case) -> Case:
     """Return the same job on a card that ends at its size, where the allocator may have to release and retry."""
-    return replace(case, job=replace(case.job, limited=True))
+    return replace(case, options=replace(case.options, limited=True))
 
 
 def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer]:

@@ -18,7 +18,7 @@ from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate
 from vramcast.estimator import first_principles
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import MIB
 
 _SHAPES = "shapes which depend on values"
@@ -58,7 +58,8 @@ for _ in range(3):
 def _program(name: str, rows: int, tracer: str) -> Verdict:
     """Hold the bound of one program against the truth, in this process, whose worker is warm."""
     batch = TensorSpec((rows, 1024))
-    job = Job(target=f"{_PROGRAMS}:{name}", batch=batch, device=device("a100-40gb"), steps=1, search_path=tuple(sys.path))
+    training, path = Training(steps=1), tuple(sys.path)
+    job = Job(target=f"{_PROGRAMS}:{name}", batch=batch, device=device("a100-40gb"), training=training, search_path=path)
     try:
         found = first_principles(job, tracer=tracer)
     except CannotEstimate as error:  # the fake tracer knows no sparse tensors

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from vramcast.datasets.histories.tally import Tally, digest, is_missing, near_capacity, number, size_bytes, table, whole
 from vramcast.datasets.journal import Reading
@@ -21,18 +21,20 @@ from vramcast.errors import DatasetError
 from vramcast.job import TensorSpec, parse_batch
 from vramcast.units import GIB, MIB
 
-_TEXTS: Final = (
-    *("name", "family", "target", "script_sha256", "model_sha256", "labels", "optimizer", "precision", "mode", "zero_grad"),
-    *("alloc_conf", "user", "measured_by", "how", "date", "gpu", "driver", "cuda", "cudnn", "torch", "python", "host"),
-    *("platform", "source", "licence", "status", "repeat_of", "message"),
-)
-_COUNTS: Final = (
-    *("batch_size", "num_classes", "steps", "gpus", "retries", "ooms", "segments", "samples", "workers"),
-    *("cap_bytes", "gpu_total_bytes", "allocated_bytes", "reserved_bytes", "process_bytes", "device_bytes"),
-    *("context_bytes", "oom_requested_bytes"),
-)
-_NUMBERS: Final = ("period_ms", "seconds")
-_FLAGS: Final = ("overlap_inputs", "checkpointing", "channels_last", "cudnn_benchmark", "censored")
+_WHERE: Final = {
+    field.name: part for part in (Measurement, Passport, Workload) for field in fields(part) if field.name != "vramcast"
+}
+
+
+def _of_kind(kind: type) -> tuple[str, ...]:
+    """Return the fields of this type, or of it and None."""
+    return tuple(name for name, part in _WHERE.items() if get_type_hints(part)[name] in (kind, kind | None))
+
+
+_TEXTS: Final = (*_of_kind(str), "status")
+_COUNTS: Final = _of_kind(int)
+_NUMBERS: Final = _of_kind(float)
+_FLAGS: Final = _of_kind(bool)
 _LISTS: Final = ("batch",)  # separated by blanks
 _SIZES: Final = {
     f"{name}_{unit}": (f"{name}_bytes", unit_bytes)
@@ -40,9 +42,6 @@ _SIZES: Final = {
     for unit, unit_bytes in (("mib", MIB), ("gib", GIB))
 }
 COLUMNS: Final = ("id", *_TEXTS, *_COUNTS, *_NUMBERS, *_FLAGS, *_LISTS, "parameters", *_SIZES)
-_WHERE: Final = {
-    field.name: part for part in (Measurement, Passport, Workload) for field in fields(part) if field.name != "steps"
-} | {"steps": Workload}
 
 
 def read(path: str | os.PathLike[str]) -> Reading:

@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.draws import Draw
+from vramcast.job import TRAINING_FIELDS, Precision, Training, ZeroGrad
+from vramcast.optimizers import state_tensors
 
 STEPS = 4  # arbitrary: at least 3; the optimizer's state appears at the end of the first
 
 # arbitrary, all weights below: what people use often comes often, what an estimator may get wrong comes often enough.
-_PRECISIONS = {"fp32": 50, "amp-bf16": 25, "amp-fp16": 5, "bf16": 20}
-_LOW_PRECISIONS = {"fp32": 5, "amp-bf16": 25, "bf16": 70}  # arbitrary: of large language models
+_PRECISIONS: dict[Precision, float] = {"fp32": 50, "amp-bf16": 25, "amp-fp16": 5, "bf16": 20}
+_LOW_PRECISIONS: dict[Precision, float] = {"fp32": 5, "amp-bf16": 25, "bf16": 70}  # arbitrary: of large language models
 _OPTIMIZERS = {
     "sgd": 10, "sgdm": 16, "adam": 22, "adamw": 26, "rmsprop": 7, "adagrad": 6,
     "adam:fused=true": 3, "adamw:fused=true": 5, "adamw:foreach=false": 3, "sgdm:foreach=false": 2,
 }  # fmt: skip
-_ZERO_GRADS = {"step-start": 60, "before-backward": 20, "after-step": 20}
+_ZERO_GRADS: dict[ZeroGrad, float] = {"step-start": 60, "before-backward": 20, "after-step": 20}
 _ALLOC_CONFS = {
     "": 80,
     "expandable_segments:True": 8,
@@ -27,28 +29,20 @@ _ALLOC_CONFS = {
     "garbage_collection_threshold:0.6": 2, "garbage_collection_threshold:0.8": 2,
     "roundup_power2_divisions:2": 2, "roundup_power2_divisions:8": 2,
 }  # fmt: skip
-# Tensors of a parameter's size which an optimizer keeps.
-_STATES = {"sgd": 0, "sgdm": 1, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a network is trained. The fields are `Workload`'s."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTraining(Training):
+    """How a network is trained, and under which settings of the allocator."""
 
-    optimizer: str
-    precision: str
-    zero_grad: str
-    overlap_inputs: bool
     alloc_conf: str
-    checkpointing: bool = False
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
 
     @property
     def bytes_per_parameter(self) -> float:
         """About what a parameter takes: itself, its gradient, the optimizer's state and temporaries, autocast's copy."""
-        name, _, option = self.optimizer.partition(":")
-        tensors = 2 + _STATES[name] + (1 if not option and _STATES[name] else 0)  # the foreach way has temporaries
+        optimizer = str(self.optimizer)
+        states = state_tensors(optimizer)
+        tensors = 2 + states + (1 if ":" not in optimizer and states else 0)  # the foreach way has temporaries
         return tensors * (2 if self.precision == "bf16" else 4) + (2 if self.precision.startswith("amp") else 0)
 
     @property
@@ -56,7 +50,7 @@ class Training:
         """About what an element kept for backward takes; autocast keeps some in float32."""
         return {"fp32": 4.0, "amp-bf16": 2.6, "amp-fp16": 2.6, "bf16": 2.0}[self.precision]
 
-    def without_checkpointing(self) -> Training:
+    def without_checkpointing(self) -> DrawnTraining:
         """Return the same for a model which has no switch for it."""
         return replace(self, checkpointing=False)
 
@@ -71,22 +65,14 @@ class Training:
             batch=batch,
             labels=labels,
             num_classes=classes,
-            optimizer=self.optimizer,
-            precision=self.precision,
-            mode="train",
-            steps=STEPS,
-            zero_grad=self.zero_grad,
-            overlap_inputs=self.overlap_inputs,
-            checkpointing=self.checkpointing,
-            channels_last=self.channels_last,
-            cudnn_benchmark=self.cudnn_benchmark,
             alloc_conf=self.alloc_conf,
+            **{option: getattr(self, option) for option in TRAINING_FIELDS},
         )
 
 
 def draw_training(
     draw: Draw, *, convolves: bool = False, flat: bool = False, checkpoints: bool = False, low: bool = False
-) -> Training:
+) -> DrawnTraining:
     """Return a way to train.
 
     Args:
@@ -96,7 +82,8 @@ def draw_training(
         checkpoints: It has a switch for gradient checkpointing.
         low: It is so large that it is mostly trained in bfloat16.
     """
-    return Training(
+    return DrawnTraining(
+        steps=STEPS,
         optimizer=draw.weighted(_OPTIMIZERS),
         precision=draw.weighted(_LOW_PRECISIONS if low else _PRECISIONS),
         zero_grad=draw.weighted(_ZERO_GRADS),

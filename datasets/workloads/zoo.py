@@ -6,7 +6,7 @@ from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.draws import Draw
 from vramcast.datasets.workloads.image_models import SEGMENTATION, TIMM, TORCHVISION, ImageModel
 from vramcast.datasets.workloads.sizes import Budget, draw_batch, draw_budget, draw_fitting
-from vramcast.datasets.workloads.training import Training, draw_training
+from vramcast.datasets.workloads.training import DrawnTraining, draw_training
 
 _SIDES = (96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448)  # arbitrary: for models which take any
 _CLASSES = {1000: 50, 100: 20, 10: 20, 2: 10}  # arbitrary: of ImageNet, CIFAR-100, CIFAR-10
@@ -40,14 +40,14 @@ def draw_timm(draw: Draw) -> Workload:
     return training.workload(name, "timm", f"timm:{name}", batch_text, f"{batch}:int64<{classes}", classes)
 
 
-def _draw_model(draw: Draw, models: dict[str, ImageModel], training: Training) -> tuple[str, ImageModel, Budget]:
+def _draw_model(draw: Draw, models: dict[str, ImageModel], training: DrawnTraining) -> tuple[str, ImageModel, Budget]:
     """Return a model, and what is left for its batch of a size drawn for the job."""
     name = draw.choice(tuple(models))
     total = draw_budget(draw)
     return name, models[name], total.less(models[name].parameters * training.bytes_per_parameter)
 
 
-def _draw_input(draw: Draw, model: ImageModel, training: Training, budget: Budget) -> tuple[int, int]:
+def _draw_input(draw: Draw, model: ImageModel, training: DrawnTraining, budget: Budget) -> tuple[int, int]:
     """Return (side, batch) that about fill the budget."""
 
     def sample_bytes(side: int) -> float:

@@ -106,7 +106,7 @@ def least_peak(trace: Trace, *, link: str | Link = "pcie4", seed: int = 0) -> Sw
     """Return the plan with the lowest peak that was found for which no operator waits.
 
     Args:
-        trace: With READ and WRITE rows, as `Job(accesses=True)` gives it.
+        trace: With READ and WRITE rows, as `RunOptions(accesses=True)` gives it.
         link: A name in `LINKS`, or a link of your own.
         seed: Of the search for weights; the same seed gives the same plan.
     Raises:
@@ -119,7 +119,7 @@ def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pc
     """Return the plan with the least overhead that was found for which live bytes stay at `limit_bytes` or below.
 
     Args:
-        trace: With READ and WRITE rows, as `Job(accesses=True)` gives it.
+        trace: With READ and WRITE rows, as `RunOptions(accesses=True)` gives it.
         limit_bytes: Of live bytes at any instant; None: `least_peak`.
         link: A name in `LINKS`, or a link of your own.
         seed: Of the search for weights; the same seed gives the same plan.

@@ -80,7 +80,7 @@ class Timeline:
         if not is_access.any():
             raise UsageError(
                 "The trace does not say when blocks are accessed, so that nothing can be said of swapping: trace the job on "
-                "the null GPU with Job(accesses=True). PyTorch's own memory histories never say it."
+                "the null GPU with RunOptions(accesses=True). PyTorch's own memory histories never say it."
             )
         # Memory may also run out for a moment, as for a workspace which is then done without: the job goes on.
         died = np.flatnonzero(trace.action == Action.OOM)

@@ -58,15 +58,15 @@ def test_a_cnn_row_is_the_torchvision_constructor_on_small_images() -> None:
     assert case.job.num_classes == 10
     assert case.job.batch == TensorSpec((323, 3, 86, 86))
     assert case.job.labels == TensorSpec((323,), "int64", high=10)
-    assert case.job.optimizer == "rmsprop"
-    assert (case.job.steps, case.job.total_bytes, case.measured_bytes) == (4, 12_622_168_064, 3_514_826_752)
+    assert case.job.training.optimizer == "rmsprop"
+    assert (case.job.training.steps, case.job.total_bytes, case.measured_bytes) == (4, 12_622_168_064, 3_514_826_752)
 
 
 @pytest.mark.parametrize(
     ("mode", "place"), [("", "step-start"), ("0", "step-start"), ("1", "before-backward"), ("2", "after-step")]
 )
 def test_zero_grad_is_where_the_row_says(mode: str, place: str) -> None:
-    assert xmem.case_of({**XMEM_ROW, "zero_grad_mode": mode}).job.zero_grad == place
+    assert xmem.case_of({**XMEM_ROW, "zero_grad_mode": mode}).job.training.zero_grad == place
 
 
 def test_other_cnns_keep_their_thousand_classes() -> None:
@@ -80,14 +80,14 @@ def test_a_transformer_row_is_its_published_config_on_128_tokens() -> None:
     assert json.loads(Path(job.target.removeprefix("hf:")).read_text())["model_type"] == "gpt_neo"
     assert set(job.batch) == {"input_ids", "attention_mask", "labels"}
     assert job.batch["labels"] == TensorSpec((323, 128), "int64")
-    assert isinstance(job.optimizer, bytes)
-    assert pickle.loads(job.optimizer).__name__ == "transformers_adafactor"
+    assert isinstance(job.training.optimizer, bytes)
+    assert pickle.loads(job.training.optimizer).__name__ == "transformers_adafactor"
 
 
 def test_the_same_row_on_a_card_that_ends_leaves_room_for_the_context() -> None:
-    job = xmem.limited(xmem.case_of(XMEM_ROW)).job
-    assert job.limited
-    assert 0 < job.context_bytes < 2**30
+    case = xmem.limited(xmem.case_of(XMEM_ROW))
+    assert case.options.limited
+    assert 0 < case.options.context_bytes < 2**30
 
 
 def test_every_row_of_xmem_has_a_model_here() -> None:
@@ -161,7 +161,7 @@ def test_a_timm_row_is_trained_as_train_py_does_by_default(need: Need) -> None:
     plain = timm_a100.plain_job(TIMM_ROW)
     assert plain.target == "timm:resnet18"
     assert plain.batch == TensorSpec((8, 3, 224, 224))
-    assert plain.optimizer == "sgd:momentum=0.9,nesterov=true"
+    assert plain.training.optimizer == "sgd:momentum=0.9,nesterov=true"
 
 
 def test_the_peak_from_the_second_step_on_leaves_the_first_ones_searches_out() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import simulator_jobs, simulator_speed, survey_models
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.simulator.player import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.tracer.trace import Action, Trace
@@ -23,8 +23,8 @@ MIB = 1 << 20
 
 def _image_job(name: str, batch_size: int, **options: object) -> Job:
     labels = TensorSpec((batch_size,), "int64", high=4)
-    job = Job(A100, f"torchvision:{name}", batch=TensorSpec((batch_size, 3, 64, 64)), labels=labels, steps=2)
-    return replace(job, **options)  # type: ignore[arg-type]
+    training = Training(steps=2, **options)  # type: ignore[arg-type]
+    return Job(A100, f"torchvision:{name}", batch=TensorSpec((batch_size, 3, 64, 64)), labels=labels, training=training)
 
 
 def _jobs(folder: Path, need: Need) -> dict[str, Job]:
@@ -39,7 +39,7 @@ def _jobs(folder: Path, need: Need) -> dict[str, Job]:
         "vgg11, adam": _image_job("vgg11", 32),
         "alexnet, sgd, amp-bf16": _image_job("alexnet", 128, optimizer="sgd", precision="amp-bf16"),
         "llama, adamw": text["llama"],
-        "bert, inference": replace(text["bert"], mode="infer"),
+        "bert, inference": text["bert"].with_training(mode="infer"),
     }
 
 
@@ -81,9 +81,9 @@ def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path, need: N
     assert jobs.keys() != simulator_jobs.sample(50, 2027, tmp_path).keys()
     sources = [name.partition(" ")[0] for name in jobs]
     assert {source: sources.count(source) for source in sources} == {"torchvision": 17, "timm": 17, "hf": 16}
-    assert {job.optimizer for job in jobs.values() if job.mode == "train"} == {"adam", "sgd", "adamw"}
-    assert {job.precision for job in jobs.values()} == {"fp32", "amp-bf16"}
-    assert sum(job.mode == "infer" for job in jobs.values()) == 7
+    assert {job.training.optimizer for job in jobs.values() if job.training.mode == "train"} == {"adam", "sgd", "adamw"}
+    assert {job.training.precision for job in jobs.values()} == {"fp32", "amp-bf16"}
+    assert sum(job.training.mode == "infer" for job in jobs.values()) == 7
 
 
 def _trace(rows: list[tuple[Action, int, int, int]]) -> Trace:

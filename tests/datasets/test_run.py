@@ -164,10 +164,12 @@ def test_a_row_with_any_value_anywhere_is_a_run_or_a_dataset_error(data: st.Data
 
 
 def test_a_workload_is_the_job_which_was_measured() -> None:
-    job = RUN.workload.job(device("h200"), limited=False)
-    assert (job.target, job.optimizer, job.precision, job.steps) == ("torchvision:resnet18", "adamw", "amp-bf16", 4)
+    job = RUN.workload.job(device("h200"))
+    training = job.training
+    assert job.target == "torchvision:resnet18"
+    assert (training.optimizer, training.precision, training.steps) == ("adamw", "amp-bf16", 4)
     assert job.batch.shape == (8, 3, 64, 64)
-    assert (job.labels.high if job.labels else None, job.channels_last, job.zero_grad) == (1000, True, "step-start")
+    assert (job.labels.high if job.labels else None, training.channels_last, training.zero_grad) == (1000, True, "step-start")
     with pytest.raises(UsageError, match="only the peaks of this run are known"):
         Workload("job 17").job(device("h200"))
 

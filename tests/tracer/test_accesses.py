@@ -13,6 +13,8 @@ from vramcast.devices import DEVICES, Device, device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import LAUNCH_US, PEAKS, Roofline
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import EVENT_COLUMNS, Action, Category, Phase, Trace
 
 Run = Callable[..., Any]
@@ -190,10 +192,12 @@ def test_an_assumed_peak_is_said() -> None:
     assert Roofline.of(device("rtx3060")).source == "roofline rtx3060 (peak assumed)"
 
 
-def test_accesses_on_a_card_without_a_known_peak_are_a_usage_error() -> None:
+def test_accesses_on_a_card_without_a_known_peak_are_a_usage_error(
+    tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job], tiny_models: Path
+) -> None:
     import dataclasses
 
     own: Device = dataclasses.replace(device("t4"), key="my-card")
-    Job(device=own)
+    job = dataclasses.replace(make_job(target=f"{tiny_models}:mlp", batch="8x16"), device=own)
     with pytest.raises(UsageError, match="my-card"):
-        Job(device=own, accesses=True)
+        tracer().trace(job, RunOptions(accesses=True))

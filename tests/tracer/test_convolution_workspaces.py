@@ -19,7 +19,7 @@ import pytest
 from vramcast.cache import cache_folder
 from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.stack import Stack
 from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.fake.client import trace as trace_fake
@@ -151,8 +151,9 @@ def test_a_convolution_takes_and_asks_what_it_does_on_the_null_gpu(name: str, tr
     target, specification = f"{models}:{factory}", TensorSpec.parse(batch)
     there = trace(target=target, batch=specification, steps=2, limited=False, **options).trace
     asked = questions()
-    options = {**options, "device": device(options.get("device", A100.key))}
-    job = Job(target=target, batch=specification, steps=2, limited=False, search_path=tuple(sys.path), **options)
+    card = device(options.get("device", A100.key))
+    training = Training(steps=2, **{name: value for name, value in options.items() if name != "device"})
+    job = Job(card, target, batch=specification, training=training, search_path=tuple(sys.path))
     here = trace_fake(job, timeout_s=120)
     assert here.trace is not None
     sizes, theirs = history(here.trace), history(there)
@@ -170,8 +171,7 @@ def test_workspaces_are_told_from_other_requests_and_a_search_empties_the_cache(
         A100,
         target=f"{models}:plain",
         batch=TensorSpec.parse(IMAGES),
-        steps=2,
-        cudnn_benchmark=True,
+        training=Training(steps=2, cudnn_benchmark=True),
         search_path=tuple(sys.path),
     )
     trace = trace_fake(job, timeout_s=120).trace

@@ -15,7 +15,7 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.fake import client as fake
 from vramcast.tracer.nullgpu import cudnn_client
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -68,8 +68,9 @@ def job(tmp_path_factory: pytest.TempPathFactory, clean_environment: None) -> Ca
     path = tmp_path_factory.mktemp("models") / "oracle_models.py"
     path.write_text(textwrap.dedent(MODELS))
     batch = TensorSpec((16, 3, 48, 48))
+    training = Training(steps=1, mode="infer")
     return lambda name: Job(
-        device("a100-40gb"), target=f"{path}:{name}", batch=batch, steps=1, search_path=tuple(sys.path), mode="infer"
+        device("a100-40gb"), target=f"{path}:{name}", batch=batch, training=training, search_path=tuple(sys.path)
     )
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.errors import TimeLimit, WorkerError
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.process import run_once, trace_in_process
+from vramcast.tracer.run_options import AS_USUAL
 from vramcast.tracer.warm import WarmWorker
 
 FAKE = "vramcast.tracer.fake.main"
@@ -45,9 +46,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(models: Path, name: str) -> Job:
-    return Job(
-        device=device("a100-40gb"), target=f"{models}:{name}", batch=TensorSpec((8, 16)), steps=2, search_path=tuple(sys.path)
-    )
+    batch, path = TensorSpec((8, 16)), tuple(sys.path)
+    return Job(device("a100-40gb"), f"{models}:{name}", batch=batch, training=Training(steps=2), search_path=path)
 
 
 def test_a_fresh_python_gives_the_answer_of_a_warm_worker(models: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_job_has_its_callers_environment_and_not_the_workers(models: Path, mon
     try:
         monkeypatch.delenv("VRAMCAST_TEST_GONE")
         monkeypatch.setenv("VRAMCAST_TEST_NAME", "now")
-        answer = worker.ask(job(models, "named"), os.environ, timeout_s=120, advice=".")
+        answer = worker.ask(job(models, "named"), os.environ, AS_USUAL, timeout_s=120, advice=".")
     finally:
         worker.close()
     assert answer.status == "ok", answer.message

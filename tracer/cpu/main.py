@@ -12,6 +12,7 @@ from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.result import Result, peak_resident_bytes
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 
@@ -24,7 +25,7 @@ def warm_up() -> None:
     define_torchvision_operators()
 
 
-def run_job(job: Job) -> Result:
+def run_job(job: Job, options: RunOptions) -> Result:
     """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
     import torch
 
@@ -38,7 +39,7 @@ def run_job(job: Job) -> Result:
     os.chdir(job.working_folder)
     result = Result("ok", torch=str(torch.__version__), cuda="none")
     workspaces = ConvolutionWorkspaces(job.device, job.total_bytes, job.stack)
-    capability, training = job.device.compute_capability, job.mode == "train"
+    capability, training = job.device.compute_capability, job.training.mode == "train"
     recorder = Recorder(capability=capability, training=training, convolution_workspaces=workspaces)
     settings = Watch(job.alloc_conf, applies=False)
     settings.start()

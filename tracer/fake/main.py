@@ -13,6 +13,7 @@ from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.result import Result, peak_resident_bytes
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 
@@ -28,7 +29,7 @@ def warm_up() -> None:
     _prepare_torchvision()
 
 
-def run_job(job: Job) -> Result:
+def run_job(job: Job, options: RunOptions) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
     if job.search_path:
         sys.path[:] = [*job.search_path]
@@ -58,7 +59,7 @@ def run_job(job: Job) -> Result:
     library = composites.register(mode, job.device.compute_capability)
     autocast = Autocast()
     devices = ("cuda", "meta")
-    values = Values(mode.known, on_card=lambda t: isinstance(t, CudaTensor), devices=devices, answers=job.answers)
+    values = Values(mode.known, on_card=lambda t: isinstance(t, CudaTensor), devices=devices, answers=options.answers)
     mode.call = lambda: values.call
     build_model = step.build_model
 

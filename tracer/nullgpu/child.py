@@ -22,6 +22,7 @@ from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.result import Result, peak_resident_bytes
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
 _ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
 
 
-def device_config(job: Job, built_for: str) -> str:
+def device_config(job: Job, options: RunOptions, built_for: str) -> str:
     """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
     total_bytes = job.total_bytes
-    if not job.limited and (job.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
+    if not options.limited and (options.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
         total_bytes = max(total_bytes, _ADDRESSES_BYTES)
-    return _config(job.device.with_memory(total_bytes), job.context_bytes, job.limited, built_for)
+    return _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
 
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
@@ -109,7 +110,7 @@ def run_program(program: Program, gpu: NullGpu) -> Any:
     return importlib.import_module(program.module).run_job(program.argument)
 
 
-def run_job(job: Job, gpu: NullGpu) -> Result:
+def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     """Run `job` in this process and return what came out; never raises for the job's own failures."""
     if job.search_path:
         sys.path[:] = [*job.search_path]
@@ -125,20 +126,20 @@ def run_job(job: Job, gpu: NullGpu) -> Result:
     _refuse_symmetric_memory()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    stop_after = job.steps if job.script is not None else None
+    stop_after = job.training.steps if job.script is not None else None
 
     def on_step(steps: int) -> None:
         if stop_after is not None and steps >= stop_after:
             raise StopJob
 
-    recorder = Recorder(on_step=on_step, roofline=Roofline.of(job.device) if job.accesses else None)
+    recorder = Recorder(on_step=on_step, roofline=Roofline.of(job.device) if options.accesses else None)
     observer = Observer()
     values: Values | None = None
     try:
-        gpu.configure(device_config(job, torch._C._cuda_getArchFlags() or ""))
+        gpu.configure(device_config(job, options, torch._C._cuda_getArchFlags() or ""))
         settings.start()
         recorder.start()
-        with observer, _values(job, gpu) as values:
+        with observer, _values(job, options, gpu) as values:
             _run(job)
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
@@ -178,16 +179,16 @@ def _refuse_symmetric_memory() -> None:
 
 
 @contextmanager
-def _values(job: Job, gpu: NullGpu) -> Iterator[Values | None]:
-    """Follow values if the job asks for it, until it compiles something: compiled code must not see who watches."""
-    if not job.follow_values and job.script is None:
+def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | None]:
+    """Follow values if that is asked for, until it compiles something: compiled code must not see who watches."""
+    if not options.follow_values and job.script is None:
         yield None
         return
     import torch
 
     from vramcast.tracer.values.follow import Values
 
-    values = Values(gpu, answers=job.answers)
+    values = Values(gpu, answers=options.answers)
     compile_ = torch.compile
 
     def leave_and_compile(*args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.job import Job
 from vramcast.stack import Stack
+from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf
 from vramcast.tracer.forks import Lock
 from vramcast.tracer.ledger import Code, Entered, Entry
@@ -29,6 +30,7 @@ from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, job_environment
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
 
 
@@ -85,7 +87,7 @@ class NullGpuTracer:
                 atexit.register(cls._shared.close)
             return cls._shared
 
-    def trace(self, job: Job, *, timeout_s: float = 1800.0) -> Result:
+    def trace(self, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float = 1800.0) -> Result:
         """Run `job` and return its result (status ok or oom).
 
         A job which read from the card runs a second time, with the values followed on the host: the first run shows that
@@ -93,20 +95,23 @@ class NullGpuTracer:
 
         Args:
             job: What to run.
+            options: How.
             timeout_s: The job is killed after so many seconds.
         Raises:
             JobError: the job's own code raised.
-            UsageError: the job's description is wrong.
+            UsageError: the job's description is wrong, or accesses are asked for on a card of which no peak is known.
             WorkerError: its process died or ran out of time.
         """
-        result = self._run(job, timeout_s)
-        if result.reads and job.script is None and not job.follow_values:
-            followed = self._run(replace(job, follow_values=True), timeout_s)
+        if options.accesses:
+            Roofline.of(job.device)  # better said before the job is traced than by it
+        result = self._run(job, options, timeout_s)
+        if result.reads and job.script is None and not options.follow_values:
+            followed = self._run(job, replace(options, follow_values=True), timeout_s)
             if followed.status != "error" or result.status == "error":
                 result = followed
         return checked(result)
 
-    def _run(self, job: Job, timeout_s: float) -> Result:
+    def _run(self, job: Job, options: RunOptions, timeout_s: float) -> Result:
         """Run `job` once, or a second time when the oracle ended under it: cuDNN's answers count as 0 without it.
 
         Raises:
@@ -115,7 +120,7 @@ class NullGpuTracer:
         device = job.device.with_memory(job.total_bytes)
         for _ in range(2):
             oracle = self._oracle_for(job.stack)
-            result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s)
+            result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s, options)
             if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
         else:
@@ -147,9 +152,11 @@ class NullGpuTracer:
         results: list[RawResult] = self._ask(requests, {}, timeout_s)
         return results
 
-    def _ask(self, job: Job | RawRequests | Program, environment: dict[str, str], timeout_s: float) -> Any:
+    def _ask(
+        self, job: Job | RawRequests | Program, environment: dict[str, str], timeout_s: float, options: RunOptions | None = None
+    ) -> Any:
         advice = ": raise the limit, or trace fewer steps."
-        return self._worker.ask(job, {**self._environment(), **environment}, timeout_s=timeout_s, advice=advice)
+        return self._worker.ask(job, {**self._environment(), **environment}, options, timeout_s=timeout_s, advice=advice)
 
     @property
     def pid(self) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramcast.tracer.nullgpu.load import NullGpu
+from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.serve import Run, serve
 
 
@@ -23,10 +24,10 @@ def main(libraries: Path, fd: int) -> NoReturn:
         # Imported before the fork, so that no job pays for it.
         from vramcast.tracer.nullgpu import child, raw
 
-        def run(job: Any) -> Any:
+        def run(job: Any, options: RunOptions = AS_USUAL) -> Any:
             if isinstance(job, child.Program):
                 return child.run_program(job, gpu)
-            return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, gpu)
+            return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, options, gpu)
 
         return run, str(torch.__version__)  # not torch's own class, for which the caller would import torch
 

@@ -30,9 +30,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_flatten
 
-from vramcast.job import Answers
 from vramcast.tracer.hollow import BIG_BYTES
 from vramcast.tracer.ledger import Code, Entered, Entry
+from vramcast.tracer.run_options import Answers
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.values import draws, largest
 from vramcast.tracer.values.call import COPIES, Call

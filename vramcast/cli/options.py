@@ -6,18 +6,21 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
 from vramcast.devices import DEVICES, checked_card_bytes, device
-from vramcast.job import MODES, PRECISIONS, TRACERS, ZERO_GRADS, Job, TensorSpec, current_folder, parse_batch
+from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, current_folder, parse_batch
 from vramcast.result import Estimate
 from vramcast.stack import parse as parse_stack
 from vramcast.views import check_path
+
+_TRAINING: Final = tuple(field.name for field in fields(Training))
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +43,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tracer", choices=TRACERS, default="auto")
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
     parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
-    parser.add_argument("--steps", type=int, default=3, help="training steps to trace (default: 3)")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -85,20 +87,16 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--labels", metavar="SPEC", help="what the loss compares with, e.g. 32:int64<1000")
     parser.add_argument("--num-classes", type=int)
-    parser.add_argument("--optimizer", default="adam", help="of torch.optim, any case; sgdm; adamw:fused=true (default: adam)")
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--mode", choices=MODES, default="train")
-    parser.add_argument("--zero-grad", choices=ZERO_GRADS, default="step-start")
-    parser.add_argument(
-        "--overlap-inputs",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="the last step's inputs live until the next ones are on the device (default), or are dropped before",
-    )
-    parser.add_argument("--checkpointing", action="store_true", help="switch the model's gradient checkpointing on")
-    parser.add_argument("--channels-last", action="store_true")
-    parser.add_argument("--cudnn-benchmark", action="store_true")
+    add_training(parser)
+
+
+def add_training(parser: argparse.ArgumentParser, names: Collection[str] = _TRAINING) -> None:
+    """Add an option for each of these fields of `Training`, with its default."""
+    for option in (field for field in fields(Training) if field.name in names):
+        kind: dict[str, Any] = {"type": type(option.default), "choices": CHOICES.get(option.name)}
+        if isinstance(option.default, bool):
+            kind = {"action": argparse.BooleanOptionalAction if option.default else "store_true"}
+        parser.add_argument(f"--{option.name.replace('_', '-')}", default=option.default, **kind, **option.metadata)
 
 
 def job_of(options: argparse.Namespace) -> Job:
@@ -109,16 +107,7 @@ def job_of(options: argparse.Namespace) -> Job:
         batch=parse_batch(options.batch or ()),
         labels=TensorSpec.parse(options.labels) if options.labels is not None else None,
         num_classes=options.num_classes,
-        optimizer=options.optimizer,
-        lr=options.lr,
-        precision=options.precision,
-        mode=options.mode,
-        steps=options.steps,
-        zero_grad=options.zero_grad,
-        overlap_inputs=options.overlap_inputs,
-        checkpointing=options.checkpointing,
-        channels_last=options.channels_last,
-        cudnn_benchmark=options.cudnn_benchmark,
+        training=Training(**{name: getattr(options, name) for name in _TRAINING}),
         alloc_conf=options.alloc_conf,
         stack=options.stack,
         memory_bytes=checked_card_bytes(options.memory) if options.memory is not None else None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from vramcast.simulator.planning.swap_links import LINKS
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes
 from vramcast.views import placement
@@ -125,9 +126,11 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
     """Return the trace of the TARGET or in the file which the command line names."""
     if Path(options.target).is_file() or ":" not in options.target:
         return _recorded(options)
-    job = replace(shared.job_of(options), accesses=accesses)
+    job, how = shared.job_of(options), RunOptions(accesses=accesses)
     with shared.progress(f"tracing {options.target}"):
-        found = run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact)
+        found = run_job(
+            job, how, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
+        )
     return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 
 

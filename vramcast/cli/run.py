@@ -16,12 +16,13 @@ from vramcast.cli import simulated
 from vramcast.devices import checked_card_bytes, device
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.estimator import run_job
-from vramcast.job import Job, current_folder
+from vramcast.job import Job, Training, current_folder
 from vramcast.tracer.process import checkout_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
+    shared.add_training(parser, ["steps"])
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- script.py args", help="the script and its arguments")
@@ -40,7 +41,7 @@ def job_of(options: argparse.Namespace) -> Job:
     return Job(
         device=device(options.device),
         script=(str(script), *command[1:]),
-        steps=options.steps,
+        training=Training(steps=options.steps),
         alloc_conf=options.alloc_conf,
         stack=options.stack,
         memory_bytes=checked_card_bytes(options.memory) if options.memory is not None else None,

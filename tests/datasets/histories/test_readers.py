@@ -161,7 +161,7 @@ def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_pat
     one, two, four = found.runs
     assert (one.measurement.reserved_bytes, one.measurement.process_bytes) == (1000 * MIB, 5 * GIB // 2)
     assert one.workload.features == {"parameters": 11689512.0}
-    assert one.workload.job(device("h200")).optimizer == "sgdm"
+    assert one.workload.job(device("h200")).training.optimizer == "sgdm"
     assert two.measurement.censored
     assert four.measurement.reserved_bytes is None
     assert "precision" in found.rejected[0].reason

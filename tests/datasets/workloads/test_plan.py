@@ -90,8 +90,8 @@ def test_every_workload_is_a_job_and_plain_data(entries: list[tuple[str, Workloa
     for _, workload in entries:
         assert from_plain(Workload, json.loads(json.dumps(to_plain(workload)))) == workload
         job = workload.job(card)
-        assert job.mode == "train"
-        assert job.steps >= 3
+        assert job.training.mode == "train"
+        assert job.training.steps >= 3
         assert job.target == workload.target
 
 

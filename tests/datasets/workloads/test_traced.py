@@ -11,6 +11,7 @@ from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.plan import PROPORTIONS, workloads
 from vramcast.devices import device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.run_options import RunOptions
 
 NEEDS = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
 GIB = 2**30
@@ -28,7 +29,7 @@ def test_a_sample_of_each_family_runs_and_peaks_apart(family: str, tracer: Calla
         pytest.skip(f"needs {NEEDS[family]}")
     peaks = []
     for workload in _sample()[family]:
-        result = tracer().trace(workload.job(device("h200"), limited=False))
+        result = tracer().trace(workload.job(device("h200")), RunOptions(limited=False))
         assert result.status == "ok", workload
         assert result.steps == workload.steps
         assert result.trace is not None

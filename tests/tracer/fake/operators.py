@@ -51,13 +51,15 @@ def _forked(name: str, device: Any, program: Callable[[], Any]) -> Any:
 
 
 def _run(name: str, device: Any, program: Callable[[], Any]) -> Any:
-    from vramcast.job import Job
+    from vramcast.job import Job, Training
     from vramcast.tracer import step
     from vramcast.tracer.fake.main import run_job
+    from vramcast.tracer.run_options import RunOptions
 
     step.run = lambda job, device: program()  # type: ignore[assignment]
     under_autocast = "amp" in name or name == "GradScaler"
-    return run_job(Job(device, target=name, precision="amp-bf16" if under_autocast else "fp32"))
+    training = Training(precision="amp-bf16" if under_autocast else "fp32")
+    return run_job(Job(device, target=name, training=training), RunOptions())
 
 
 def run_here(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.errors import JobError, UsageError, WorkerError
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.reductions import split_bytes
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -87,8 +88,9 @@ def history(trace: Trace) -> list[int]:
 
 
 def job(target: str, batch: str, labels: str | None = None, **options: Any) -> Job:
-    options = {"device": device("a100-40gb"), "steps": 2, "search_path": tuple(sys.path), **options}
-    return Job(target=target, batch=TensorSpec.parse(batch), labels=TensorSpec.parse(labels) if labels else None, **options)
+    card, training = options.pop("device", device("a100-40gb")), Training(**{"steps": 2, **options})
+    spec, stated = TensorSpec.parse(batch), TensorSpec.parse(labels) if labels else None
+    return Job(card, target, batch=spec, labels=stated, training=training, search_path=tuple(sys.path))
 
 
 EXACT = {
@@ -107,9 +109,10 @@ EXACT = {
 def test_every_request_and_free_is_the_null_gpus(name: str, trace: Callable[..., Any], models: Path, tiny_models: Path) -> None:
     file, factory, batch, labels, options = EXACT[name]
     asked = job(f"{models if file == 'own' else tiny_models}:{factory}", batch, labels, **options)
-    fields = ("device", "target", "batch", "labels", "steps", "optimizer", "zero_grad", "mode", "precision", "channels_last")
-    options = {**{f: getattr(asked, f) for f in fields}, "device": asked.device.key, "search_path": asked.search_path}
-    null = trace(**options).trace
+    null = trace(
+        device=asked.device.key, target=asked.target, batch=asked.batch, labels=asked.labels, search_path=asked.search_path,
+        **dataclasses.asdict(asked.training),
+    ).trace  # fmt: skip
     fake = trace_fake(asked, timeout_s=120).trace
     assert fake is not None
     assert history(fake) == history(null)
@@ -212,7 +215,8 @@ def test_a_hugging_face_model_with_tied_weights_is_exact(trace: Callable[..., An
     path = tmp_path / "gpt2.json"
     path.write_text(json.dumps({**config, "bos_token_id": 1, "eos_token_id": 2, "architectures": ["GPT2LMHeadModel"]}))
     ids = TensorSpec((2, 32), "int64", high=128)
-    options: dict[str, Any] = {"target": f"hf:{path}", "batch": {"input_ids": ids, "labels": ids}, "steps": 2}
-    fake = trace_fake(Job(device("a100-40gb"), search_path=tuple(sys.path), **options), timeout_s=120).trace
+    options: dict[str, Any] = {"target": f"hf:{path}", "batch": {"input_ids": ids, "labels": ids}}
+    one = Job(device("a100-40gb"), search_path=tuple(sys.path), training=Training(steps=2), **options)
+    fake = trace_fake(one, timeout_s=120).trace
     assert fake is not None
-    assert history(fake) == history(trace(**options).trace)
+    assert history(fake) == history(trace(**options, steps=2).trace)

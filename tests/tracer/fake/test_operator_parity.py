@@ -22,6 +22,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.process import python_path
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 
 ROOT = Path(__file__).parents[3]
@@ -116,7 +117,7 @@ def results(
 
 def _traced(tracer: NullGpuTracer, job: Job) -> Result | str:
     try:
-        return tracer.trace(dataclasses.replace(job, limited=False), timeout_s=_LONGEST_S)
+        return tracer.trace(job, RunOptions(limited=False), timeout_s=_LONGEST_S)
     except VramcastError as error:
         return str(error)
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.result import Result
+from vramcast.tracer.run_options import RunOptions
 
 # Each line: name | expression in D, the device. Shapes and numbers must come out alike.
 CASES = """
@@ -145,8 +146,8 @@ NAMES = [line.partition(" | ")[0] for line in CASES.strip().splitlines()]
 
 
 def job(models: Path, name: str, batch: str = "8x4", **options: Any) -> Job:
-    options = {"device": device("a100-40gb"), "steps": 1, "search_path": tuple(sys.path), **options}
-    return Job(target=f"{models}:{name}", batch=TensorSpec.parse(batch), **options)
+    options = {"device": device("a100-40gb"), "search_path": tuple(sys.path), **options}
+    return Job(target=f"{models}:{name}", batch=TensorSpec.parse(batch), training=Training(steps=1), **options)
 
 
 def answers(path: Path, run: Callable[[], Result]) -> tuple[dict[str, Any], Result]:
@@ -166,7 +167,7 @@ def on_null_gpu(needs_null_gpu: None, models: Path, tmp_path_factory: pytest.Tem
     def run() -> Result:
         with_environment = NullGpuTracer()  # the shared worker has the environment of its own start
         try:
-            return with_environment.trace(job(models, "Cases", follow_values=True))
+            return with_environment.trace(job(models, "Cases"), RunOptions(follow_values=True))
         finally:
             with_environment.close()
 
@@ -207,13 +208,14 @@ def test_a_checkpointed_layer_selects_the_same_rows_twice(models: Path) -> None:
 
 
 def test_a_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
-    for result in (trace_fake(job(models, "Converges")), tracer().trace(job(models, "Converges", follow_values=True))):
+    followed = tracer().trace(job(models, "Converges"), RunOptions(follow_values=True))
+    for result in (trace_fake(job(models, "Converges")), followed):
         assert result.status == "ok"
         assert [e.hits for e in result.ledger if e.kind == "drawn"] == [1000]
         assert result.reads > 0
 
 
 def test_nothing_is_followed_once_something_is_compiled(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
-    result = tracer().trace(job(models, "Compiled", follow_values=True))
+    result = tracer().trace(job(models, "Compiled"), RunOptions(follow_values=True))
     assert result.status == "ok"
     assert result.reads > 0

@@ -12,7 +12,7 @@ from benchmarks import value_programs
 from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
 from vramcast.devices import device
 from vramcast.estimator import first_principles
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.result import Estimate
 from vramcast.units import MIB
 
@@ -56,7 +56,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def estimate(target: str, rows: int, tracer: str) -> Estimate:
-    job = Job(target=target, batch=TensorSpec((rows, 1024)), device=device("a100-40gb"), steps=1, search_path=tuple(sys.path))
+    batch, path = TensorSpec((rows, 1024)), tuple(sys.path)
+    job = Job(device("a100-40gb"), target, batch=batch, training=Training(steps=1), search_path=path)
     return first_principles(job, tracer=tracer)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -50,8 +50,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job(models: Path, name: str, optimizer: str = "adam") -> Job:
     return Job(
-        target=f"{models}:{name}", batch=TensorSpec((16, 16)), device=device("a100-40gb"), steps=2, optimizer=optimizer,
-        search_path=tuple(sys.path),
+        target=f"{models}:{name}", batch=TensorSpec((16, 16)), device=device("a100-40gb"),
+        training=Training(steps=2, optimizer=optimizer),        search_path=tuple(sys.path),
     )  # fmt: skip
 
 
@@ -66,8 +66,8 @@ def test_it_is_traced(models: Path, name: str, optimizer: str, tracer: Callable[
 def test_a_batch_of_integers_below_a_limit_has_different_ones(models: Path) -> None:
     def peak(high: int | None) -> Result:
         batch = (TensorSpec((16, 16)), TensorSpec((1000,), "int64", high=high))
-        one = Job(target=f"{models}:Labels", batch=batch, device=device("a100-40gb"), steps=1, search_path=tuple(sys.path))
-        return trace_fake(one)
+        training, path = Training(steps=1), tuple(sys.path)
+        return trace_fake(Job(device("a100-40gb"), f"{models}:Labels", batch=batch, training=training, search_path=path))
 
     zeros, below_hundred = peak(None), peak(100)
     assert zeros.trace is not None

@@ -1,0 +1,35 @@
+"""How a job is traced, beside what it is: switches of the machinery, which no job knows of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Answers = Literal["drawn", "largest", "otherwise"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is traced. The portable tracers know of `answers` alone: their card has no end, and the rest comes after.
+
+    Attributes:
+        context_bytes: What of the card is gone before the first tensor.
+        limited: Whether the card ends at its size; without, it has no end (what the job would need).
+        expandable: Whether the job is known to switch expandable segments on, by its own code or the environment: on a card
+            without an end they want addresses.
+        follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
+        answers: What is told where a large value was drawn (`tracer/values`): a plausible one, the largest shape which the
+            operator can return, or that and each yes for a no.
+        accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
+            roofline; the other tracers cannot. It changes no allocation.
+    """
+
+    context_bytes: int = 0
+    limited: bool = True
+    expandable: bool = False
+    follow_values: bool = False
+    answers: Answers = "drawn"
+    accesses: bool = False
+
+
+AS_USUAL: Final = RunOptions()
