@@ -23,7 +23,7 @@ from vramcast import correction
 from vramcast.cli import main as command_line
 from vramcast.cli import options as shared
 from vramcast.cli import run as run_verb
-from vramcast.errors import VramcastError
+from vramcast.errors import ArtifactError, VramcastError
 from vramcast.estimator import corrected, run_job
 from vramcast.result import Estimate
 from vramcast.simulator.replay import replay
@@ -60,8 +60,6 @@ def result_of(name: str, command: list[str], snapshots: Path) -> dict[str, Any]:
         *("tracer", "steps", "peaks", "quantiles", "upper_bound", "context_bytes", "workspace_bytes", "breakdown", "peak_at"),
         *("out_of_memory", "unknown_calls", "open_calls", "ceiling_bytes", "noop_calls", "host_reads", "alloc_conf", "stack"),
     )
-    artifact = ROOT / "models" / "default"
-    learned = corrected(estimate, artifact.name, correction.load(artifact)).to_dict()
     return {
         **{key: shown[key] for key in kept},
         "noop_calls": digest(shown["noop_calls"]),
@@ -70,8 +68,18 @@ def result_of(name: str, command: list[str], snapshots: Path) -> dict[str, Any]:
         "events": len(estimate.trace),
         "requests": requests_digest(estimate.trace),
         "places": places_digest(estimate.trace),
-        MAY_MOVE: {"quantiles": learned["quantiles"], "out_of_distribution": learned["out_of_distribution"]},
+        MAY_MOVE: learned_of(estimate),
     }
+
+
+def learned_of(estimate: Estimate) -> dict[str, Any]:
+    """Return what the shipped artifact makes of an estimate; why it cannot be read, while the features change."""
+    artifact = ROOT / "models" / "default"
+    try:
+        shown = corrected(estimate, artifact.name, correction.load(artifact)).to_dict()
+    except ArtifactError as error:
+        return {"error": str(error)}
+    return {"quantiles": shown["quantiles"], "out_of_distribution": shown["out_of_distribution"]}
 
 
 def asked(command: list[str]) -> Estimate:
