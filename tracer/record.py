@@ -324,21 +324,6 @@ def annotate(
     )
 
 
-class Names:
-    """A table of strings without repetition; "" is unknown (-1)."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._indexes: dict[str, int] = {"": -1}
-
-    def index(self, name: str) -> int:
-        """Return the place of `name`, at the table's end if it is new."""
-        if name not in self._indexes:
-            self._indexes[name] = len(self.names)
-            self.names.append(name)
-        return self._indexes[name]
-
-
 def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Context]]) -> tuple[dict[int, Context], int]:
     """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
 

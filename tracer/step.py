@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -241,34 +242,47 @@ def _call(model: torch.nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
-def run(
-    job: Job, device: torch.device, *, on_model: Callable[[torch.nn.Module], object] | None = None,
-    write: WriteInput = write_stated,
-) -> None:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The parts of the loop in whose place a tracer puts its own.
+
+    Attributes:
+        build_model: Returns the job's module on the CPU.
+        host_batch: Returns a batch as CPU tensors.
+        to_device: Returns a batch of CPU tensors on the device.
+        on_model: Called with the model once it is on the device.
+    """
+
+    build_model: Callable[[Job], torch.nn.Module] = build_model
+    host_batch: Callable[[Job, Batch], Any] = host_batch
+    to_device: Callable[[Any, torch.device], Any] = to_device
+    on_model: Callable[[torch.nn.Module], object] = lambda model: None
+
+
+def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
     """Run the whole job on `device`: build, move, and `job.training.steps` steps.
 
     Args:
         job: The job; not a script.
         device: Where it trains.
-        on_model: Called with the model once it is there.
-        write: Puts values into the batch's tensors.
+        hooks: What is done otherwise.
     Raises:
         UsageError, JobError: see the parts above; whatever the user's code raises passes through.
         torch.OutOfMemoryError: the card is full.
     """
+    hooks = hooks or Hooks()
     torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
     torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
-    model = build_model(job).to(device)
-    if on_model is not None:
-        on_model(model)
+    model = hooks.build_model(job).to(device)
+    hooks.on_model(model)
     batch, labels_batch = split_labels(model, job.batch)
     if job.labels is not None:
         labels_batch = job.labels
-    inputs_host, labels_host = host_batch(job, batch, write), host_batch(job, labels_batch, write)
+    inputs_host, labels_host = hooks.host_batch(job, batch), hooks.host_batch(job, labels_batch)
     if job.training.mode == "infer":
-        _infer(job, device, model, inputs_host)
+        _infer(job, device, hooks, model, inputs_host)
     else:
-        _train(job, device, model, inputs_host, labels_host, labels_batch)
+        _train(job, device, hooks, model, inputs_host, labels_host, labels_batch)
 
 
 def _autocast(job: Job, device: torch.device) -> Any:
@@ -276,19 +290,20 @@ def _autocast(job: Job, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=dtype) if dtype is not None else nullcontext()
 
 
-def _infer(job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any) -> None:
+def _infer(job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module, inputs_host: Any) -> None:
     with torch.no_grad():
         for _ in range(job.training.steps):
             with record_function(DATA_RANGE):
-                inputs = to_device(inputs_host, device)
+                inputs = hooks.to_device(inputs_host, device)
             with _autocast(job, device):
                 output = _call(model, inputs)
     del output
 
 
 def _train(
-    job: Job, device: torch.device, model: torch.nn.Module, inputs_host: Any, labels_host: Any, labels_stated: Any
-) -> None:
+    job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module, inputs_host: Any, labels_host: Any,
+    labels_stated: Any,
+) -> None:  # fmt: skip
     optimizer = build_optimizer(job, model.parameters())
     scaler = None
     if job.training.precision == "amp-fp16":
@@ -316,8 +331,8 @@ def _train(
         if not job.training.overlap_inputs:
             inputs = labels = None
         with record_function(DATA_RANGE):
-            inputs = to_device(inputs_host, device)
-            labels = to_device(labels_host, device)
+            inputs = hooks.to_device(inputs_host, device)
+            labels = hooks.to_device(labels_host, device)
         if wants_closure:
             optimizer.step(functools.partial(evaluate, inputs, labels))  # type: ignore[arg-type]
             continue

@@ -20,12 +20,12 @@ from typing import Final
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
 from vramcast.devices import device
-from vramcast.tracer.convolution_workspaces import Operation
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.tracer.rules.convolution_workspaces import Operation
 from vramcast.units import MIB
 
 BATCH: Final = 32  # spec: both traces

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import os
 import sys
@@ -130,7 +131,8 @@ def _run(workload: Workload, answer: Answer) -> None:
 
     # The card is the one that is there; the job's own device only says for which to estimate. The list is our own.
     job = workload.job(DEVICES["h200"], trust=True, search_path=tuple(sys.path))
-    step.run(job, torch.device("cuda"), on_model=look, write=drawn.write_input)
+    host_batch = functools.partial(step.host_batch, write=drawn.write_input)
+    step.run(job, torch.device("cuda"), step.Hooks(host_batch=host_batch, on_model=look))
 
 
 class _Timer:

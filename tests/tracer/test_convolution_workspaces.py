@@ -21,13 +21,13 @@ from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.stack import Stack
-from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.trace import Action, Category, Trace
 
 A100 = device("a100-40gb")

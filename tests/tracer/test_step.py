@@ -302,9 +302,11 @@ class Told(torch.nn.Linear):
         return out
 
 
+TELLING = step.Hooks(build_model=lambda job: Told(3, 2))
+
+
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(step, "build_model", lambda job: Told(3, 2))
+def told() -> list[str]:
     Told.events = []
     return Told.events
 
@@ -320,21 +322,21 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_gradients_are_dropped_where_the_job_says(
     make_job: MakeJob, told: list[str], zero_grad: str, expected: list[str]
 ) -> None:
-    step.run(make_job(batch="4x3", zero_grad=zero_grad, steps=2), CPU)
+    step.run(make_job(batch="4x3", zero_grad=zero_grad, steps=2), CPU, TELLING)
     assert told == expected
 
 
-def test_gradients_stay_until_the_next_step_start(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_stay_until_the_next_step_start(make_job: MakeJob) -> None:
     model = Told(3, 2)
-    monkeypatch.setattr(step, "build_model", lambda job: model)
-    step.run(make_job(batch="4x3", zero_grad="step-start", steps=1), CPU)
+    hooks = step.Hooks(build_model=lambda job: model)
+    step.run(make_job(batch="4x3", zero_grad="step-start", steps=1), CPU, hooks)
     assert model.weight.grad is not None
-    step.run(make_job(batch="4x3", zero_grad="after-step", steps=1), CPU)
+    step.run(make_job(batch="4x3", zero_grad="after-step", steps=1), CPU, hooks)
     assert model.weight.grad is None
 
 
 def test_inference_has_no_graph_and_no_backward(make_job: MakeJob, told: list[str]) -> None:
-    step.run(make_job(batch="4x3", mode="infer", steps=2), CPU)
+    step.run(make_job(batch="4x3", mode="infer", steps=2), CPU, TELLING)
     assert told == ["forward without graph"] * 2
 
 
@@ -345,12 +347,12 @@ def test_a_loss_of_the_users_gets_labels_or_the_batch(make_job: MakeJob, told: l
     hollow_loads = lambda data: (lambda out, other: (seen.append(other), out.sum())[1]) if data == b"x" else original(data)  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hollow, "loads", hollow_loads)
-        step.run(make_job(batch="4x3", steps=1, **loss_with), CPU)
-        step.run(make_job(batch="4x3", labels="4:int64", steps=1, **loss_with), CPU)
+        step.run(make_job(batch="4x3", steps=1, **loss_with), CPU, TELLING)
+        step.run(make_job(batch="4x3", labels="4:int64", steps=1, **loss_with), CPU, TELLING)
     assert [tuple(other.shape) for other in seen] == [(4, 3), (4,)]
 
 
-def test_amp_casts_inside_and_bf16_everywhere(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amp_casts_inside_and_bf16_everywhere(make_job: MakeJob) -> None:
     dtypes: list[Any] = []
 
     class Watched(torch.nn.Linear):
@@ -359,6 +361,6 @@ def test_amp_casts_inside_and_bf16_everywhere(make_job: MakeJob, monkeypatch: py
             dtypes.append((self.weight.dtype, out.dtype))
             return out
 
-    monkeypatch.setattr(step, "build_model", lambda job: Watched(3, 2))
-    step.run(make_job(batch="4x3", precision="amp-bf16", steps=1), CPU)
+    hooks = step.Hooks(build_model=lambda job: Watched(3, 2))
+    step.run(make_job(batch="4x3", precision="amp-bf16", steps=1), CPU, hooks)
     assert dtypes == [(torch.float32, torch.bfloat16)]

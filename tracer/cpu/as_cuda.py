@@ -1,14 +1,11 @@
 """Lets ATen on the CPU take the routes which it takes on CUDA, where the two make different tensors.
 
-    with CudaRoutes(): run the job
+    with CudaRoutes(card): run the job
 
 Numbered cases:
-  1. dropout: CUDA keeps a mask of one byte an element (`native_dropout`), the CPU a floating one;
-  2. attention: CUDA's fused kernels take dropout and keep the log-sum-exp, the CPU falls back to the full scores; and the
-     result is laid out otherwise;
-  3. optimizers: CUDA's default is the foreach implementation with its sets of temporaries, the CPU's the loop;
-  4. linear without a fused bias: under a dispatch mode the bias is added out of place; it is not on CUDA;
-  5. autocast: CUDA computes norms, softmax, losses and powers in float32, the CPU's list is shorter.
+  1. operators which are put together otherwise on CUDA, and autocast's lists: `tracer/rules` says how;
+  2. operators which only CUDA has (attention, cuDNN's batch normalisation, a fused rms_norm): computed here by the CPU's;
+  3. optimizers: CUDA's default is the foreach implementation with its sets of temporaries, the CPU's the loop.
 """
 
 from __future__ import annotations
@@ -18,49 +15,31 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend
 from torch.optim import optimizer as optimizers
-from torch.utils._pytree import tree_map
+
+from vramcast.tracer.rules import composites
+from vramcast.tracer.rules.autocast import Autocast
+from vramcast.tracer.rules.card import Card
 
 _aten = torch.ops.aten
 # Where torch.optim looks up which devices have foreach kernels; torch 2.6 to 2.13.
 _FOREACH_DEVICES = "_get_foreach_kernels_supported_devices"
-# spec: "CUDA Ops that can autocast to float32" in torch.amp's documentation, as ATen's names; those which the CPU's list lacks.
-_FLOAT32_OPS = (
-    "acos", "asin", "cosh", "cosine_embedding_loss", "cdist", "cosine_similarity", "dist", "erfinv", "exp", "expm1",
-    "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2",
-    "margin_ranking_loss", "mse_loss", "nll_loss", "nll_loss2d", "poisson_nll_loss", "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor", "pow.Scalar", "reciprocal", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softplus",
-    "tan", "triplet_margin_loss", "binary_cross_entropy_with_logits", "multilabel_margin_loss", "renorm",
-)  # fmt: skip
-# spec: the same list; these take the type of their result as an argument instead of a converted input.
-_FLOAT32_RESULTS = ("cumprod", "cumsum", "log_softmax.int", "softmax.int", "sum", "sum.dim_IntList", "prod")
-
-
-_ATTENTIONS: list[int] = []  # one entry while an attention runs
-
-
-def in_attention() -> bool:
-    """Return whether an attention runs, which adds its mask to the scores in place except under a dispatch mode."""
-    return bool(_ATTENTIONS)
 
 
 class CudaRoutes:
     """While active, the routes above are CUDA's. For a process which runs one job."""
 
-    def __init__(self) -> None:
-        self._library: Any = None
+    def __init__(self, card: Card) -> None:
+        self._card = card
 
     def __enter__(self) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
-            for name, route in (("dropout", _dropout), ("linear", _linear), ("scaled_dot_product_attention", _attention)):
-                self._library.impl(name, route, "AutogradCPU")
-            for name in _FLOAT32_OPS:
-                self._library.impl(name, _in_float32(_overload(name)), "AutocastCPU")
-            for name in _FLOAT32_RESULTS:
-                self._library.impl(name, _to_float32(_overload(name)), "AutocastCPU")
+            composites.register(self._library, self._card, "AutogradCPU")
+            for name, kernel in _KERNELS.items():
+                self._library.impl(name, kernel, "CPU")
+        self._autocast = Autocast("cpu")
         self._devices = getattr(optimizers, _FOREACH_DEVICES)
         setattr(optimizers, _FOREACH_DEVICES, lambda: ["cpu", *self._devices()])
 
@@ -69,81 +48,104 @@ class CudaRoutes:
         setattr(optimizers, _FOREACH_DEVICES, self._devices)
 
 
-def _composite(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run what ATen itself runs for `func` on every device."""
-    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+# ------------------------------------------------------------------------------------------------ attention
+def _attention(name: str) -> Callable[..., Any]:
+    """Return the kernel of a fused attention: what such a one drops is not stored, so that without dropout it takes as much."""
+    schema = getattr(_aten, name).default._schema
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        named = _named(schema, args, kwargs)
+        query, key, value = _evenly(named)
+        output, logsumexp = _aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, **_options(named))
+        lengths = {"max_q": query.shape[2], "max_k": key.shape[2]}
+        others = [lengths.get(r.name, torch.empty(0, dtype=torch.int64)) for r in schema.returns[2:]]
+        return (output[..., : named["value"].shape[-1]], logsumexp, *others)
+
+    return forward
 
 
-def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    if not train or p in (0.0, 1.0) or not tensor.numel():
-        return _composite(_aten.dropout.default, tensor, p, train)
-    return torch.native_dropout(tensor, p, train)[0]
+def _attention_backward(name: str) -> Callable[..., Any]:
+    """Return the kernel of its gradient; that of a mask is not computed: zeros stand for it."""
+    schema = getattr(_aten, name).default._schema
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        named = _named(schema, args, kwargs)
+        query, key, value = _evenly(named)
+        gradient, output = (_widened(t, query.shape[-1]) for t in (args[0], named["out"]))
+        gradients = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            gradient, query, key, value, output, named["logsumexp"], 0.0, **_options(named)
+        )
+        made = []
+        for made_gradient, given in zip(gradients, (named["query"], named["key"], named["value"]), strict=True):
+            heads = made_gradient[..., : given.shape[-1]].unflatten(1, (given.shape[1], -1))
+            made.append(heads.sum(2) if heads.shape[2] > 1 else heads.squeeze(2))
+        bias = named.get("attn_bias")
+        return (*made, None if bias is None else torch.zeros_like(bias))[: len(schema.returns)]
+
+    return backward
 
 
-def _linear(tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    if bias is None or tensor.dim() == 2 or tensor.is_contiguous():
-        return _composite(_aten.linear.default, tensor, weight, bias)
-    return _composite(_aten.linear.default, tensor, weight, None).add_(bias)
+def _named(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of an operator by name, defaults too."""
+    defaults = {a.name: a.default_value for a in schema.arguments}
+    return {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
 
 
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> torch.Tensor:  # fmt: skip
-    named: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-    # A fused kernel never stores what it dropped, so without dropout it takes the same memory.
-    fused = torch._fused_sdp_choice(query, key, value, attn_mask, 0.0, is_causal, **named)
-    kept_p = dropout_p if fused == SDPBackend.MATH.value else 0.0
-    _ATTENTIONS.append(1)
-    try:
-        default = _aten.scaled_dot_product_attention.default
-        return _composite(default, query, key, value, attn_mask, kept_p, is_causal, **named)
-    finally:
-        _ATTENTIONS.pop()
+def _options(named: dict[str, Any]) -> dict[str, Any]:
+    scale = named["scale"] if named["scale"] is not None else named["query"].shape[-1] ** -0.5
+    return {"is_causal": named["is_causal"], "attn_mask": named.get("attn_bias"), "scale": scale}
 
 
-def laid_out(func: Any, result: Any) -> Any:
-    """Return an operator's result with the strides of CUDA's: later copies depend on them.
-
-    The memory-efficient kernel (float32) writes batch x rows x heads x columns, the CPU's as the query lies.
-    """
-    if func is not _aten._scaled_dot_product_flash_attention_for_cpu.default or result[0].dtype != torch.float32:
-        return result
-    output = result[0].transpose(1, 2)
-    if output.is_contiguous():
-        return result
-    return (output.contiguous().transpose(1, 2), *result[1:])
+def _evenly(named: dict[str, Any]) -> list[torch.Tensor]:
+    """Return query, key and value with as many heads and columns each: the CPU's kernel wants it."""
+    given = [named[name] for name in ("query", "key", "value")]
+    n_heads, width = given[0].shape[1], max(t.shape[-1] for t in given)
+    return [_widened(t if t.shape[1] == n_heads else t.repeat_interleave(n_heads // t.shape[1], 1), width) for t in given]
 
 
-def _overload(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(_aten, packet), overload or "default")
+def _widened(tensor: torch.Tensor, width: int) -> torch.Tensor:
+    missing = width - tensor.shape[-1]
+    return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
 
 
-def _without_autocast(func: Any, args: Any, kwargs: Any) -> Any:
-    with torch.autocast("cpu", enabled=False):
-        return func(*args, **kwargs)
+# ------------------------------------------------------------------------------------------------ normalisation
+def _batch_norm(*args: Any) -> Any:
+    return (*torch.native_batch_norm(*args), torch.empty(0, dtype=torch.uint8))
 
 
-def _is_low(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+def _batch_norm_backward(
+    tensor: torch.Tensor, gradient: torch.Tensor, weight: Any, mean: Any, variance: Any, saved_mean: Any, saved_scale: Any,
+    eps: float, reserve: Any,
+) -> Any:  # fmt: skip
+    return _aten.native_batch_norm_backward(
+        gradient, tensor, weight, mean, variance, saved_mean, saved_scale, True, eps, [True, True, True]
+    )
 
 
-def _in_float32(func: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tree_map(lambda value: value.float() if _is_low(value) else value, (args, kwargs))
-        return _without_autocast(func, args, kwargs)
+def _rms_norm(tensor: torch.Tensor, shape: list[int], weight: Any, eps: float | None) -> Any:
+    dims = tuple(range(-len(shape), 0))
+    wide = tensor.float()
+    scale = torch.rsqrt(wide.square().mean(dims, keepdim=True) + (torch.finfo(tensor.dtype).eps if eps is None else eps))
+    return (wide * scale * (1 if weight is None else weight)).to(tensor.dtype), scale
 
-    return run
+
+def _rms_norm_backward(
+    gradient: torch.Tensor, tensor: torch.Tensor, shape: list[int], scale: torch.Tensor, weight: Any, wanted: Any
+) -> Any:
+    dims = tuple(range(-len(shape), 0))
+    normal = tensor.float() * scale
+    weighted = gradient.float() * (1 if weight is None else weight)
+    of_input = scale * (weighted - normal * (weighted * normal).mean(dims, keepdim=True))
+    of_weight = None if weight is None else (gradient.float() * normal).sum_to_size(weight.shape).to(weight.dtype)
+    return of_input.to(tensor.dtype), of_weight
 
 
-def _to_float32(func: Any) -> Callable[..., Any]:
-    place = next(i for i, argument in enumerate(func._schema.arguments) if argument.name == "dtype")
-    by_name = func._schema.arguments[place].kwarg_only
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if _is_low(args[0]) and kwargs.get("dtype") is None and len(args) <= place:
-            args, kwargs = (args, {**kwargs, "dtype": torch.float32}) if by_name else ((*args, torch.float32), kwargs)
-        return _without_autocast(func, args, kwargs)
-
-    return run
+_ATTENTIONS = [f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")]
+_KERNELS: dict[str, Callable[..., Any]] = {
+    **{name: _attention(name) for name in _ATTENTIONS},
+    **{f"{name}_backward": _attention_backward(f"{name}_backward") for name in _ATTENTIONS},
+    "cudnn_batch_norm": _batch_norm,
+    "cudnn_batch_norm_backward": _batch_norm_backward,
+    "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+}

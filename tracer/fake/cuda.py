@@ -11,8 +11,8 @@ from torch.utils import _foreach_utils
 from torch.utils._foreach_utils import _foreach_supported_types as gradients
 
 from vramcast.devices import Device
-from vramcast.tracer.fake.history import History
 from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
+from vramcast.tracer.rules.history import History
 
 
 def pretend(device: Device, total_bytes: int, history: History) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.fake.call import Call, Plan
 from vramcast.tracer.fake.tensor import META, CudaTensor, on_card
+from vramcast.tracer.rules.call import Call, Plan
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # spec: cuDNN's numbers

@@ -68,6 +68,54 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     y = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
                     return self.last(y.transpose(1, 2).flatten(2))
 
+            class Masked(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.projection, self.norm, self.last = nn.Linear(128, 384), nn.RMSNorm(128), nn.Linear(128, 128)
+                def forward(self, x):
+                    q, k, v = (t.unflatten(-1, (2, 64)).transpose(1, 2) for t in self.projection(self.norm(x)).chunk(3, -1))
+                    mask = (x[:, :, 0] >= 0)[:, None, None, :].expand(-1, 2, x.shape[1], -1)
+                    y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                    y = y + nn.functional.pad(  # an odd width: no fused kernel takes it
+                        nn.functional.scaled_dot_product_attention(q[..., :63], k[..., :63], v[..., :63], mask, 0.1), (0, 1)
+                    )
+                    return self.last(y.transpose(1, 2).flatten(2))
+
+            class Losses(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = nn.Conv2d(3, 4, 1)
+                def forward(self, x):
+                    F, y = nn.functional, self.layer(x)
+                    z = torch.zeros_like(y)
+                    scores = F.log_softmax(y, 1)
+                    losses = (F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits)
+                    total = sum(loss(y, z) for loss in losses) + F.kl_div(scores, F.softmax(z, 1))
+                    total = total + F.nll_loss(scores, z[:, 0].long()) + F.logsigmoid(y).mean()
+                    return (total + y.logsumexp(1).sum()).reshape(1)
+
+            class Norms(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer, self.row = nn.Conv2d(3, 8, 1), nn.BatchNorm1d(8)
+                    self.images = nn.Sequential(nn.GroupNorm(2, 8), nn.BatchNorm2d(8), nn.InstanceNorm2d(8, affine=True))
+                    self.last = nn.LayerNorm(8)
+                def forward(self, x):
+                    y = self.row(self.last(self.images(self.layer(x)).permute(0, 2, 3, 1)).flatten(0, 2))
+                    return torch.softmax(y, -1).cumsum(0).norm(dim=-1)
+
+            class Moved(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer, self.slope = nn.Conv2d(3, 8, 3), nn.PReLU()
+                def forward(self, x):
+                    F, y = nn.functional, self.slope(self.layer(x))
+                    y = F.interpolate(F.avg_pool2d(F.max_pool2d(y, 2), 2), scale_factor=2, mode="bilinear")
+                    y = F.fold(F.unfold(y, 2), y.shape[-2:], 2)
+                    y = F.adaptive_avg_pool2d(F.pad(y, (1, 1, 1, 1), mode="reflect"), 4)
+                    chosen = torch.roll(y, (1, 1), (2, 3))[:, :, torch.arange(2, device=y.device)]
+                    return chosen + torch.einsum("bchw,bdhw->bchw", y, y)[:, :, :2] + y.amax(1, keepdim=True)[:, :, :2]
+
             class Tied(nn.Module):
                 def __init__(self):
                     super().__init__()

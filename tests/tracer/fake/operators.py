@@ -23,8 +23,9 @@ def main(answers: Path, names: list[str]) -> None:
     """Run the operators called `names`, or all, and write what came of them."""
     import survey_operators
 
-    from vramcast.tracer.fake import autocast, composites, cuda, mode, recorder  # noqa: F401
+    from vramcast.tracer.fake.main import warm_up
 
+    warm_up()
     devices = {name: job.device for name, job, _ in survey_operators.jobs()}
     results = {name: _forked(name, devices[name], survey_operators._PROBES[name]) for name in names or devices}
     answers.write_bytes(pickle.dumps(results))
@@ -52,14 +53,12 @@ def _forked(name: str, device: Any, program: Callable[[], Any]) -> Any:
 
 def _run(name: str, device: Any, program: Callable[[], Any]) -> Any:
     from vramcast.job import Job, Training
-    from vramcast.tracer import step
     from vramcast.tracer.fake.main import run_job
     from vramcast.tracer.run_options import RunOptions
 
-    step.run = lambda job, device: program()  # type: ignore[assignment]
     under_autocast = "amp" in name or name == "GradScaler"
     training = Training(precision="amp-bf16" if under_autocast else "fp32")
-    return run_job(Job(device, target=name, training=training), RunOptions())
+    return run_job(Job(device, target=name, training=training), RunOptions(), program)
 
 
 def run_here(name: str) -> None:

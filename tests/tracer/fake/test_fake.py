@@ -16,7 +16,7 @@ from vramcast.devices import device
 from vramcast.errors import JobError, UsageError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.tracer.fake.client import trace as trace_fake
-from vramcast.tracer.reductions import split_bytes
+from vramcast.tracer.rules.reductions import split_bytes
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 TRANSFORMER = """

@@ -15,12 +15,8 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import WARP_SIZE, Device
-from vramcast.tracer.convolutions import convolve, differentiate
-from vramcast.tracer.cublas import lt_workspace_bytes, workspace_bytes
-from vramcast.tracer.fake.call import Call, Plan
-from vramcast.tracer.fake.recurrent import PLANS as RECURRENT
-from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.temporaries import UNKNOWN_TEMPORARIES
+from vramcast.tracer.rules.call import Call, Plan
+from vramcast.tracer.rules.convolutions import convolve, differentiate
 
 aten = torch.ops.aten
 
@@ -378,7 +374,7 @@ def _embedding(call: Call) -> None:
 
 def _index(call: Call) -> None:
     """Indices which lie on the host are moved first."""
-    moved = [call.ask(i.nbytes) for i in call.args[1] if i is not None and not isinstance(i, CudaTensor)]
+    moved = [call.ask(i.nbytes) for i in call.args[1] if i is not None and not call.on_card(i)]
     call.begin_all()
     call.free(*moved)
 
@@ -475,7 +471,6 @@ _COPY_GRADIENTS = (
 PLANS: dict[Any, Plan] = {
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
-    **RECURRENT,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),
     aten.native_layer_norm: _layer_norm,
@@ -523,7 +518,13 @@ PLANS: dict[Any, Plan] = {
 _WORKSPACES = dict.fromkeys(
     (aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_cudnn_attention_backward), "cuDNN attention workspaces"
 )
-UNMODELLED: dict[Any, str] = _WORKSPACES | {packet: f"temporaries of {packet}" for packet in UNKNOWN_TEMPORARIES}
+_TEMPORARIES = (
+    aten.sort, aten.topk, aten.nonzero, aten._unique2, aten.unique_dim, aten.bincount, aten.multinomial, aten.randperm,
+    aten.std, aten.var, aten.var_mean, aten.std_mean, aten.histc, aten.max, aten.min, aten.median, aten.kthvalue, aten.roll,
+    aten.grid_sampler_2d_backward, aten._ctc_loss, aten._cudnn_rnn, aten._thnn_fused_lstm_cell, aten._fft_r2c, aten._fft_c2r,
+    aten._fft_c2c, aten.linalg_svd, aten.linalg_cholesky_ex, aten._linalg_eigh, aten.searchsorted, aten.index_add,
+)  # fmt: skip
+UNMODELLED: dict[Any, str] = _WORKSPACES | {packet: f"temporaries of {packet}" for packet in _TEMPORARIES}
 _GEMMS = frozenset(
     {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot, aten.vdot, aten._int_mm, aten._scaled_mm}
 )
@@ -537,12 +538,20 @@ def _readable(matrix: torch.Tensor) -> bool:
     return (column == 1 and row >= max(1, n_columns)) or (row == 1 and column >= max(1, n_rows))
 
 
+_HOPPER = (9, 0)  # spec: compute capability
+# spec: torch's getCurrentCUDABlasHandle, 32 MiB on Hopper and later, 2 x 4 MiB + 8 x 16 KiB before
+_CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
+_CUBLAS_LT_BYTES = 1 << 20  # measured: a100-40gb, h100, t4
+_OWN_LT_BEFORE = (2, 13)  # measured: null GPU; 2.9 and 2.11 have a workspace of cuBLASLt's own, 2.13 and 2.15 share cuBLAS's
+
+
 class Workspaces:
     """What cuBLAS takes at the first matrix product of a thread, right after its result and copies of operands, and keeps."""
 
     def __init__(self, device: Device) -> None:
-        self._cublas_bytes = workspace_bytes(device.compute_capability)
-        self._lt_bytes = lt_workspace_bytes(torch.__version__)
+        self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
+        has_own_lt = tuple(int(part) for part in torch.__version__.split(".")[:2]) < _OWN_LT_BEFORE
+        self._lt_bytes = _CUBLAS_LT_BYTES if has_own_lt else 0
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()
 
@@ -551,8 +560,8 @@ class Workspaces:
         packet = call.func._overloadpacket
         if packet not in _GEMMS:
             return
-        matrices = [t for t in call.args if isinstance(t, CudaTensor) and t.dim() > 1][-2:]
-        repeated = [t for t in call.args if isinstance(t, CudaTensor) and t.dim() == 1 < t.numel() and t.stride(0) == 0]
+        matrices = [t for t in call.args if call.on_card(t) and t.dim() > 1][-2:]
+        repeated = [t for t in call.args if call.on_card(t) and t.dim() == 1 < t.numel() and t.stride(0) == 0]
         unreadable = [t for t in matrices if not _readable(t)] + (repeated if packet in _TIMES_VECTOR else [])
         copies = [call.ask(t.numel() * t.dtype.itemsize) for t in unreadable]
         if packet is not aten._scaled_mm:

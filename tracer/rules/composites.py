@@ -1,6 +1,6 @@
 """Operators above autograd which take another way on CUDA than elsewhere: PyTorch's C++ asks `is_cuda()`, and hears no.
 
-Registered for CUDA's autograd key in the process which traces, they replace the decomposition of that name.
+Registered for an autograd key in the process which traces, they replace the decomposition of that name.
 
 spec: the conditions are those of torch 2.11, `_batch_norm_impl_index`, `dropout`, `rms_norm` and
 `scaled_dot_product_attention` in ATen/native; which attention is taken is measured on the null GPU.
@@ -11,11 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import OptimizedModule
-from torch.nn.modules.module import register_module_forward_pre_hook
 
-from vramcast.errors import CannotEstimate
-from vramcast.tracer.fake import recurrent
+from vramcast.tracer.rules.card import Card
 
 aten = torch.ops.aten
 
@@ -30,12 +27,9 @@ _SWITCHES = {
 _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
 
 
-def register(mode: Any, capability: tuple[int, int]) -> torch.library.Library:
-    """Replace the decompositions; they stay replaced while the returned library lives."""
-    library = torch.library.Library("aten", "IMPL")
-    recurrent.register(library)
-    register_module_forward_pre_hook(_refuse_compiled)
-    attention = Attention(mode, capability)
+def register(library: torch.library.Library, card: Card, key: str) -> None:
+    """Replace the decompositions for tensors with autograd's dispatch key `key`, as long as the library lives."""
+    attention = Attention(card)
     for name, function in (
         ("dropout", _dropout),
         ("batch_norm", _batch_norm),
@@ -46,17 +40,7 @@ def register(mode: Any, capability: tuple[int, int]) -> torch.library.Library:
         ("ctc_loss.Tensor", _ctc_loss),
         ("scaled_dot_product_attention", attention),
     ):
-        library.impl(name, function, "AutogradCUDA")
-    return library
-
-
-def _refuse_compiled(module: torch.nn.Module, arguments: Any) -> None:
-    """torch.compile gives up below a dispatch mode and runs the module as written, which takes other memory."""
-    if isinstance(module, OptimizedModule) or getattr(module, "_compiled_call_impl", None) is not None:
-        raise CannotEstimate(
-            "The model is compiled (torch.compile), which the fake tracer cannot follow: "
-            "use --tracer nullgpu, or trace the model before it is compiled."
-        )
+        library.impl(name, function, key)
 
 
 def _allclose(
@@ -131,11 +115,11 @@ def _rms_norm(input: torch.Tensor, normalized_shape: Any, weight: Any = None, ep
 
 
 class Attention:
-    """`scaled_dot_product_attention` on a card of one compute capability."""
+    """`scaled_dot_product_attention` on a card."""
 
-    def __init__(self, mode: Any, capability: tuple[int, int]) -> None:
-        self._mode = mode
-        self._capability = capability
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self._capability = card.device.compute_capability
 
     def __call__(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -164,13 +148,13 @@ class Attention:
             return aten._scaled_dot_product_efficient_attention(
                 query, key, value, attn_mask, keeps, dropout_p, is_causal, scale=scale
             )[0]
-        self._mode.masking = True
+        self._card.masking = True
         try:
             return aten._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
             )[0]
         finally:
-            self._mode.masking = False
+            self._card.masking = False
 
     def kernel(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> str:
         """Return cudnn, flash, efficient, math, or none where the job switched all fitting ones off."""

@@ -8,18 +8,24 @@ from typing import Any
 import torch
 
 from vramcast.devices import Device
-from vramcast.tracer.convolution_workspaces import ConvolutionWorkspaces
-from vramcast.tracer.fake.history import History
 from vramcast.tracer.record import Context
-from vramcast.tracer.reductions import hold_reduction
+from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
+from vramcast.tracer.rules.history import History
+from vramcast.tracer.rules.reductions import hold_reduction
 
 
 class Call:
-    """One operator on the card: its arguments, its results as meta tensors, and the requests it makes."""
+    """One operator on the card: its arguments, its results as meta tensors, and the requests it makes.
+
+    Args:
+        on_card: Whether an argument lies on the card.
+        storage_of: Returns the storage with which a result's memory lives and dies.
+    """
 
     def __init__(
         self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context,
-        convolution_workspaces: ConvolutionWorkspaces,
+        convolution_workspaces: ConvolutionWorkspaces, on_card: Callable[[Any], bool],
+        storage_of: Callable[[torch.Tensor], torch.UntypedStorage],
     ) -> None:  # fmt: skip
         self.func = func
         self.args = args
@@ -27,6 +33,8 @@ class Call:
         self.results = results
         self.device = device
         self.convolution_workspaces = convolution_workspaces
+        self.on_card = on_card
+        self._storage_of = storage_of
         self._history = history
         self._context = context
 
@@ -49,9 +57,9 @@ class Call:
             result = self.results[i]
             for tensor in result if isinstance(result, list) else [result]:
                 if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
-                    storage = tensor.untyped_storage()
+                    storage = self._storage_of(tensor)
                     if not self._history.knows(storage):
-                        self._history.begin(storage, storage.nbytes(), self._context)
+                        self._history.begin(storage, tensor.untyped_storage().nbytes(), self._context)
 
     def begin_all(self) -> None:
         """Ask for all results in the order in which the operator returns them."""

@@ -6,6 +6,7 @@ is said here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all 
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from collections.abc import Callable
@@ -26,21 +27,25 @@ _PROMOTED = frozenset(
     ["addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot", "scatter_add"]
 )
 _LEFT = frozenset({"binary_cross_entropy", "norm", "_cudnn_rnn", "_thnn_fused_rnn"})
-_KEY = "AutocastCUDA"
+_DECIDES = "AutocastCUDA"
 
 
 class Autocast:
-    """CUDA's autocast, as long as this object lives."""
+    """CUDA's autocast for tensors of `device_type`, as long as this object lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_type: str = "cuda") -> None:
+        self._device_type = device_type
+        self._key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}[device_type]
         self._library = torch.library.Library("aten", "IMPL")
         self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+        self._keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, self._key))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
             for qualified in torch._C._dispatch_get_all_op_names():
-                if qualified.startswith("aten::") and torch._C._dispatch_has_kernel_for_dispatch_key(qualified, _KEY):
-                    self._register(*qualified.removeprefix("aten::").partition(".")[::2])
+                has_kernel = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, qualified)
+                if qualified.startswith("aten::") and (has_kernel(_DECIDES) or has_kernel(self._key)):
+                    name, _, overload = qualified.removeprefix("aten::").partition(".")
+                    self._register(name, overload, has_kernel(_DECIDES))
         clear = torch.clear_autocast_cache
 
         def clear_all() -> None:
@@ -49,26 +54,28 @@ class Autocast:
 
         torch.clear_autocast_cache = clear_all
 
-    def _register(self, name: str, overload: str) -> None:
+    def _register(self, name: str, overload: str, casts: bool) -> None:
         if name in _LEFT:
             return
         op = getattr(getattr(torch.ops.aten, name), overload or "default")
-        how = self._lower if name in _LOWER else _widest if name in _PROMOTED else _float32
-        if name in _WITH_DTYPE and any(a.name == "dtype" for a in op._schema.arguments):
+        how = self._lower if name in _LOWER else self._widest if name in _PROMOTED else _float32
+        if not casts:
+            self._impl(op, torch.library.fallthrough_kernel)
+        elif name in _WITH_DTYPE and any(a.name == "dtype" for a in op._schema.arguments):
             self._impl(op, self._with_dtype(op))
         else:
             self._impl(op, self._cast(op, how))
 
     def _impl(self, op: Any, kernel: Callable[..., Any]) -> None:
-        self._library.impl(op, kernel, _KEY)
+        self._library.impl(op, kernel, self._key)
 
     def _cast(self, op: Any, how: Callable[[list[torch.Tensor]], Callable[[torch.Tensor], torch.Tensor]]) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(self._keys):
-                cast = how([t for t in _flat((*args, *kwargs.values())) if _eligible(t)])
+                cast = how([t for t in _flat((*args, *kwargs.values())) if self._eligible(t)])
                 # measured: the compiler of PyTorch's wheels evaluates a call's arguments from the last to the first.
-                named = {k: _mapped(v, cast) for k, v in reversed(kwargs.items())}
-                placed = [_mapped(a, cast) for a in reversed(args)]
+                named = {k: self._mapped(v, cast) for k, v in reversed(kwargs.items())}
+                placed = [self._mapped(a, cast) for a in reversed(args)]
                 return op(*reversed(placed), **named)
 
         return kernel
@@ -76,7 +83,7 @@ class Autocast:
     def _with_dtype(self, op: Any) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(self._keys):
-                low = _eligible(args[0]) and args[0].dtype in (torch.float16, torch.bfloat16)
+                low = self._eligible(args[0]) and args[0].dtype in (torch.float16, torch.bfloat16)
                 names = [a.name for a in op._schema.arguments]
                 given = kwargs.get("dtype") if "dtype" in kwargs else dict(zip(names, args, strict=False)).get("dtype")
                 if low and given is None:
@@ -87,7 +94,7 @@ class Autocast:
         return kernel
 
     def _lower(self, _: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-        dtype = torch.get_autocast_dtype("cuda")
+        dtype = torch.get_autocast_dtype(self._device_type)
 
         def cast(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.dtype == dtype:
@@ -103,18 +110,23 @@ class Autocast:
 
         return cast
 
+    def _widest(self, tensors: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        low = torch.get_autocast_dtype(self._device_type)
+        dtype = torch.float32 if any(t.dtype == torch.float32 for t in tensors) else low
+        return lambda tensor: tensor.to(dtype)
+
+    def _eligible(self, value: Any) -> bool:
+        is_number = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        return is_number and value.device.type == self._device_type
+
+    def _mapped(self, value: Any, cast: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._mapped(v, cast) for v in value)
+        return cast(value) if self._eligible(value) else value
+
 
 def _float32(_: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tensor: tensor.to(torch.float32)
-
-
-def _widest(tensors: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    dtype = torch.float32 if any(t.dtype == torch.float32 for t in tensors) else torch.get_autocast_dtype("cuda")
-    return lambda tensor: tensor.to(dtype)
-
-
-def _eligible(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_cuda and value.is_floating_point() and value.dtype != torch.float64
 
 
 def _flat(values: Any) -> Any:
@@ -123,9 +135,3 @@ def _flat(values: Any) -> Any:
             yield from _flat(value)
         else:
             yield value
-
-
-def _mapped(value: Any, cast: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(v, cast) for v in value)
-    return cast(value) if _eligible(value) else value

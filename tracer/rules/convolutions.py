@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch._prims_common import suggest_memory_format
 
-from vramcast.tracer.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
-from vramcast.tracer.reductions import hold_reduction
+from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
+from vramcast.tracer.rules.reductions import hold_reduction
 
 
 class Card(Protocol):

@@ -1,30 +1,36 @@
-"""Who watches the job on the card that is not there: the null GPU's recorder, with a history of our own below it."""
+"""Who watches the job where no CUDA code runs: the null GPU's recorder, with a history of our own below it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from vramcast.tracer.fake.history import History
-from vramcast.tracer.fake.tensor import CudaTensor
-from vramcast.tracer.operators import ASKS_AS, FACTORIES
+from vramcast.tracer.operators import ASKS_AS, FACTORIES, STEP
 from vramcast.tracer.record import Context, Recorder, annotate, watch
+from vramcast.tracer.rules.history import History
+from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.trace import Category, Trace
 
 
-class FakeRecorder(Recorder):
+class PortableRecorder(Recorder):
     """Marks phases and categories as `Recorder` does; operators and modules are known at once, without a profiler."""
 
-    def __init__(self, history: History, **options: Any) -> None:
-        super().__init__(profile=False, **options)
+    def __init__(self, history: History, on_card: Callable[[Any], bool]) -> None:
+        super().__init__(profile=False)
         self.data = False  # the batch is being moved
         self._history = history
+        self._on_card = on_card
         self._optimizer = ""
         self._modules_by_sequence: dict[int, str] = {}
+
+    @property
+    def in_step(self) -> bool:
+        """Whether an optimizer's step runs now."""
+        return bool(self._optimizer)
 
     def start(self) -> None:
         """Begin recording."""
@@ -46,8 +52,18 @@ class FakeRecorder(Recorder):
             number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
             self._modules_by_sequence.setdefault(number, self._names.get(stack[-1][0], ""))
 
-    def context(self, op: str) -> Context:
-        """Return what is known of the operator `op`, which runs now and asks for memory."""
+    def watch_data(self, func: Any, args: Any) -> None:
+        """Note whether the batch is being moved; called for operators which are not on the card."""
+        if func.namespace == "profiler":
+            self.data = "enter" in func.__name__ and args[0] == DATA_RANGE
+
+    def context(self, op: str, args: Iterable[Any]) -> Context:
+        """Return what is known of the operator `op`, which runs now with these arguments and asks for memory."""
+        given = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
+        return self._place(op)._replace(shapes=tuple(tuple(tensor.shape) for tensor in given), dtypes=dtypes)
+
+    def _place(self, op: str) -> Context:
         op = ASKS_AS.get(op, op)
         node = torch._C._current_autograd_node()
         if node is not None:
@@ -64,14 +80,14 @@ class FakeRecorder(Recorder):
         return self._history.position
 
     def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
-        found = [self._history.address(t.untyped_storage()) for t in tensors if isinstance(t, CudaTensor)]
+        found = [self._history.address(t.untyped_storage()) for t in tensors if self._on_card(t)]
         addresses = [address for address in found if address is not None]
         if addresses:
             self._tags.append((self._position(), category, addresses))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         super()._before_step(optimizer, args, kwargs)
-        self._optimizer = "Optimizer.step"
+        self._optimizer = STEP
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._optimizer = ""

@@ -1,0 +1,104 @@
+"""The card of a tracer which runs no CUDA code: for every operator it asks for what CUDA's would ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from vramcast.devices import Device
+from vramcast.tracer.ledger import Code
+from vramcast.tracer.rules.call import Call, Plan
+from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
+from vramcast.tracer.rules.history import History
+from vramcast.tracer.rules.in_place import takes_first
+from vramcast.tracer.rules.recorder import PortableRecorder
+from vramcast.tracer.rules.requests import PLANS, UNMODELLED, Workspaces
+from vramcast.tracer.rules.shapes import Shapes
+
+
+class Card:
+    """Plays the rules of this folder, and keeps what came of them.
+
+    Args:
+        device: Which card.
+        convolution_workspaces: Of its cuDNN.
+        on_card: Whether a value is a tensor on the card.
+        inside: In which meta kernels and rules run.
+        plans: Rules of the tracer's own, by operator.
+
+    Attributes:
+        history: The requests so far.
+        recorder: Where in the job they happen.
+        shapes: What operators return.
+        masking: While attention adds its mask to the scores, in place on CUDA.
+        unmodelled: What is left out (`UNMODELLED`), with how often it would have been asked for.
+    """
+
+    def __init__(
+        self, device: Device, convolution_workspaces: ConvolutionWorkspaces, on_card: Callable[[Any], bool], *,
+        inside: Callable[[], AbstractContextManager[Any]] = nullcontext, plans: dict[Any, Plan] | None = None,
+    ) -> None:  # fmt: skip
+        self.history = History()
+        self.recorder = PortableRecorder(self.history, on_card)
+        self.shapes = Shapes(inside)
+        self.masking = False
+        self.unmodelled: Counter[str] = Counter()
+        self.workspaces = Workspaces(device)
+        self.convolution_workspaces = convolution_workspaces
+        self.device = device
+        self.on_card = on_card
+        self._inside = inside
+        self._plans = PLANS | (plans or {})
+
+    def takes_first(self, func: Any, args: Any) -> bool:
+        """Return whether the result will lie in the first argument's memory."""
+        return takes_first(func, args, masking=self.masking, on_card=self.on_card)
+
+    def has_plan(self, func: Any) -> bool:
+        """Return whether the operator asks for more than its results."""
+        return func._overloadpacket in self._plans
+
+    def play(
+        self, func: Any, args: Any, kwargs: Any, results: Any,
+        storage_of: Callable[[torch.Tensor], torch.UntypedStorage] = torch.Tensor.untyped_storage,
+    ) -> None:  # fmt: skip
+        """Note the requests of one operator, in the order in which CUDA asks.
+
+        Args:
+            func: The operator.
+            args, kwargs: What it was called with.
+            results: What it returned, as meta tensors.
+            storage_of: Returns the storage with which a result's memory lives and dies.
+        """
+        fresh = [storage_of(t) for t in results if isinstance(t, torch.Tensor) and t.device.type == "meta"]
+        packet = func._overloadpacket
+        plan = self._plans.get(packet)
+        if plan is None and all(self.history.knows(s) for s in fresh):
+            return
+        context = self.recorder.context(func._schema.name, args)
+        call = Call(
+            func, args, kwargs, results, self.device, self.history, context, self.convolution_workspaces, self.on_card,
+            storage_of,
+        )  # fmt: skip
+        if plan is None:
+            call.begin_all()
+        else:
+            with self._inside():
+                plan(call)
+        self.workspaces.take(call, context.backward)
+        for storage in fresh:
+            if not self.history.knows(storage):
+                self.history.begin(storage, 0, context)
+        if packet in UNMODELLED:
+            self.unmodelled[UNMODELLED[packet]] += 1
+        elif packet is torch.ops.aten.cudnn_batch_norm and call.argument("training") and _is_channels_last(args[0]):
+            self.unmodelled[Code.CHANNELS_LAST_NORM] += 1
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return suggest_memory_format(tensor) in (torch.channels_last, torch.channels_last_3d)

@@ -1,0 +1,66 @@
+"""One job on a card of rules, in a process of its own: what the tracers without CUDA code have in common around it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+
+from vramcast.job import Job
+from vramcast.tracer.alloc_conf import Watch
+from vramcast.tracer.circumstances import Observer
+from vramcast.tracer.ledger import Entry
+from vramcast.tracer.result import Result, peak_resident_bytes
+from vramcast.tracer.rules.card import Card
+from vramcast.tracer.trace import CIRCUMSTANCES
+
+
+def go_where(job: Job) -> None:
+    """Look for modules and files where the caller would."""
+    sys.path[:] = [*job.search_path] or sys.path
+    os.chdir(job.working_folder)
+
+
+def trace(
+    job: Job, tracer: str, card: Card, modes: Iterable[AbstractContextManager[Any]], run: Callable[[], None], *, cuda: str
+) -> Result:
+    """Run the job in this process and return what came out, without the tracer's own ledger.
+
+    Never raises for the job's own failures.
+
+    Args:
+        job: The job.
+        tracer: Its name.
+        card: Where it runs.
+        modes: Entered around it, the last one innermost.
+        run: Runs it.
+        cuda: CUDA's version.
+    """
+    result = Result("ok", torch=str(torch.__version__), cuda=cuda)
+    observer, settings = Observer(), Watch(job.alloc_conf, applies=False)
+    managers: list[AbstractContextManager[Any]] = [observer, card.convolution_workspaces, *modes]
+    settings.start()
+    card.recorder.start()
+    try:
+        with ExitStack() as stack:
+            for manager in managers:
+                stack.enter_context(manager)
+            run()
+    except BaseException as error:  # the user's code may raise anything
+        result.fail(error)
+    gc.disable()
+    result.steps = card.recorder.steps
+    result.note_settings(settings)
+    result.ledger = [Entry.counted(name, hits) for name, hits in sorted(card.unmodelled.items())]
+    result.ledger += card.convolution_workspaces.ledger()
+    if result.status != "error":
+        header = {"tracer": tracer, "torch": result.torch, "device": job.device.key, CIRCUMSTANCES: observer.seen()}
+        sizes = card.workspaces.sizes | card.convolution_workspaces.sizes
+        result.trace = card.recorder.stop(header=header, workspace_sizes=sizes)
+    result.max_resident_bytes = peak_resident_bytes()
+    return result
