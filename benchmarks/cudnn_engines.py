@@ -18,20 +18,18 @@ import os
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 from benchmarks.accuracy.figures import table
 from benchmarks.workspaces import questions as asked_questions
 from vramcast.compiler import FLAGS, find_compiler, run_compiler
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec
-from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu import cudnn_backend as cb
 from vramcast.tracer.nullgpu import cudnn_graph as cg
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -174,14 +172,13 @@ def attention(cudnn: Path) -> list[Question]:
     with tempfile.TemporaryDirectory() as folder:
         cache, card = Path(folder) / "cudnn.sqlite", device("h100")
         oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record())
-        with mock.patch.object(client, "_oracle", return_value=oracle):
-            unanswered("attention")
+        unanswered("attention", lambda _: oracle.__enter__())
         return [Question("attention", "attention", graph, (mode,)) for mode, graph in asked_questions(cache)]
 
 
-def unanswered(layer: str) -> list[str]:
+def unanswered(layer: str, start_oracle: Callable[[Path], CudnnOracle] | None = None) -> list[str]:
     """Return what a job of `cudnn_layers.py` is told on the null GPU to be an assumption."""
-    tracer = NullGpuTracer()
+    tracer = NullGpuTracer(start_oracle=start_oracle)
     try:
         job = Job(device("h100"), target=f"{LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"))
         return sorted(entry.name for entry in tracer.trace(job, RunOptions(limited=False)).ledger if entry.kind == "assumed")

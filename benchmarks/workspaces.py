@@ -16,11 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from unittest import mock
 
 from vramcast.devices import Device, device
 from vramcast.job import Job, TensorSpec
-from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
@@ -68,10 +66,9 @@ def main(target: str, batch: str, card: Device) -> None:
         site = find_torch().site
         cudnn = Path(os.environ.get("VRAMCAST_CUDNN_DIR") or site / "nvidia" / "cudnn" / "lib")
         oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record())
-        for name, choice in (("without workspaces", None), ("with workspaces", oracle)):
-            tracer = NullGpuTracer(ask_cudnn=choice is not None)
-            with mock.patch.object(client, "_oracle", return_value=choice):
-                trace = tracer.trace(job, RunOptions(limited=False)).trace
+        for name, ask_cudnn in (("without workspaces", False), ("with workspaces", True)):
+            tracer = NullGpuTracer(ask_cudnn=ask_cudnn, start_oracle=lambda _: oracle.__enter__())
+            trace = tracer.trace(job, RunOptions(limited=False)).trace
             tracer.close()
             assert trace is not None
             print(f"{target} {batch} on {card.key}, {name}: reserved {trace.header['peaks']['reserved'] // MIB:,} MiB")

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,13 @@ class NullGpuTracer:
 
     Args:
         ask_cudnn: Whether cuDNN is asked at all; without, its workspaces count as 0.
+        start_oracle: Starts who asks the cuDNN in a folder; without, one which keeps its answers in the user's cache.
     """
 
     _shared: NullGpuTracer | None = None
     _shared_lock = Lock()
 
-    def __init__(self, *, ask_cudnn: bool = True) -> None:
+    def __init__(self, *, ask_cudnn: bool = True, start_oracle: Callable[[Path], CudnnOracle] | None = None) -> None:
         """Build the stand-ins if need be and start the worker.
 
         Raises:
@@ -57,6 +59,7 @@ class NullGpuTracer:
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
         libraries = build(torch)
         self._ask_cudnn = ask_cudnn
+        self._start_oracle = start_oracle or _oracle
         self._oracles: dict[Path, CudnnOracle] = {}
         self._oracles_lock = Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
@@ -189,7 +192,7 @@ class NullGpuTracer:
             if oracle is None or not oracle.is_alive:
                 if oracle is not None:
                     oracle.close()
-                oracle = self._oracles[cudnn] = _oracle(cudnn)
+                oracle = self._oracles[cudnn] = self._start_oracle(cudnn)
             return oracle
 
     def _oracle_for(self, stack: Stack | None) -> CudnnOracle | None:
