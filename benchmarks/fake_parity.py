@@ -28,8 +28,8 @@ from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
@@ -99,7 +99,7 @@ def compare(name: str, job: Job) -> Parity:
     try:
         null = _trace_of(NullGpuTracer.shared().trace(job, RunOptions(limited=False), timeout_s=_TIMEOUT_S))
         started = time.perf_counter()
-        result = trace_fake(job, timeout_s=_TIMEOUT_S)
+        result = FAKE.trace(job, timeout_s=_TIMEOUT_S)
     except VramcastError as error:
         parity.error = f"{type(error).__name__}: {error}"
         return parity

@@ -14,17 +14,17 @@ import hashlib
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from vramcast import correction
+from vramcast.bounds import learned
 from vramcast.cli import main as command_line
 from vramcast.cli import options as shared
 from vramcast.cli import run as run_verb
 from vramcast.errors import ArtifactError, VramcastError
-from vramcast.estimator import corrected, run_job
 from vramcast.result import Estimate
 from vramcast.simulator.replay import replay
 from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
@@ -76,7 +76,8 @@ def learned_of(estimate: Estimate) -> dict[str, Any]:
     """Return what the shipped artifact makes of an estimate; why it cannot be read, while the features change."""
     artifact = ROOT / "models" / "default"
     try:
-        shown = corrected(estimate, artifact.name, correction.load(artifact)).to_dict()
+        made_by = replace(estimate.made_by, learned=(artifact.name, learned.load(artifact)))
+        shown = made_by.corrected(estimate).to_dict()
     except ArtifactError as error:
         return {"error": str(error)}
     return {"quantiles": shown["quantiles"], "out_of_distribution": shown["out_of_distribution"]}
@@ -85,8 +86,10 @@ def learned_of(estimate: Estimate) -> dict[str, Any]:
 def asked(command: list[str]) -> Estimate:
     """Return the estimate which the command line would print."""
     options = command_line.parser().parse_args(command)
-    job = run_verb.job_of(options) if command[0] == "run" else shared.job_of(options)
-    return run_job(job, tracer=options.tracer, level=options.level, timeout_s=options.timeout)
+    estimator = shared.estimator_of(options)
+    if command[0] != "run":
+        return estimator.of(shared.job_of(options))
+    return estimator.command(run_verb.command_of(options), steps=options.steps, memory=options.memory)
 
 
 def requests_digest(trace: Trace) -> str:

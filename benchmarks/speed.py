@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vramcast.devices import device
-from vramcast.estimator import run_job
+from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import GIB
 
@@ -77,7 +77,7 @@ def warm(what: str, job: Job, tracer: str, limit_s: float, limit_gib: float) -> 
     seconds = []
     for _ in range(WARM_CALLS + 2):
         started = time.perf_counter()
-        found = run_job(job, tracer=tracer)
+        found = Estimator(tracer=tracer).of(job)
         seconds.append(time.perf_counter() - started)
     median = statistics.median(seconds[2:])  # the first starts the worker, the second warms its imports
     return Row(what, median, limit_s, found.max_resident_bytes / GIB, limit_gib)

@@ -24,10 +24,9 @@ from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.cpu.client import trace as trace_cpu
-from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.imports import define_torchvision_operators
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.portable import CPU, FAKE
 from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 
@@ -61,7 +60,7 @@ def _trace(tracer: str, job: Job, options: RunOptions = AS_USUAL) -> Result:
     if tracer == "nullgpu":
         return NullGpuTracer.shared().trace(job, options, timeout_s=_TIMEOUT_S)
     job = dataclasses.replace(job, search_path=tuple(sys.path))
-    return (trace_fake if tracer == "fake" else trace_cpu)(job, options, timeout_s=_TIMEOUT_S)
+    return (FAKE.trace if tracer == "fake" else CPU.trace)(job, options, timeout_s=_TIMEOUT_S)
 
 
 def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu") -> Outcome:

@@ -18,7 +18,7 @@ from typing import Any
 
 from vramcast.devices import device
 from vramcast.errors import VramcastError
-from vramcast.estimator import run_job
+from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import MIB
 
@@ -80,7 +80,7 @@ def main() -> None:
             cells, bound = [], ""
             for tracer in tracers:
                 try:
-                    found = run_job(job, tracer=tracer)
+                    found = Estimator(tracer=tracer).of(job)
                 except VramcastError as error:
                     print(f"{name}, {tracer}: {error}", file=sys.stderr)
                     cells.append("-")

@@ -17,18 +17,19 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import xgboost
 
 from vramcast.errors import ArtifactError
 from vramcast.learner import checked, trees
-from vramcast.learner.conformal import ALL, Calibration, Scores
+from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Calibration, Scores
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned
-from vramcast.learner.residual import MOST_RESIDUAL, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
+
+if TYPE_CHECKING:
+    from vramcast.learner.residual import ResidualQuantiles
 
 FORMAT: Final = "vramcast-artifact"
 SCHEMA: Final = 3  # 1: one head, of the reserved peak, with its trees in model.json; 2: families as rows and targets name them
@@ -156,9 +157,9 @@ def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
     of_trees = "{}.json" if values["schema"] > 1 else "model.json"
     is_older = values["schema"] < SCHEMA
     found = {name: _head(one, folder / of_trees.format(name), is_older=is_older) for name, one in heads.items()}
+    # A feature which this vramcast lacks has no range here; where trees read it, the head is refused.
     ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
-    if not set(ranges) <= set(NAMES):
-        raise ValueError(f"ranges are of {len(ranges)} features")
+    ranges = {name: ends for name, ends in ranges.items() if name in NAMES}
     contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
     notes = (_OLDER,) if is_older else ()
     return Learned(found["reserved"], found.get("process"), contexts, ranges, _card(values["card"]), notes=notes)
@@ -184,7 +185,7 @@ def _card(values: Any) -> dict[str, Any]:
 def _head(values: Any, model: Path, *, is_older: bool) -> Head:
     values = checked.named(values, "a head")
     names = tuple(checked.texts(values["features"], "features"))
-    if unknown := [name for name in names if name not in PROCESS_NAMES]:
+    if values["learner"] is not None and (unknown := [name for name in names if name not in PROCESS_NAMES]):
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
         )
@@ -206,6 +207,10 @@ def _head(values: Any, model: Path, *, is_older: bool) -> Head:
 
 
 def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
+    import xgboost  # an artifact without trees needs neither it nor scikit-learn
+
+    from vramcast.learner.residual import ResidualQuantiles
+
     learner = ResidualQuantiles(**_parameters(parameters))
     if tuple(learner.levels) != levels:
         raise ValueError(f"the learner's levels are {learner.levels}, its head's {levels}")

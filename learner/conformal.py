@@ -16,12 +16,15 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
+MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of a TiB against a byte; what lies beyond is no measurement
+Array: TypeAlias = npt.NDArray[np.float64]
+
 ALL: Final = "*"  # the key of what all runs share
 ALL_RUNS: Final = "all runs"  # how people are told of it
 TOO_FEW: Final = "too few runs"

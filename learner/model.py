@@ -13,17 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vramcast.errors import ArtifactError
-from vramcast.learner.conformal import TOO_FEW, Calibration, Correction, keys_of
+from vramcast.learner.conformal import MOST_RESIDUAL, TOO_FEW, Array, Calibration, Correction, keys_of
 from vramcast.learner.examples import Example
 from vramcast.learner.features import CONVOLVES, NAMES, family_of
-from vramcast.learner.residual import MOST_RESIDUAL, Array, ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 from vramcast.tracer.result import UNKNOWN_SHARE
+
+if TYPE_CHECKING:
+    from vramcast.learner.residual import ResidualQuantiles
 
 MATMUL, CONVOLUTION = "matmul", CONVOLVES
 CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it

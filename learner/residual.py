@@ -6,17 +6,14 @@ A scikit-learn regressor: `predict` gives the median, `predict_quantiles` all le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xgboost
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
-MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of a TiB against a byte; what lies beyond is no measurement
-Array = npt.NDArray[np.float64]
+from vramcast.learner.conformal import LEVELS, Array
 
 
 class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-ignore]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import optuna
 
-from vramcast.learner.residual import LEVELS, Array
+from vramcast.learner.conformal import LEVELS, Array
 from vramcast.learner.training import Table, cross_fitted
 
 _FOLDS: Final = 3  # arbitrary: a candidate is judged more roughly than what is shipped

@@ -13,11 +13,11 @@ from sklearn.model_selection import GroupKFold
 
 from vramcast.errors import DatasetError
 from vramcast.learner import stacks
-from vramcast.learner.conformal import calibrate
+from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, is_used, spared_key
-from vramcast.learner.residual import LEVELS, Array, ResidualQuantiles
+from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
 FOLDS: Final = 5  # arbitrary: more make each learner a little better, and training as much longer

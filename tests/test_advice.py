@@ -14,14 +14,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
-from vramcast import advice, estimator  # noqa: E402
+from vramcast import advice  # noqa: E402
 from vramcast.advice import Advice, Row, advise, blocks_by_worth  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import UsageError  # noqa: E402
-from vramcast.job import Job  # noqa: E402
+from vramcast.estimator import Estimator  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
 from vramcast.tracer.alloc_conf import AllocConf  # noqa: E402
-from vramcast.tracer.run_options import RunOptions  # noqa: E402
 from vramcast.tracer.trace import Action, Category, Phase, Trace  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -229,27 +228,27 @@ def test_an_optimizer_without_a_name_and_a_model_without_blocks_are_rows_with_th
 def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
     """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
     pytest.importorskip("xgboost")
-    from vramcast.learner.conformal import ALL, Calibration, Scores
+    from vramcast.learner.conformal import ALL, LEVELS, Calibration, Scores
     from vramcast.learner.model import Head, Learned
-    from vramcast.learner.residual import LEVELS
 
     scores: dict[str, Scores] = {ALL: Scores((math.log(3),), (200.0,))}
     made_up = Learned(Head(None, Calibration(LEVELS, tuple(scores for _ in LEVELS))))
-    estimate = estimator.corrected(estimated(mode="infer", level=0.9, timeout_s=321.0), "made up", made_up)
+    plain = estimated(mode="infer", level=0.9, timeout_s=321.0)
+    estimate = replace(plain.made_by, learned=("made up", made_up)).corrected(plain)
     asked = set()
 
-    def first_principles(job: Job, how: RunOptions, **options: Any) -> Estimate:
-        asked.add(tuple(sorted(options.items())))
-        return plainly(job, how, **options)
+    def first_principles(self: Estimator, *asked_for: Any) -> Estimate:
+        asked.add((self.tracer, self.level, self.timeout_s))
+        return plainly(self, *asked_for)
 
-    plainly = estimator.first_principles
-    monkeypatch.setattr(estimator, "first_principles", first_principles)
+    plainly = Estimator.first_principles
+    monkeypatch.setattr(Estimator, "first_principles", first_principles)
     rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
     assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
     beside = estimate.upper_bound - 3 * estimate.reserved  # the context, and how far it may lie off: of all variants the same
     for row in rows:
         assert row.bound == pytest.approx(3 * (row.reserved or 0) + beside, abs=2), row.name
-    assert asked == {(("level", 0.9), ("timeout_s", 321.0), ("tracer", auto_tracer))}
+    assert asked == {(auto_tracer, 0.9, 321.0)}
 
 
 def test_the_advice_for_a_script_is_refused() -> None:

@@ -22,9 +22,10 @@ pytest.importorskip("xgboost")
 
 import vramcast  # noqa: E402
 from vramcast import lessons  # noqa: E402
+from vramcast.bounds.learned import LearnedBound  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
 from vramcast.devices import device  # noqa: E402
-from vramcast.estimator import corrected, run_job  # noqa: E402
+from vramcast.estimator import Estimator  # noqa: E402
 from vramcast.job import Job, TensorSpec, Training  # noqa: E402
 from vramcast.learner import judging, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
@@ -111,8 +112,8 @@ class Doors:
         """Return the process peak's bound at a level, by door."""
         found = {}
         for door, plain in self.estimates.items():
-            assert plain.correction is not None
-            found[door] = replace(plain, correction=replace(plain.correction, learned=learned)).quantile(level)
+            assert isinstance(plain.bound, LearnedBound)
+            found[door] = replace(plain, bound=replace(plain.bound, learned=learned)).quantile(level)
         scored = judging.scored_of(self.judged, learned, [level])
         assert scored is not None
         return {**found, "evaluate": scored.bounds[level]}
@@ -161,11 +162,11 @@ def doors(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> lis
         workload = Workload(name, "a family of the row", target, batch=(text,), labels=f"{labels.shape[0]}:int64", **same)
         measured = Measurement("ok", reserved_bytes=MIB, process_bytes=CONTEXT_BYTES + MIB)
         runs.append(Run(f"{name} {len(runs)}", workload, Passport("test", gpu=CARD), measured))
-        estimates.append({"estimate": called} | {door: run_job(job, tracer="nullgpu") for door, job in jobs.items()})
+        estimates.append({"estimate": called} | {door: Estimator(tracer="nullgpu").of(job) for door, job in jobs.items()})
     examples = lessons.lessons_of(runs, trust=True).examples
     learned = nothing_learned(examples[0].stack)
     return [
-        Doors({door: corrected(one, "made up", learned) for door, one in of_job.items()}, example)
+        Doors({door: Estimator(learned=("made up", learned)).corrected(one) for door, one in of_job.items()}, example)
         for of_job, example in zip(estimates, examples, strict=True)
     ]
 

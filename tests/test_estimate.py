@@ -18,9 +18,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
-from vramcast import Estimate, TensorSpec, estimate, estimator  # noqa: E402
+from vramcast import Estimate, Estimator, TensorSpec, estimate  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError  # noqa: E402
+from vramcast.tracer.base import Observation  # noqa: E402
+from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
+from vramcast.tracer.portable import PortableTracer  # noqa: E402
 from vramcast.tracer.trace import Action  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -69,7 +72,7 @@ def found(auto_tracer: str) -> Estimate:
 def test_a_wrong_argument_is_a_usage_error_before_anything_runs(
     arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimator, "_first_that_works", lambda *args: pytest.fail("the job was traced"))
+    monkeypatch.setattr(Estimator, "first_principles", lambda *args: pytest.fail("the job was traced"))
     with pytest.raises(UsageError) as error:
         estimate(torch.nn.Linear(4, 4), **{"batch": torch.zeros(8, 4), **arguments})
     assert words in str(error.value)
@@ -413,10 +416,10 @@ def test_a_portable_tracer_finds_what_the_null_gpu_finds(found: Estimate, tracer
 
 
 def test_without_the_null_gpu_auto_takes_the_next_tracer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*_: object) -> Estimate:
+    def absent() -> NullGpuTracer:
         raise NullGpuError("no compiler")
 
-    monkeypatch.setattr("vramcast.estimator._on_null_gpu", absent)
+    monkeypatch.setattr(NullGpuTracer, "shared", absent)
     batch = (torch.zeros(64, 1024), torch.zeros(64, 1024))
     assert "no compiler" in estimate(wide(), batch, device="a100-40gb").warnings[0]
     assert estimate(wide(), batch, device="a100-40gb").tracer == "fake"
@@ -446,13 +449,13 @@ class Counts(Broken):
 def traced_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the list into which the portable tracers are written as they are called."""
     called: list[str] = []
-    portable = estimator._portable
+    observe = PortableTracer.observe
 
-    def noted(tracer: str, *arguments: Any) -> Estimate:
-        called.append(tracer)
-        return portable(tracer, *arguments)
+    def noted(self: PortableTracer, *arguments: Any, **options: Any) -> Observation:
+        called.append(self.name)
+        return observe(self, *arguments, **options)
 
-    monkeypatch.setattr(estimator, "_portable", noted)
+    monkeypatch.setattr(PortableTracer, "observe", noted)
     return called
 
 

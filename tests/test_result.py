@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from vramcast.bounds.public import PublicBound
 from vramcast.context import context_bytes
 from vramcast.devices import device
+from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -50,14 +52,16 @@ def make(**changes: Any) -> Estimate:
         "process": 2 * MIB + context.bytes,
         "min_feasible": None,
         "context": context,
-        "level": 0.99,
+        "made_by": Estimator(level=changes.pop("level", 0.99)),
         "tracer": "nullgpu",
         "torch": "2.11.0",
         "cuda_major": 13,
         "steps": 1,
         "libraries": frozenset({"cublas"}),
     }
-    return Estimate(**{**values, **changes})
+    values |= changes
+    values["bound"] = PublicBound(values["reserved"], values["libraries"], len(values.get("unknown", ())))
+    return Estimate(**values)
 
 
 def test_the_breakdown_counts_whole_blocks_and_sums_to_the_process_peak() -> None:

@@ -17,6 +17,7 @@ from vramcast.cache import cache_folder  # noqa: E402
 from vramcast.context import context_bytes  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
 from vramcast.errors import CannotEstimate, NullGpuError  # noqa: E402
+from vramcast.estimator import Estimator  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.stack import Stack, parse  # noqa: E402
 from vramcast.tracer.ledger import Code  # noqa: E402
@@ -137,11 +138,11 @@ def test_each_cudnn_has_an_oracle_from_its_first_job_until_the_worker_is_closed(
 def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = []
 
-    def first_principles(job: Job, **options: Any) -> Estimate:
+    def first_principles(self: Estimator, job: Job) -> Estimate:
         jobs.append(job)
         raise CannotEstimate("not here")
 
-    monkeypatch.setattr(lessons, "first_principles", first_principles)
+    monkeypatch.setattr(Estimator, "first_principles", first_principles)
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.6.0+cu124", cuda="12.4", cudnn="90100")
     workload = Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",))
     for one in (passport, Passport("sacct", gpu="NVIDIA H200")):

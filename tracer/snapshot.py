@@ -22,6 +22,7 @@ import pickletools
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from vramcast.errors import TraceFileError, UsageError
@@ -78,6 +79,24 @@ def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT
         raise TraceFileError(
             f"Snapshot '{path}' cannot be read: {reason}. Write it again with torch.cuda.memory._dump_snapshot()."
         ) from error
+
+
+def read_trace(path: str | os.PathLike[str], device_index: int | None = None) -> Trace:
+    """Return the trace in a file: a recorded memory history (pickle, also gzipped), or a trace (.npz).
+
+    Args:
+        path: The file, which may come from anywhere.
+        device_index: Of several devices of a history; default: the one with most events.
+    Raises:
+        TraceFileError: it is absent or damaged.
+    """
+    if Path(path).suffix == ".npz":
+        return Trace.load(path)
+    snapshot = read_snapshot(path)
+    histories = snapshot["device_traces"]
+    if device_index is None:
+        device_index = max(range(len(histories)), key=lambda i: len(histories[i]), default=0)
+    return trace_from_snapshot(snapshot, device_index)
 
 
 def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None) -> Trace:

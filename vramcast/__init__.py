@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         VramcastError,
         WorkerError,
     )
-    from vramcast.estimator import estimate
+    from vramcast.estimator import Estimator, estimate
     from vramcast.job import TensorSpec
     from vramcast.result import Estimate
 
@@ -54,6 +54,7 @@ __all__ = [
     "DoesNotFit",
     "DownloadError",
     "Estimate",
+    "Estimator",
     "IncompleteTrace",
     "JobError",
     "NullGpuError",
@@ -71,7 +72,10 @@ __all__ = [
     "estimate",
 ]
 
-_HOMES = {"Advice": "advice", "Estimate": "result", "TensorSpec": "job", "advise": "advice", "estimate": "estimator"}
+_HOMES = {
+    "Advice": "advice", "Estimate": "result", "Estimator": "estimator", "TensorSpec": "job", "advise": "advice",
+    "estimate": "estimator",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

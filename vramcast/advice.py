@@ -8,7 +8,6 @@ Nothing is guessed: a variant which cannot be traced is a row with the reason, a
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast import optimizers
+from vramcast.bounds.public import PublicBound
 from vramcast.devices import DEVICES
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
-from vramcast.estimator import corrected_like, run_like
 from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
@@ -128,11 +127,11 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     job = estimate.job
     if job.script is not None:
         raise UsageError(f"Advice changes the job, but '{job.script[0]}' is a script: give its model as a TARGET.")
-    run = functools.partial(run_like, estimate, timeout_s=timeout_s)
+    made_by = estimate.made_by if timeout_s is None else replace(estimate.made_by, timeout_s=timeout_s)
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:
-        watched = run(job, RunOptions(accesses=True))
+        watched = made_by.of(job, RunOptions(accesses=True))
         if not has_reads(watched.trace):
             raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
         accesses = watched.trace
@@ -145,7 +144,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
             continue
         name, price, changed = variant
         try:
-            rows.append(_row(name, price, run(changed)))
+            rows.append(_row(name, price, made_by.of(changed)))
         except VramcastError as error:
             rows.append(_untraced(name, price, error))
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
@@ -248,7 +247,7 @@ def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
     return found
 
 
-def _by_block(trace: Trace, modules: npt.NDArray[np.int32], values: npt.NDArray[np.int64]) -> dict[str, int]:
+def _by_block(trace: Trace, modules: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> dict[str, int]:
     """Return the sum of `values` in each block of the trace's modules; what belongs to no block is left out."""
     known = modules >= 0
     sums = np.zeros(len(trace.modules), np.int64)
@@ -344,6 +343,6 @@ def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
         reserved=height_bytes,
         process=height_bytes + estimate.context.bytes,
         out_of_memory=None,
-        correction=None,
+        bound=PublicBound(height_bytes, estimate.libraries, len(estimate.unknown)),
     )
-    return corrected_like(estimate, plain)
+    return estimate.made_by.corrected(plain)

@@ -23,7 +23,7 @@ from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, UsageError
-from vramcast.estimator import first_principles
+from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
@@ -96,7 +96,7 @@ def job_of(run: Run, *, trust: bool = False) -> Job | str:
 def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
     """Return what `vramcast estimate` sees of a job, or why it can see nothing."""
     try:
-        return observed(first_principles(job, timeout_s=timeout_s))
+        return observed(Estimator(timeout_s=timeout_s).first_principles(job))
     except UsageError as error:
         return f"wrong job: {error}"[:200]
     except CannotEstimate as error:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vramcast import bound, correction
+from vramcast.bounds import Bound
+from vramcast.bounds.public import PublicBound
 from vramcast.context import Context, context_bytes
-from vramcast.correction import Correction
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
 from vramcast.simulator import curves
@@ -23,6 +23,9 @@ from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
 from vramcast.views import draw_text, save
+
+if TYPE_CHECKING:
+    from vramcast.estimator import Estimator
 
 SCHEMA = 1
 _QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -47,7 +50,7 @@ class Estimate:
         process: What the job takes from the card, as nvidia-smi would say: reserved + CUDA context + libraries.
         min_feasible: The smallest card on which it still runs, the allocator releasing and retrying; None: unknown.
         out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
-            those of a card without an end.
+            those of an unlimited card.
         stack: torch, CUDA and cuDNN of the card's machine, as far as they are known, and who says so.
         alloc_conf: The allocator's settings in force, and who chose them.
         libraries: Which libraries the job used that take memory of their own.
@@ -56,9 +59,9 @@ class Estimate:
             such shape. Every bound covers it.
         open_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
         warnings: What the reader should know.
-        timeout_s: The time limit which its job had, for further ones like it.
-        correction: What a learned artifact says of the job; None: none is in use. The peaks stay those of first principles, and
-            `quantile(0.5)` is the corrected process peak.
+        made_by: How it was made: estimates of other jobs which are to be compared with it are made by the same one.
+        bound: What stands above the peaks, which stay those of first principles: with a learned one `quantile(0.5)` is the
+            corrected process peak.
     """
 
     job: Job
@@ -68,7 +71,8 @@ class Estimate:
     process: int
     min_feasible: int | None
     context: Context
-    level: float
+    made_by: Estimator
+    bound: Bound
     tracer: str
     torch: str
     cuda_major: int
@@ -85,33 +89,30 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
-    timeout_s: float = 1800.0
-    correction: Correction | None = None
 
     # -------------------------------------------------------------------------------------------- bound
+    @property
+    def level(self) -> float:
+        """Of `upper_bound`."""
+        return self.made_by.level
+
     def quantile(self, level: float) -> int:
         """Return the bytes of the card which the job stays below with probability `level`.
 
-        By the artifact in use (`vramcast.correction`), else by the residuals of public runs (`vramcast.bound`).
+        By the artifact in use (`vramcast.bounds.learned`), else by the residuals of public runs (`vramcast.bounds.public`).
         """
         return self._quantile(level, self.job.device, self.context)
 
     def _quantile(self, level: float, card: Device, context: Context) -> int:
-        if self.correction is not None:
-            found = self.correction.quantile(level, card, context)
-        else:
-            found = bound.process_quantile(level, self.reserved, context, self._family(card), len(self.unknown))
+        found = self.bound.quantile(level, card, context)
         if self.ceiling is None or level <= 0.5:
             return found
-        return max(found, bound.process_quantile(level, self.ceiling, context, self._family(card), len(self.unknown)))
+        return max(found, PublicBound(self.ceiling, self.libraries, len(self.unknown)).quantile(level, card, context))
 
     @property
     def upper_bound(self) -> int:
         """The process peak's bound at `level`."""
         return max(self.quantile(self.level), self.process)
-
-    def _family(self, card: Device) -> str:
-        return bound.family(self.libraries, card.compute_capability)
 
     @property
     def card_bytes(self) -> int:
@@ -193,7 +194,7 @@ class Estimate:
 
         Args:
             settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" is torch's default.
-            cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: a card without an end.
+            cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: an unlimited card.
         Returns:
             A case for each setting on each card, in that order; `vramcast.simulator.whatif.table` prints them.
         Raises:
@@ -243,8 +244,8 @@ class Estimate:
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
             "seconds": {"simulate": None, "learn": None, **self.seconds},
-            "artifact": self.correction.name if self.correction is not None else None,
-            "out_of_distribution": self.correction.is_unlike if self.correction is not None else None,
+            "artifact": self.bound.artifact,
+            "out_of_distribution": self.bound.is_unlike,
             "unknown_calls": list(self.unknown),
             "open_calls": list(self.open_calls),
             "ceiling_bytes": self.ceiling,
@@ -256,10 +257,8 @@ class Estimate:
 
     def _method(self) -> dict[str, Any]:
         """Return how the bound was made, and how many runs or models stand behind it."""
-        if self.correction is None:
-            return {"method": bound.METHOD, "n_calibration": bound.RESIDUALS[self._family(self.job.device)].n}
-        key, n = self.correction.calibrated_on(self.level)
-        return {"method": f"{correction.METHOD}, calibrated on {key}", "n_calibration": n}
+        method, n = self.bound.method(self.level, self.job.device)
+        return {"method": method, "n_calibration": n}
 
     def to_json(self) -> str:
         """Return `to_dict` as one line of JSON."""

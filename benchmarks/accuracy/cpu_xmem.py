@@ -85,7 +85,7 @@ def _row(tracer: Tracer, case: Case) -> dict[str, object]:
     with mock.patch.dict(os.environ, environment):
         trace = tracer.at(case)
     seconds = time.perf_counter() - started
-    # As `vramcast.estimator.run_job` does it: the card's own story if it fits, else what the job needs.
+    # As `vramcast.Estimator.of` does it: the card's own story if it fits, else what the job needs.
     needed = simulate(trace, columns=False)
     ending = simulate(trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return {

@@ -26,7 +26,7 @@ from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, re
 from benchmarks.authors import gpumemnet
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
-from vramcast.estimator import first_principles
+from vramcast.estimator import Estimator
 from vramcast.job import Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
@@ -146,7 +146,7 @@ def example_of(case: Case) -> Example | str:
     """Return the example, or why there is none: what `vramcast estimate` sees of the job, beside what was measured."""
     try:
         # On the card as it is, where the allocator may have to give way, as the job is estimated for those who ask.
-        estimate = first_principles(case.job, tracer="nullgpu", timeout_s=TIMEOUT_S)
+        estimate = Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).first_principles(case.job)
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
     if "settled" in case.facts:

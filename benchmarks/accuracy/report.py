@@ -12,8 +12,8 @@ import math
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.figures import QUANTILES, residual_quantiles, table
 from benchmarks.accuracy.runner import arguments
-from vramcast import bound
-from vramcast.bound import ARCHITECTURES, RESIDUALS, Residuals
+from vramcast.bounds import public as bound
+from vramcast.bounds.public import ARCHITECTURES, RESIDUALS, Residuals
 from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.units import MIB
@@ -29,7 +29,7 @@ def _number(row: dict[str, object], column: str) -> float:
 
 
 def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows: Rows) -> dict[str, dict[str, Pairs]]:
-    """Return (estimated, measured) process bytes: family, as `vramcast.bound` names it -> data set -> pairs.
+    """Return (estimated, measured) process bytes: family, as `vramcast.bounds.public` names it -> data set -> pairs.
 
     Where reserved bytes were measured the table's context is added to both, where a process was, the data set's own to the
     estimate. Runs that died, or did not run here, do not count, nor do rows whose sample fell into a search for plans.
@@ -72,7 +72,8 @@ _A100 = _convolution((8, 0))
 def quantile_table(families: dict[str, dict[str, Pairs]]) -> str:
     """Return the quantiles of measured / estimated process peak - 1 as a markdown table.
 
-    The last line of each family is what stands in `vramcast.bound`: at each level the worst of the data sets with enough runs.
+    The last line of each family is what stands in `vramcast.bounds.public`: at each level the worst of the
+    data sets with enough runs.
     """
     lines = []
     for family, sets in families.items():

@@ -5,7 +5,7 @@
 The job is timm_script.py: timm's train.py with its defaults, which the published sheet does not state. That script lets
 cuDNN search for the fastest plans in its first step, for fractions of a second each; the sheet's peaks were sampled once a
 second. So the estimate is the reserved peak from the second step on; the peak with the searches stands beside it. It is that
-of the card's own size if the job fits there, as `vramcast.estimator.run_job` does it, else what the job needs. The context is
+of the card's own size if the job fits there, as `vramcast.Estimator.of` does it, else what the job needs. The context is
 one constant, the median of measured - reserved.
 """
 

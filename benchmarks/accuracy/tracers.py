@@ -44,7 +44,7 @@ def _key(row: dict[str, str], card: str) -> tuple[str, ...]:
 
 
 def _reserved(case: Case, result: Result) -> int:
-    """Return the peak as `vramcast.estimator.run_job` does it: on the card if it fits, else what the job needs."""
+    """Return the peak as `vramcast.Estimator.of` does it: on the card if it fits, else what the job needs."""
     assert result.trace is not None
     ending = simulate(result.trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return (ending if ending.fits else simulate(result.trace, columns=False)).reserved

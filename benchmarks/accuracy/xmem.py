@@ -113,7 +113,7 @@ def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer
 
 
 def _as_estimated(card: Answer, need: Answer) -> int:
-    """Return what `vramcast.estimator.run_job` says: the card's own story if the job fits, else what it needs."""
+    """Return what `vramcast.Estimator.of` says: the card's own story if the job fits, else what it needs."""
     return card.reserved if card.status == "ok" else need.reserved
 
 

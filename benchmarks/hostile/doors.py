@@ -21,11 +21,10 @@ from benchmarks.hostile.command import LIMIT_S, ROOT, judge, vramcast
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.learner import artifact, training
-from vramcast.learner.conformal import Calibration
+from vramcast.learner.conformal import LEVELS, Calibration
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import Head, Learned
-from vramcast.learner.residual import LEVELS
 from vramcast.learner.stacks import StackContext
 from vramcast.units import MIB
 

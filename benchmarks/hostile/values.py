@@ -17,7 +17,7 @@ from benchmarks.hostile.command import vramcast
 from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate
-from vramcast.estimator import first_principles
+from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.units import MIB
 
@@ -61,7 +61,7 @@ def _program(name: str, rows: int, tracer: str) -> Verdict:
     training, path = Training(steps=1), tuple(sys.path)
     job = Job(target=f"{_PROGRAMS}:{name}", batch=batch, device=device("a100-40gb"), training=training, search_path=path)
     try:
-        found = first_principles(job, tracer=tracer)
+        found = Estimator(tracer=tracer).first_principles(job)
     except CannotEstimate as error:  # the fake tracer knows no sparse tensors
         is_due = tracer == "fake" and name in ("coalesce", "to_sparse")
         return HANDLED if is_due else Verdict(Wrong.EXIT_CODE, str(error)[:200])

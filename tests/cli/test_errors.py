@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.errors import DownloadError, NullGpuError
+from vramcast.estimator import Estimator
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 Call = Callable[..., tuple[int, str, str]]
@@ -214,12 +215,10 @@ def test_a_cache_which_cannot_be_written_is_one_line_and_exit_3(
 
 
 def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vramcast.cli import estimate
-
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(estimate, "run_job", interrupted)
+    monkeypatch.setattr(Estimator, "of", interrupted)
     code, out, err = call("estimate", f"{tiny_models}:mlp", *BATCH)
     assert (code, out) == (130, "")
     assert one_line(err) == "vramcast: interrupted\n"
@@ -234,12 +233,10 @@ def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypa
 def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
     call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    from vramcast.cli import check
-
     def fails(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(check, "run_job", fails)
+    monkeypatch.setattr(Estimator, "of", fails)
     code, out, err = call("check", "x:y", *BATCH, "--json")
     assert code == 3
     assert json.loads(out)["error"] == type(error).__name__
@@ -258,12 +255,10 @@ def test_a_file_which_the_system_refuses_is_named(call: Call) -> None:
 
 
 def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vramcast.cli import check
-
     def told(*arguments: object, **options: object) -> None:
         raise SystemExit(128 + 15)
 
-    monkeypatch.setattr(check, "run_job", told)
+    monkeypatch.setattr(Estimator, "of", told)
     assert call("check", "x:y", *BATCH) == (143, "", "")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from vramcast.cli import streams
 from vramcast.cli.main import main
+from vramcast.estimator import Estimator
 
 LIMIT_S = 120
 VERSION = [sys.executable, "-m", "vramcast", "--version"]
@@ -52,9 +53,7 @@ def test_a_python_without_docstrings_has_the_verbs() -> None:
 def test_a_closed_stdout_is_told_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from vramcast.cli import check
-
-    monkeypatch.setattr(check, "run_job", lambda *arguments, **options: pytest.fail("the job was traced"))
+    monkeypatch.setattr(Estimator, "of", lambda *arguments, **options: pytest.fail("the job was traced"))
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["check", "x:y", "--batch", "8x16", "--json"]) == 3
     assert capsys.readouterr().err.startswith("vramcast: stdout is closed")

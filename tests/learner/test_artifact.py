@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from benchmarks.hostile import damage
 from vramcast.errors import ArtifactError
 from vramcast.learner import artifact, checked, training, trees
-from vramcast.learner.conformal import ALL, Scores
+from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Scores
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import CONVOLUTION, Learned, Subject
-from vramcast.learner.residual import MOST_RESIDUAL
 
 MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vramcast.learner import stacks, training
+from vramcast.learner.conformal import LEVELS
 from vramcast.learner.examples import Example
-from vramcast.learner.residual import LEVELS
 from vramcast.learner.search import pinball
 
 QUICK = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.15}

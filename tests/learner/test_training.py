@@ -11,10 +11,10 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from vramcast.errors import DatasetError
 from vramcast.learner import stacks, training
-from vramcast.learner.conformal import TOO_FEW
+from vramcast.learner.conformal import LEVELS, TOO_FEW
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned, Subject
-from vramcast.learner.residual import LEVELS, ResidualQuantiles
+from vramcast.learner.residual import ResidualQuantiles
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]

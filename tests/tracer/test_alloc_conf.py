@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vramcast import estimator
 from vramcast.errors import CannotEstimate, OtherAllocator, UsageError
+from vramcast.estimator import Estimator
 from vramcast.simulator.replay import recorded_settings
 from vramcast.tracer.alloc_conf import VARIABLES, AllocConf, of_environment
 from vramcast.tracer.complete import _requested_peak
@@ -96,8 +96,8 @@ def test_every_tracer_answers_for_the_environments_settings_and_says_so(
         "steps": 1,
         "search_path": tuple(sys.path),
     }
-    pinned = estimator.run_job(make_job(**asked), tracer=tracer_name)
-    followed = estimator.run_job(make_job(**asked, alloc_conf=None), tracer=tracer_name)
+    pinned = Estimator(tracer=tracer_name).of(make_job(**asked))
+    followed = Estimator(tracer=tracer_name).of(make_job(**asked, alloc_conf=None))
     assert pinned.to_dict()["alloc_conf"] == {"value": "", "source": "option"}
     assert followed.to_dict()["alloc_conf"] == {"value": "roundup_power2_divisions:2", "source": "environment"}
     assert followed.allocated > pinned.allocated  # 100 x 1024 floats are rounded up to 512 KiB
@@ -124,7 +124,7 @@ def test_another_allocator_in_the_environment_is_refused(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(OtherAllocator, match=r"caching allocator|another allocator"):
-        estimator.run_job(mlp(alloc_conf=None), tracer=tracer_name)
+        Estimator(tracer=tracer_name).of(mlp(alloc_conf=None))
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
     mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     with pytest.raises(UsageError, match="alloc_conf is"):
-        estimator.run_job(mlp(alloc_conf=value))
+        Estimator().of(mlp(alloc_conf=value))
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
     with pytest.raises(UsageError, match="the environment's PYTORCH_CUDA_ALLOC_CONF is"):
-        estimator.run_job(mlp(alloc_conf=None))
+        Estimator().of(mlp(alloc_conf=None))
 
 
 def test_a_key_which_torch_does_not_know_is_refused_by_torch(tracer: object, mlp: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"'no_such_key:1' is refused by torch \d"):
-        estimator.run_job(mlp(alloc_conf="no_such_key:1"))
+        Estimator().of(mlp(alloc_conf="no_such_key:1"))
 
 
 # ------------------------------------------------------------------------------------------------ the account

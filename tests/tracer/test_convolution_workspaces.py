@@ -21,12 +21,12 @@ from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.stack import Stack
-from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_client import OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 from vramcast.tracer.trace import Action, Category, Trace
 
@@ -154,7 +154,7 @@ def test_a_convolution_takes_and_asks_what_it_does_on_the_null_gpu(name: str, tr
     card = device(options.get("device", A100.key))
     training = Training(steps=2, **{name: value for name, value in options.items() if name != "device"})
     job = Job(card, target, batch=specification, training=training, search_path=tuple(sys.path))
-    here = trace_fake(job, timeout_s=120)
+    here = FAKE.trace(job, timeout_s=120)
     assert here.trace is not None
     sizes, theirs = history(here.trace), history(there)
     if options.get("precision", "").startswith("amp"):  # the cache of weight casts is emptied in the order of a hash table
@@ -174,7 +174,7 @@ def test_workspaces_are_told_from_other_requests_and_a_search_empties_the_cache(
         training=Training(steps=2, cudnn_benchmark=True),
         search_path=tuple(sys.path),
     )
-    trace = trace_fake(job, timeout_s=120).trace
+    trace = FAKE.trace(job, timeout_s=120).trace
     assert trace is not None
     workspaces = (trace.category == Category.WORKSPACE) & (trace.action == Action.ALLOC)
     assert workspaces.any()

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramcast.bounds.public import PublicBound
 from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.errors import UsageError
+from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.simulator import curves
@@ -63,7 +65,8 @@ def estimate(trace: Trace) -> Estimate:
     card = device("a100-40gb")
     return Estimate(
         job=Job(card, target="file.py:model"), trace=trace, allocated=0, reserved=0, process=0, min_feasible=None,
-        context=context_bytes(card.key, 13, ()), level=0.99, tracer="nullgpu", torch="2.11.0", cuda_major=13, steps=1,
+        context=context_bytes(card.key, 13, ()), made_by=Estimator(), bound=PublicBound(0, frozenset()),
+        tracer="nullgpu", torch="2.11.0", cuda_major=13, steps=1,
     )  # fmt: skip
 
 

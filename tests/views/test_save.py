@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramcast.bounds.public import PublicBound
 from vramcast.charts.chart import ALARM, ON_WHITE
 from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
@@ -26,6 +27,7 @@ from vramcast.cli.simulated import Questions
 from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.errors import OutputError, UsageError
+from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.simulator import curves
@@ -406,7 +408,9 @@ def estimate(process_trace: Trace) -> Estimate:
     card = device("a100-40gb")
     return Estimate(
         job=Job(card, target="file.py:model"), trace=process_trace, allocated=0, reserved=22 * MIB, process=0,
-        min_feasible=None, context=context_bytes(card.key, 13, ()), level=0.99, tracer="nullgpu", torch="2.11.0",
+        min_feasible=None, context=context_bytes(card.key, 13, ()), made_by=Estimator(),
+        bound=PublicBound(22 * MIB, frozenset()),
+        tracer="nullgpu", torch="2.11.0",
         cuda_major=13, steps=1,
     )  # fmt: skip
 

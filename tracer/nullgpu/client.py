@@ -20,6 +20,7 @@ from vramcast.job import Job
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf
+from vramcast.tracer.base import Observation
 from vramcast.tracer.forks import Lock
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.build import build, find_torch
@@ -46,6 +47,7 @@ class NullGpuTracer:
         start_oracle: Starts who asks the cuDNN in a folder; without, one which keeps its answers in the user's cache.
     """
 
+    name = "nullgpu"
     _shared: NullGpuTracer | None = None
     _shared_lock = Lock()
 
@@ -113,6 +115,13 @@ class NullGpuTracer:
             if followed.status != "error" or result.status == "error":
                 result = followed
         return checked(result)
+
+    def observe(self, job: Job, options: RunOptions, *, timeout_s: float) -> Observation:
+        """See `Tracer`."""
+        result = self.trace(job, options, timeout_s=timeout_s)
+        is_silent = any(entry.code is Code.NO_ORACLE for entry in result.ledger)
+        notes = (f"convolution workspaces count as 0: {self.cudnn_answer(job.stack)}",) if is_silent else ()
+        return Observation.of(result, self.name, notes=notes)
 
     def _run(self, job: Job, options: RunOptions, timeout_s: float) -> Result:
         """Run `job` once, or a second time when the oracle ended under it: cuDNN's answers count as 0 without it.

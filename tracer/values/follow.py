@@ -94,7 +94,7 @@ class Values(TorchFunctionMode):
         self._card = card
         self._devices = devices
         self._answers = answers
-        self._of_large: Counter[tuple[str, str]] = Counter()  # by kind of a ledger's entry and the name of the call
+        self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
         self._shadows = Shadows()
         self._budget = Budget()
         self._left = False

@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vramcast.bounds.learned import named
 from vramcast.cli import learning
 from vramcast.cli.streams import answer
-from vramcast.correction import named
 from vramcast.errors import DatasetError
 
 

@@ -10,7 +10,6 @@ import argparse
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import say
-from vramcast.estimator import run_job
 from vramcast.units import gib
 
 
@@ -28,9 +27,7 @@ def main(options: argparse.Namespace) -> int:
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"checking {options.target} on {job.device.name}"):
-        estimate = run_job(
-            job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
-        )
+        estimate = shared.estimator_of(options).of(job)
     if not estimate.point_fits():
         code, verdict = 1, "does not fit"
     elif estimate.open_calls:

@@ -15,10 +15,10 @@ import platform
 import shutil
 from typing import Any
 
+from vramcast.bounds.learned import SHIPPED, VARIABLE, chosen, load
 from vramcast.cache import cache_folder
 from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
-from vramcast.correction import SHIPPED, VARIABLE, chosen, load
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu import cudnn_libraries

@@ -13,7 +13,6 @@ from vramcast.advice import advise
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
-from vramcast.estimator import run_job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +32,7 @@ def main(options: argparse.Namespace) -> int:
     questions = simulated.Questions(options)
     job = shared.job_of(options)
     with shared.progress(f"tracing {options.target}"):
-        estimate = run_job(
-            job, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
-        )
+        estimate = shared.estimator_of(options).of(job)
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0

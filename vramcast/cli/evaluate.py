@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 
+from vramcast.bounds.learned import named
 from vramcast.cli import learning, values
 from vramcast.cli.streams import answer, say
-from vramcast.correction import named
 from vramcast.errors import DatasetError
 
 

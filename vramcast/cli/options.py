@@ -15,6 +15,7 @@ from typing import Any, Final
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
 from vramcast.devices import DEVICES, checked_card_bytes, device
+from vramcast.estimator import Estimator
 from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, current_folder, parse_batch
 from vramcast.result import Estimate
 from vramcast.stack import parse as parse_stack
@@ -93,7 +94,9 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 def add_training(parser: argparse.ArgumentParser, names: Collection[str] = _TRAINING) -> None:
     """Add an option for each of these fields of `Training`, with its default."""
     for option in (field for field in fields(Training) if field.name in names):
-        kind: dict[str, Any] = {"type": type(option.default), "choices": CHOICES.get(option.name)}
+        kind: dict[str, Any] = {"choices": CHOICES.get(option.name)}
+        if isinstance(option.default, int | float):
+            kind["type"] = type(option.default)
         if isinstance(option.default, bool):
             kind = {"action": argparse.BooleanOptionalAction if option.default else "store_true"}
         parser.add_argument(f"--{option.name.replace('_', '-')}", default=option.default, **kind, **option.metadata)
@@ -114,6 +117,11 @@ def job_of(options: argparse.Namespace) -> Job:
         search_path=("", *sys.path),
         working_folder=current_folder(),
     )
+
+
+def estimator_of(options: argparse.Namespace) -> Estimator:
+    """Return how the options want jobs to be estimated."""
+    return Estimator(device(options.device), options.tracer, options.level, options.artifact, options.timeout, options.stack)
 
 
 def finish(

@@ -20,10 +20,8 @@ import numpy as np
 
 from vramcast.cli import options as shared
 from vramcast.cli import values
-from vramcast.cli.replay import read
 from vramcast.cli.streams import answer, say
 from vramcast.errors import UsageError
-from vramcast.estimator import run_job
 from vramcast.files import atomic_write
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import SCHEMA
@@ -35,6 +33,7 @@ from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.snapshot import read_trace
 from vramcast.tracer.trace import Trace
 from vramcast.units import gib, parse_bytes
 from vramcast.views import placement
@@ -128,9 +127,7 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
         return _recorded(options)
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
     with shared.progress(f"tracing {options.target}"):
-        found = run_job(
-            job, how, tracer=options.tracer, level=options.level, timeout_s=options.timeout, artifact=options.artifact
-        )
+        found = shared.estimator_of(options).of(job, how)
     return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 
 
@@ -141,7 +138,7 @@ def _recorded(options: argparse.Namespace) -> _Source:
             f"'{options.target}' is no file and no TARGET: give torchvision:resnet50, timm:NAME, hf:TYPE, file.py:factory, "
             "a memory history (.pickle) or a trace (.npz)."
         )
-    trace = read(options.target, options.device_index)
+    trace = read_trace(options.target, options.device_index)
     settings = Settings.parse(options.alloc_conf) if options.alloc_conf else recorded_settings(trace)
     if has_reads(trace):  # one of our own, from an empty card: as it was traced
         return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True)

@@ -19,8 +19,7 @@ from vramcast.cli.streams import answer, say
 from vramcast.errors import UsageError
 from vramcast.simulator.replay import Replay, replay
 from vramcast.simulator.terms import with_context
-from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.snapshot import read_trace
 from vramcast.units import gib, parse_bytes
 from vramcast.views import draw_text, save
 
@@ -43,21 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     simulated.add_arguments(parser)
 
 
-def read(path: str, device_index: int | None) -> Trace:
-    """Return the trace in a file of either kind."""
-    if Path(path).suffix == ".npz":
-        return Trace.load(path)
-    snapshot = read_snapshot(path)
-    histories = snapshot["device_traces"]
-    if device_index is None:
-        device_index = max(range(len(histories)), key=lambda i: len(histories[i]), default=0)
-    return trace_from_snapshot(snapshot, device_index)
-
-
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     questions = simulated.Questions(options)
-    trace = read(options.snapshot, options.device_index)
+    trace = read_trace(options.snapshot, options.device_index)
     if not len(trace):
         raise UsageError(
             f"'{options.snapshot}' has no history of this device: record one with torch.cuda.memory._record_memory_history()."

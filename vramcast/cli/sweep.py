@@ -19,7 +19,6 @@ from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
 from vramcast.errors import CannotEstimate, DoesNotFit, UsageError
-from vramcast.estimator import run_job
 from vramcast.result import Estimate
 from vramcast.units import gib
 
@@ -58,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
     if options.max_batch and options.batch_sizes:
         raise UsageError("--max-batch searches by itself: leave out --batch-sizes, or leave out --max-batch.")
     questions = simulated.Questions(options)
-    job = shared.job_of(options)
+    job, estimator = shared.job_of(options), shared.estimator_of(options)
     sized = {} if options.max_batch else {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
     found: dict[int, Estimate | CannotEstimate] = {}
 
@@ -67,13 +66,7 @@ def main(options: argparse.Namespace) -> int:
             return found[size]
         try:
             with shared.progress(f"batch {size}"):
-                found[size] = run_job(
-                    sized.get(size) or job.with_batch(size),
-                    tracer=options.tracer,
-                    level=options.level,
-                    timeout_s=options.timeout,
-                    artifact=options.artifact,
-                )
+                found[size] = estimator.of(sized.get(size) or job.with_batch(size))
         except CannotEstimate as error:
             found[size] = error
         if not options.json:

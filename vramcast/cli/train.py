@@ -16,9 +16,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from vramcast.bounds.learned import named
 from vramcast.cli import learning, values
 from vramcast.cli.streams import answer
-from vramcast.correction import named
 from vramcast.errors import DatasetError
 
 

@@ -15,7 +15,7 @@ import pytest
 from vramcast.devices import device
 from vramcast.errors import JobError, UsageError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.fake.client import trace as trace_fake
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.rules.reductions import split_bytes
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -113,7 +113,7 @@ def test_every_request_and_free_is_the_null_gpus(name: str, trace: Callable[...,
         device=asked.device.key, target=asked.target, batch=asked.batch, labels=asked.labels, search_path=asked.search_path,
         **dataclasses.asdict(asked.training),
     ).trace  # fmt: skip
-    fake = trace_fake(asked, timeout_s=120).trace
+    fake = FAKE.trace(asked, timeout_s=120).trace
     assert fake is not None
     assert history(fake) == history(null)
     ours, theirs = (np.flatnonzero(t.action == Action.ALLOC) for t in (fake, null))
@@ -125,7 +125,7 @@ def test_every_request_and_free_is_the_null_gpus(name: str, trace: Callable[...,
 def test_autocast_asks_for_the_same_sizes(precision: str, card: str, trace: Callable[..., Any], models: Path) -> None:
     asked = job(f"{models}:Model", "4x32:int64<512", "4x32:int64<512", precision=precision, device=device(card))
     null = trace(device=card, target=asked.target, batch=asked.batch, labels=asked.labels, steps=2, precision=precision).trace
-    fake = trace_fake(asked, timeout_s=120).trace
+    fake = FAKE.trace(asked, timeout_s=120).trace
     assert fake is not None
     # The cache of weight casts is emptied in the order of a hash table: only there may the order differ.
     assert sorted(history(fake)) == sorted(history(null))
@@ -133,7 +133,7 @@ def test_autocast_asks_for_the_same_sizes(precision: str, card: str, trace: Call
 
 
 def test_categories_and_modules_are_told(tiny_models: Path) -> None:
-    found = trace_fake(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120)
+    found = FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120)
     assert found.trace is not None
     trace = found.trace
     sizes = {c: trace.size_bytes[(trace.category == c) & (trace.action == Action.ALLOC)].tolist() for c in Category}
@@ -147,24 +147,24 @@ def test_categories_and_modules_are_told(tiny_models: Path) -> None:
 
 
 def test_what_the_host_reads_is_zero_and_counted(models: Path) -> None:
-    found = trace_fake(job(f"{models}:Reads", "8x16:float32=0"), timeout_s=120)
+    found = FAKE.trace(job(f"{models}:Reads", "8x16:float32=0"), timeout_s=120)
     reads = [entry.hits for entry in found.ledger if entry.kind == "read"]
     assert reads == [2]  # the sum, in two steps; the batch is known
 
 
 def test_what_is_left_out_is_named(models: Path, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, and no folder of libraries
-    images = trace_fake(job(f"{models}:Images", "4x3x16x16", "4:int64<4"), timeout_s=120)
+    images = FAKE.trace(job(f"{models}:Images", "4x3x16x16", "4:int64<4"), timeout_s=120)
     # Two convolutions forward, their three gradients (the images have none), two steps.
     assert [(e.kind, e.hits) for e in images.ledger] == [("assumed", (2 + 3) * 2)]
     assert images.ledger[0].name.startswith("convolution workspaces: 0 (")
-    assert trace_fake(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120).ledger == []
+    assert FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120).ledger == []
 
 
 def test_a_model_of_gigabytes_takes_no_memory_of_the_host(tmp_path: Path) -> None:
     path = tmp_path / "big.py"
     path.write_text("import torch\ndef big(): return torch.nn.Sequential(*[torch.nn.Linear(16384, 16384) for _ in range(8)])\n")
-    found = trace_fake(job(f"{path}:big", "8x16384"), timeout_s=120)
+    found = FAKE.trace(job(f"{path}:big", "8x16384"), timeout_s=120)
     assert found.trace is not None
     assert found.trace.peak_live()[0] > 32 << 30
     assert found.max_resident_bytes < 2 << 30
@@ -172,23 +172,23 @@ def test_a_model_of_gigabytes_takes_no_memory_of_the_host(tmp_path: Path) -> Non
 
 def test_the_jobs_own_failures_come_back(tiny_models: Path, models: Path) -> None:
     with pytest.raises(JobError, match="the model is broken") as raised:
-        trace_fake(job(f"{tiny_models}:Raises", "8x16"), timeout_s=120)
+        FAKE.trace(job(f"{tiny_models}:Raises", "8x16"), timeout_s=120)
     assert "forward" in raised.value.job_traceback
     with pytest.raises(UsageError, match="has no 'nothing'"):
-        trace_fake(job(f"{tiny_models}:nothing", "8x16"), timeout_s=120)
+        FAKE.trace(job(f"{tiny_models}:nothing", "8x16"), timeout_s=120)
     with pytest.raises(WorkerError, match="SIGKILL"):
-        trace_fake(job(f"{models}:dies", "8x16"), timeout_s=120)
+        FAKE.trace(job(f"{models}:dies", "8x16"), timeout_s=120)
     with pytest.raises(WorkerError, match="did not end within 8 s"):
-        trace_fake(job(f"{models}:sleeps", "8x16"), timeout_s=8)
+        FAKE.trace(job(f"{models}:sleeps", "8x16"), timeout_s=8)
     with pytest.raises(UsageError, match="not scripts"):
-        trace_fake(Job(device("t4"), script=("train.py",)), timeout_s=1)
+        FAKE.trace(Job(device("t4"), script=("train.py",)), timeout_s=1)
 
 
 def test_nothing_of_the_tracer_reaches_the_callers_process(tiny_models: Path) -> None:
     import torch
 
     before = (torch.Tensor.to, torch.cuda.is_available, torch.clear_autocast_cache)
-    trace_fake(job(f"{tiny_models}:mlp", "8x16", precision="amp-bf16"), timeout_s=120)
+    FAKE.trace(job(f"{tiny_models}:mlp", "8x16", precision="amp-bf16"), timeout_s=120)
     assert (torch.Tensor.to, torch.cuda.is_available, torch.clear_autocast_cache) == before
     assert "vramcast.tracer.fake.mode" not in sys.modules
 
@@ -217,6 +217,6 @@ def test_a_hugging_face_model_with_tied_weights_is_exact(trace: Callable[..., An
     ids = TensorSpec((2, 32), "int64", high=128)
     options: dict[str, Any] = {"target": f"hf:{path}", "batch": {"input_ids": ids, "labels": ids}}
     one = Job(device("a100-40gb"), search_path=tuple(sys.path), training=Training(steps=2), **options)
-    fake = trace_fake(one, timeout_s=120).trace
+    fake = FAKE.trace(one, timeout_s=120).trace
     assert fake is not None
     assert history(fake) == history(trace(**options, steps=2).trace)

@@ -12,9 +12,9 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 
@@ -159,7 +159,7 @@ def answers(path: Path, run: Callable[[], Result]) -> tuple[dict[str, Any], Resu
 
 @pytest.fixture(scope="module")
 def on_fake(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Result]:
-    return answers(tmp_path_factory.mktemp("fake") / "answers.json", lambda: trace_fake(job(models, "Cases")))
+    return answers(tmp_path_factory.mktemp("fake") / "answers.json", lambda: FAKE.trace(job(models, "Cases")))
 
 
 @pytest.fixture(scope="module")
@@ -202,14 +202,14 @@ def test_a_job_which_reads_runs_again_with_its_values(models: Path, tracer: Call
 
 
 def test_a_checkpointed_layer_selects_the_same_rows_twice(models: Path) -> None:
-    result = trace_fake(job(models, "Checkpointed", "32x16"))
+    result = FAKE.trace(job(models, "Checkpointed", "32x16"))
     assert result.status == "ok"
     assert result.reads == 0
 
 
 def test_a_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
     followed = tracer().trace(job(models, "Converges"), RunOptions(follow_values=True))
-    for result in (trace_fake(job(models, "Converges")), followed):
+    for result in (FAKE.trace(job(models, "Converges")), followed):
         assert result.status == "ok"
         assert [e.hits for e in result.ledger if e.kind == "drawn"] == [1000]
         assert result.reads > 0

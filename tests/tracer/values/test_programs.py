@@ -11,7 +11,7 @@ import pytest
 from benchmarks import value_programs
 from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
 from vramcast.devices import device
-from vramcast.estimator import first_principles
+from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.result import Estimate
 from vramcast.units import MIB
@@ -58,7 +58,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def estimate(target: str, rows: int, tracer: str) -> Estimate:
     batch, path = TensorSpec((rows, 1024)), tuple(sys.path)
     job = Job(device("a100-40gb"), target, batch=batch, training=Training(steps=1), search_path=path)
-    return first_principles(job, tracer=tracer)
+    return Estimator(tracer=tracer).first_principles(job)
 
 
 def covers(name: str, rows: int, tracer: str) -> bool:

@@ -10,9 +10,9 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.fake.client import trace as trace_fake
 from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.result import Result
 
 MODELS = """
@@ -67,7 +67,7 @@ def test_a_batch_of_integers_below_a_limit_has_different_ones(models: Path) -> N
     def peak(high: int | None) -> Result:
         batch = (TensorSpec((16, 16)), TensorSpec((1000,), "int64", high=high))
         training, path = Training(steps=1), tuple(sys.path)
-        return trace_fake(Job(device("a100-40gb"), f"{models}:Labels", batch=batch, training=training, search_path=path))
+        return FAKE.trace(Job(device("a100-40gb"), f"{models}:Labels", batch=batch, training=training, search_path=path))
 
     zeros, below_hundred = peak(None), peak(100)
     assert zeros.trace is not None

@@ -1,4 +1,4 @@
-"""A learned correction in use: which artifact, and what it says of one estimate.
+"""The bound of an artifact: which is in use, and what it says of one estimate.
 
 The process peak holds the context of the stack: the measured one where it is known, else the table's. The rest of a bound is
 the artifact's, `vramcast.learner.model`, where those who judge it ask too.
@@ -27,18 +27,18 @@ METHOD = "learned quantile, conformal correction"
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class LearnedBound:
     """What an artifact says of one job.
 
     Attributes:
-        name: Of the artifact's folder.
+        artifact: Name of its folder.
         learned: The artifact.
         subject: The job, as the artifact sees it, without a context: that depends on the card.
         libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
         torch: Version of the torch that runs it, for its stack.
     """
 
-    name: str
+    artifact: str
     learned: Learned
     subject: Subject
     libraries: tuple[str, ...]
@@ -88,10 +88,10 @@ class Correction:
         """Return whether enough models stand behind the artifact's bound at `level`."""
         return self.learned.promises(self.learned.process_bound(self.subject, level))
 
-    def calibrated_on(self, level: float) -> tuple[str, int]:
-        """Return whose runs the bound at `level` is calibrated on, and how many models they are of."""
+    def method(self, level: float, card: Device) -> tuple[str, int]:
+        """See `Bound`: the count is of models."""
         found = self.learned.process_bound(self.subject, level)
-        return found.key, round(found.n)
+        return f"{METHOD}, calibrated on {found.key}", round(found.n)
 
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
@@ -127,8 +127,9 @@ def load(folder: Path) -> Learned:
 
 @functools.lru_cache(maxsize=4)
 def _load(folder: Path, stamp: int) -> Learned:
+    from vramcast.learner import artifact
+
     try:
-        from vramcast.learner import artifact
+        return artifact.load(folder)
     except ImportError as error:
-        raise ArtifactError(f"The artifact '{folder}' needs {error.name}: pip install 'vramcast[learn]'.") from None
-    return artifact.load(folder)
+        raise ArtifactError(f"The artifact '{folder}' has trees: pip install 'vramcast[learn]' ({error.name}).") from None

@@ -1,4 +1,4 @@
-"""The upper bound until the learned part exists: quantiles of what first principles missed on public measured runs.
+"""The bound where nothing was learned: quantiles of what first principles missed on public measured runs.
 
     process quantile(q) = process x (1 + residual quantile(q) of the family) + context's spread(q) + what is unknown
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.context import Context
+from vramcast.devices import Device
 from vramcast.tracer.result import UNKNOWN_SHARE
 
 METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
@@ -71,22 +72,46 @@ def family(libraries: frozenset[str], capability: tuple[int, int]) -> str:
     return next((name for name, of in ARCHITECTURES.items() if capability in of), "convolution")
 
 
-def process_quantile(level: float, reserved_bytes: int, context: Context, family_name: str, n_unknown: int) -> int:
-    """Return the bytes of the card which the job stays below with probability `level`, as far as public runs tell.
+@dataclass(frozen=True, slots=True)
+class PublicBound:
+    """What public runs tell of one job.
 
-    Args:
-        level: In (0, 1).
+    Attributes:
         reserved_bytes: The estimated peak of reserved segments.
-        context: What the process takes besides.
-        family_name: From `family`.
+        libraries: Which the job uses.
         n_unknown: Kinds of calls which were refused or answered with an assumption; each widens the bound.
     Limits: the quantiles come from other people's jobs and cards; they hold for jobs like those. The 0.5 quantile is the
     point estimate, by definition: first principles are not corrected here.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-    residual = max(RESIDUALS[family_name].at(level), 0.0) if level > 0.5 else 0.0
-    above = max(level - 0.5, 0.0) / 0.5
-    widening = n_unknown * UNKNOWN_SHARE * above
-    spread_bytes = round((context.high_bytes - context.bytes) * above)
-    return round((reserved_bytes + context.bytes) * (1 + residual) + reserved_bytes * widening) + spread_bytes
+
+    reserved_bytes: int
+    libraries: frozenset[str]
+    n_unknown: int = 0
+
+    @property
+    def artifact(self) -> None:
+        """There is none."""
+        return None
+
+    @property
+    def is_unlike(self) -> None:
+        """Nobody can tell."""
+        return None
+
+    def quantile(self, level: float, card: Device, context: Context) -> int:
+        """Return the bytes which the job stays below with probability `level`, as far as public runs tell; see `Bound`."""
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+        residual = max(self._residuals(card).at(level), 0.0) if level > 0.5 else 0.0
+        above = max(level - 0.5, 0.0) / 0.5
+        widening = self.n_unknown * UNKNOWN_SHARE * above
+        spread_bytes = round((context.high_bytes - context.bytes) * above)
+        peak_bytes = self.reserved_bytes + context.bytes
+        return round(peak_bytes * (1 + residual) + self.reserved_bytes * widening) + spread_bytes
+
+    def method(self, level: float, card: Device) -> tuple[str, int]:
+        """See `Bound`."""
+        return METHOD, self._residuals(card).n
+
+    def _residuals(self, card: Device) -> Residuals:
+        return RESIDUALS[family(self.libraries, card.compute_capability)]

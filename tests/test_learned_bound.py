@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from vramcast import correction
+from vramcast.bounds import learned as correction
+from vramcast.bounds.learned import METHOD
 from vramcast.cli.main import main
-from vramcast.correction import METHOD
 from vramcast.errors import ArtifactError
-from vramcast.estimator import run_job
+from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.result import Estimate
 
@@ -23,7 +23,7 @@ CONTEXT = 777 * MIB
 
 @pytest.fixture(scope="module")
 def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> Estimate:
-    return run_job(make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path)))
+    return Estimator().of(make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path)))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def corrected(plain: Estimate, artifact: Path) -> Estimate:
-    return run_job(plain.job, artifact=artifact)
+    return Estimator(artifact=artifact).of(plain.job)
 
 
 def test_quantiles_are_the_artifacts_and_peaks_stay_first_principles(plain: Estimate, corrected: Estimate) -> None:
@@ -77,9 +77,9 @@ def test_another_card_has_its_own_context(corrected: Estimate) -> None:
     assert corrected.fits("h200")
     small = dataclasses.replace(corrected.job.device, total_bytes=corrected.quantile(0.99) - 1)
     assert not corrected.fits(small)
-    assert corrected.correction is not None
+    assert isinstance(corrected.bound, correction.LearnedBound)
     elsewhere = dataclasses.replace(corrected.job.device, key="l4")
-    assert corrected.correction.context(elsewhere, corrected.context)[0] == corrected.context.bytes
+    assert corrected.bound.context(elsewhere, corrected.context)[0] == corrected.context.bytes
 
 
 def test_a_job_unlike_all_that_was_learned_is_flagged(
@@ -88,13 +88,13 @@ def test_a_job_unlike_all_that_was_learned_is_flagged(
     job = dataclasses.replace(
         make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
     )
-    strange = run_job(job, artifact=artifact)
+    strange = Estimator(artifact=artifact).of(job)
     assert strange.to_dict()["out_of_distribution"] is True
     assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
 
 
 def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
-    estimate = run_job(plain.job, artifact=artifact, level=0.999)
+    estimate = Estimator(artifact=artifact, level=0.999).of(plain.job)
     assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
 
 
@@ -121,9 +121,9 @@ def test_a_wrong_artifact_is_said_before_the_job_is_traced(
     def never(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("traced")
 
-    monkeypatch.setattr("vramcast.estimator.first_principles", never)
+    monkeypatch.setattr(Estimator, "first_principles", never)
     with pytest.raises(ArtifactError, match="cannot be read"):
-        run_job(plain.job, artifact=tmp_path)
+        Estimator(artifact=tmp_path).of(plain.job)
 
 
 def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

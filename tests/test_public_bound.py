@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.bound import ARCHITECTURES, RESIDUALS, Residuals, family, process_quantile
+from vramcast.bounds.public import ARCHITECTURES, METHOD, RESIDUALS, PublicBound, Residuals, family
 from vramcast.context import context_bytes
+from vramcast.devices import Device, device
 
 CONTEXT = context_bytes("a100-40gb", 13, ("cublas", "cudnn"))
 levels = st.floats(0.001, 0.999)
+libraries = st.sampled_from([frozenset[str](), frozenset({"cublas", "cudnn"})])
+cards = st.sampled_from([device(name) for name in ("a100-40gb", "rtx3060", "h200")])
+MATMUL, A100 = frozenset({"cublas"}), device("a100-40gb")
 
 
 @pytest.mark.parametrize("name", sorted(RESIDUALS))
@@ -28,29 +32,38 @@ def test_between_two_levels_it_is_linear() -> None:
     assert table.at(1.0) == 0.2
 
 
-@given(levels, levels, st.sampled_from(sorted(RESIDUALS)), st.integers(0, 2**40), st.integers(0, 5))
-def test_a_higher_level_never_gives_fewer_bytes(a: float, b: float, name: str, reserved: int, n_unknown: int) -> None:
+@given(levels, levels, libraries, cards, st.integers(0, 2**40), st.integers(0, 5))
+def test_a_higher_level_never_gives_fewer_bytes(
+    a: float, b: float, libraries: frozenset[str], card: Device, reserved: int, n_unknown: int
+) -> None:
     low, high = sorted((a, b))
-    assert process_quantile(low, reserved, CONTEXT, name, n_unknown) <= process_quantile(
-        high, reserved, CONTEXT, name, n_unknown
-    )
+    bound = PublicBound(reserved, libraries, n_unknown)
+    assert bound.quantile(low, card, CONTEXT) <= bound.quantile(high, card, CONTEXT)
 
 
-@given(st.sampled_from(sorted(RESIDUALS)), st.integers(0, 2**40))
-def test_the_median_is_the_point_estimate(name: str, reserved: int) -> None:
-    assert process_quantile(0.5, reserved, CONTEXT, name, 0) == reserved + CONTEXT.bytes
+@given(libraries, cards, st.integers(0, 2**40))
+def test_the_median_is_the_point_estimate(libraries: frozenset[str], card: Device, reserved: int) -> None:
+    assert PublicBound(reserved, libraries).quantile(0.5, card, CONTEXT) == reserved + CONTEXT.bytes
 
 
 @given(levels.filter(lambda level: level > 0.5), st.integers(10**6, 2**40))
 def test_an_unknown_call_widens_the_bound(level: float, reserved: int) -> None:
-    assert process_quantile(level, reserved, CONTEXT, "matmul", 1) >= process_quantile(level, reserved, CONTEXT, "matmul", 0)
-    assert process_quantile(0.99, 10**9, CONTEXT, "matmul", 1) > process_quantile(0.99, 10**9, CONTEXT, "matmul", 0)
+    known, unknown = (PublicBound(reserved, MATMUL, n).quantile(level, A100, CONTEXT) for n in (0, 1))
+    assert unknown >= known
+    known, unknown = (PublicBound(10**9, MATMUL, n).quantile(0.99, A100, CONTEXT) for n in (0, 1))
+    assert unknown > known
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 99.0, float("nan")])
 def test_a_level_outside_of_zero_and_one_is_refused(level: float) -> None:
     with pytest.raises(ValueError, match="must lie between 0 and 1"):
-        process_quantile(level, 1, CONTEXT, "matmul", 0)
+        PublicBound(1, MATMUL).quantile(level, A100, CONTEXT)
+
+
+def test_it_says_where_it_is_from() -> None:
+    bound = PublicBound(1, MATMUL)
+    assert (bound.artifact, bound.is_unlike) == (None, None)
+    assert bound.method(0.99, A100) == (METHOD, RESIDUALS["matmul"].n)
 
 
 def test_the_family_is_told_by_cudnn_and_the_architecture() -> None:

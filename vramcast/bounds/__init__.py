@@ -1,0 +1,38 @@
+"""Upper bounds of the process peak: one question, and two who answer it.
+
+`public.py` knows what first principles missed on public runs, `learned.py` what an artifact of `vramcast train` says. An
+estimate holds one `Bound` and asks nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from vramcast.context import Context
+from vramcast.devices import Device
+
+
+class Bound(Protocol):
+    """What stands above the process peak of one job."""
+
+    @property
+    def artifact(self) -> str | None:
+        """Name of the artifact behind it; None: there is none."""
+
+    @property
+    def is_unlike(self) -> bool | None:
+        """Whether the job is unlike all that it was learned from; None: nothing was learned."""
+
+    def quantile(self, level: float, card: Device, context: Context) -> int:
+        """Return the bytes of `card` which the job stays below with probability `level`.
+
+        Args:
+            level: In (0, 1).
+            card: On which it runs.
+            context: What the process takes there besides, as the table has it.
+        Raises:
+            ValueError: the level is none.
+        """
+
+    def method(self, level: float, card: Device) -> tuple[str, int]:
+        """Return in words how the bound at `level` was made, and how many runs or models stand behind it."""

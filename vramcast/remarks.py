@@ -1,0 +1,64 @@
+"""What a reader of an estimate should know: the warnings, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramcast.job import Job
+from vramcast.observing import OnCard
+from vramcast.stack import Stack, same_minor
+from vramcast.tracer.ledger import Code, Entered, words
+from vramcast.tracer.nullgpu.cudnn_libraries import warning_of
+from vramcast.units import gib
+
+
+def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
+    """Yield the warnings of an estimate.
+
+    Args:
+        job: What was asked.
+        on_card: What came of it.
+        stack: For which it holds.
+    """
+    seen, context = on_card.seen, on_card.context
+    yield from on_card.trace.header.get("warnings", [])
+    if context.assumed:
+        low, high = gib(context.low_bytes), gib(context.high_bytes)
+        yield f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}"
+    missing = [entry for entry in seen.ledger if entry.is_unknown]
+    shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
+    if shapes:
+        yield f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it"
+    for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
+        yield f"not answered by NVIDIA's own rules: {name}; the bound is wider for it"
+    for entry in seen.ledger:
+        if entry.kind is Entered.BOUNDED:
+            most = gib(entry.size_bytes // entry.hits)
+            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals were measured with it)"
+    yield from _of_stack(job, on_card, stack, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
+    if reads := seen.count(Entered.READ):
+        yield f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
+    if drawn := seen.count(Entered.DRAWN):
+        yield f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
+    if on_card.out_of_memory is not None:
+        yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"
+    if seen.steps < job.training.steps and job.script is not None:
+        yield f"the script ended after {seen.steps} of {job.training.steps} optimizer steps"
+    if on_card.min_feasible is None:
+        yield "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
+    yield from seen.notes
+
+
+def _of_stack(job: Job, on_card: OnCard, stack: Stack, *, is_another: bool) -> Iterator[str]:
+    """Yield what is to be said of a stack which is not this machine's."""
+    torch = on_card.seen.torch
+    if stack.torch is not None and not same_minor(stack.torch, torch):
+        # measured: docs/accuracy.md, 2026-11
+        yield (
+            f"requests and allocator are those of the installed torch {torch}, the job's stack has {stack.torch}: versions "
+            "differ by up to 7 % on the same job"
+        )
+    if "cudnn" in on_card.seen.libraries:
+        yield from stack.notes
+        if said := warning_of(job.stack):
+            yield f"convolution workspaces: {said}" + ("; the bound is wider for it" if is_another else "")
