@@ -32,6 +32,7 @@ import torch
 from vramcast.throughput import Roofline
 from vramcast.tracer.operators import FORMS, READ_BY_HOST, UNTOUCHING, Form
 from vramcast.tracer.operators import Operator as Ran
+from vramcast.tracer.torch_api import EventType, schemas_of_operator
 from vramcast.tracer.trace import Action, Phase, Trace
 
 _ENGINE = ("autograd::", "torch::autograd::", "vramcast::")
@@ -166,21 +167,21 @@ def _walk(event: Any, found: list[Operator], times: list[int]) -> _Inside:
     """Append the operators under `event` to `found`, and return what happens inside it."""
     first, inside = len(found), _Inside()
     for child in event.children:
-        if child.tag == torch._C._profiler._EventType.Allocation:
+        if child.tag == EventType.Allocation:
             _note(child, inside, times)
         else:
             below = _walk(child, found, times)
             inside.touched |= below.touched
             inside.allocated |= below.allocated
             inside.kept |= below.kept
-    if event.tag == torch._C._profiler._EventType.Allocation:
+    if event.tag == EventType.Allocation:
         _note(event, inside, times)
         return inside
     name = event.name
     if name.startswith("Optimizer."):
         for operator in found[first:]:
             operator.of_optimizer = True
-    if event.tag != torch._C._profiler._EventType.TorchOp or "::" not in name or name.startswith(_ENGINE):
+    if event.tag != EventType.TorchOp or "::" not in name or name.startswith(_ENGINE):
         return inside
     if name in UNTOUCHING and len(found) == first:
         return inside
@@ -233,7 +234,7 @@ def _address(tensor: Any) -> int:
 @cache
 def _written(name: str, n_arguments: int) -> frozenset[int]:
     """Return which arguments an operator writes to, by its schema with as many."""
-    schemas = torch._C._jit_get_schemas_for_operator(name)
+    schemas = schemas_of_operator(name)
     written = [
         frozenset(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)
         for schema in schemas

@@ -11,13 +11,9 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.tracer import torch_api
+
 _MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
-_EMPTY_CACHE: Final = ("_cuda_emptyCache", "_accelerator_emptyCache")
-_RESETS: Final = (
-    *("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"),
-    *("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"),
-)
-_HISTORY: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 # What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
 _PEAKS: Final = {
     "allocated": "allocated_bytes.all.peak",
@@ -36,7 +32,7 @@ class Account:
 
     def __init__(self) -> None:
         self.emptied: list[int] = []
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
         self._has_begun = False
         self._origin = 0
         self._peaks = dict.fromkeys(_PEAKS, 0)
@@ -44,18 +40,18 @@ class Account:
 
     def begin_when_touched(self) -> None:
         """Begin when CUDA is first touched; now if it was."""
-        torch.cuda._lazy_call(self._begin)  # type: ignore[no-untyped-call]
+        torch_api.lazy_call(self._begin)
 
     def _begin(self) -> None:
-        torch.cuda.memory._record_memory_history(context=None, max_entries=_MAX_EVENTS)
+        torch_api.record_memory_history(context=None, max_entries=_MAX_EVENTS)
         self._origin = _events()
         self._has_begun = True
-        for names, make in ((_EMPTY_CACHE, self._noting), (_RESETS, self._keeping), (_HISTORY, _ignoring)):
-            for name in names:
-                original = getattr(torch._C, name, None)
-                if original is not None:
-                    self._originals[name] = original
-                    setattr(torch._C, name, make(original))
+        replaced = ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring)
+        for what, make in replaced:
+            for owner, name in torch_api.places(what):
+                original = getattr(owner, name)
+                self._originals.append((owner, name, original))
+                setattr(owner, name, make(original))
 
     def position(self) -> int:
         """Return how many requests and frees there were."""
@@ -66,10 +62,10 @@ class Account:
         if not self._has_begun:  # a job without CUDA
             torch.cuda.init()  # type: ignore[no-untyped-call]
         self._keep()
-        for name, original in self._originals.items():
-            setattr(torch._C, name, original)
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
-        torch.cuda.memory._record_memory_history(enabled=None)
+        for place in self._originals:
+            setattr(*place)
+        snapshot: dict[str, Any] = torch_api.memory_snapshot()
+        torch_api.record_memory_history(enabled=None)
         return snapshot
 
     def peaks(self) -> dict[str, int]:

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from vramcast.errors import OtherAllocator, UsageError
+from vramcast.stack import release_of
+from vramcast.tracer import torch_api
 
-VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # spec: torch 2.11, CUDAAllocatorConfig.h, in this order
+# spec: CUDAAllocatorConfig.h of torch 2.10 to 2.15, in this order. Before, the second has no effect (2.9.1, null GPU).
+VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_BOTH_SINCE: Final = (2, 10)
 UNCACHED: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"  # spec: torch's notes on CUDA; it is enough that it is set
-_SETTERS: Final = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
-_ANOTHER: Final = "_cuda_changeCurrentAllocator"  # below torch.cuda.memory.change_current_allocator
 
 Source = Literal["option", "script", "environment", "default"]
 
@@ -37,14 +39,18 @@ class AllocConf:
     source: Source = "default"
 
 
-def of_environment(environment: Mapping[str, str]) -> AllocConf:
+def of_environment(environment: Mapping[str, str], torch: str | None = None) -> AllocConf:
     """Return what the environment says.
 
+    Args:
+        torch: The release which reads it; default: one which reads both variables.
     Raises:
         OtherAllocator: it says that PyTorch shall not use its caching allocator.
     """
     refuse_no_caching(environment)
-    value = next((environment[name] for name in VARIABLES if name in environment), "")
+    release = release_of(torch or "")
+    names = VARIABLES if release is None or release >= _BOTH_SINCE else VARIABLES[:1]
+    value = next((environment[name] for name in names if name in environment), "")
     refuse_other_backends(value)
     return AllocConf(value, "environment") if value else AllocConf()
 
@@ -112,24 +118,23 @@ class Watch:
         """
         import torch
 
-        setters = [name for name in _SETTERS if hasattr(torch._C, name)]
         if self._option is not None:
             for name in VARIABLES:
                 os.environ.pop(name, None)
             os.environ[VARIABLES[0]] = self._option
             if self._applies:
                 try:
-                    getattr(torch._C, setters[0])(self._option)
+                    torch_api.set_allocator_settings(self._option)
                 except (ValueError, RuntimeError, IndexError) as error:
                     reason = (str(error).splitlines() or ["no reason"])[0]
                     raise UsageError(f"alloc_conf '{self._option}' is refused by torch {torch.__version__}: {reason}") from None
             self.was_expandable = is_expandable(self._option)
-        for name in setters:
-            setattr(torch._C, name, self._noted(getattr(torch._C, name)))
-        if hasattr(torch._C, _ANOTHER):
-            setattr(torch._C, _ANOTHER, self._refused)
+        for owner, name in torch_api.places("set_allocator_settings"):
+            setattr(owner, name, self._noted(getattr(owner, name)))
+        for owner, name in torch_api.places("change_allocator"):
+            setattr(owner, name, self._refused)
         if self._applies:
-            torch.cuda._lazy_call(self._touch)  # type: ignore[no-untyped-call]
+            torch_api.lazy_call(self._touch)
 
     def in_force(self) -> AllocConf:
         """Return the settings at the end of the job.
@@ -156,11 +161,13 @@ class Watch:
         return AllocConf(value, "environment" if value == self._inherited else "script")
 
     def _touch(self) -> None:
+        import torch
+
         if self._option is not None:
             refuse_no_caching(os.environ)
             self._touched = self._option
             return
-        self._touched = of_environment(os.environ).value
+        self._touched = of_environment(os.environ, str(torch.__version__)).value
         if self._said is None:
             self.was_expandable |= is_expandable(self._touched)
 

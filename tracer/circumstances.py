@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._pytree import tree_leaves
+
+from vramcast.tracer.torch_api import current_graph_task_id, tree_leaves
 
 _HALF: Final = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
@@ -57,7 +58,7 @@ class Observer:
             return
         if self._model is None:
             self._model = id(module) if next(module.parameters(), None) is not None else None
-        elif torch._C._current_graph_task_id() != -1:  # a module which runs inside a backward pass runs for a second time
+        elif current_graph_task_id() != -1:  # a module which runs inside a backward pass runs for a second time
             self._checkpoints = True
 
     def _leave(self, module: torch.nn.Module, arguments: Any, keywords: Any, output: Any) -> None:

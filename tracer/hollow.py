@@ -14,8 +14,8 @@ import pickle
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+
+from vramcast.tracer.torch_api import TorchDispatchMode, tree_flatten, tree_map_only
 
 BIG_BYTES = 1 << 20  # arbitrary: a tensor from here on is all storage and no meaning
 BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to here

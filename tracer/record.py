@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_flatten
 
 from vramcast.throughput import Roofline
 from vramcast.tracer import accesses
@@ -32,6 +31,7 @@ from vramcast.tracer.account import Account
 from vramcast.tracer.operators import FACTORIES, Operator, Shape, takes_workspace
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
+from vramcast.tracer.torch_api import EventType, RecordFunctionFast, tree_flatten
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
@@ -161,7 +161,7 @@ class Recorder:
             self._tag(Category.INPUT, tree_flatten(arguments)[0])
             self._mark("forward")
         name = self._names.get(id(module)) or type(module).__name__
-        scope = torch._C._profiler._RecordFunctionFast(_MODULE_RANGE + name)
+        scope = RecordFunctionFast(_MODULE_RANGE + name)
         scope.__enter__()
         stack.append((id(module), scope))
 
@@ -217,8 +217,8 @@ def _allocations(roots: Iterable[Any]) -> list[tuple[int, Context]]:
     # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
     # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
     pending: list[tuple[Any, Context]] = [(root, Context()) for root in sorted(roots, key=_start, reverse=True)]
-    op_type = torch._C._profiler._EventType.TorchOp
-    allocation = torch._C._profiler._EventType.Allocation
+    op_type = EventType.TorchOp
+    allocation = EventType.Allocation
     while pending:
         event, context = pending.pop()
         tag = event.tag

@@ -157,6 +157,12 @@ def cudnn_version(text: str) -> str | None:
     return None
 
 
+def release_of(torch: str) -> tuple[int, int] | None:
+    """Return the first two numbers of `2.8.0+cu126` or `2.15.0.dev20261101`; None: it is no version."""
+    match = re.match(r"(\d+)\.(\d+)\b", torch.strip())
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def same_minor(a: str, b: str) -> bool:
     """Return whether two versions have their first two numbers in common."""
     return a.split(".")[:2] == b.split(".")[:2]

@@ -17,6 +17,7 @@ from vramcast.datasets.collector.counters import counters
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
 from vramcast.datasets.run import Status, Workload
 from vramcast.devices import DEVICES
+from vramcast.tracer import torch_api
 
 if TYPE_CHECKING:
     from vramcast.tracer.trace import Trace
@@ -77,7 +78,7 @@ def run_job(request: Request) -> Answer:
     answer = Answer(os.getpid())
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = request.workload.alloc_conf or ""
     if request.workload.alloc_conf:
-        torch.cuda.memory._set_allocator_settings(request.workload.alloc_conf)
+        torch_api.set_allocator_settings(request.workload.alloc_conf)
     answer.counters["context_bytes"] = _context_bytes(request)
     timer = _Timer()
     recorder: Any = None

@@ -11,6 +11,7 @@ from typing import Any
 from vramcast.datasets.collector.counters import stack
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
 from vramcast.datasets.run import Passport
+from vramcast.tracer import torch_api
 
 # spec: cudnn_graph_v9.h: the descriptor of a device, its attributes and their types
 _DEVICE_DESCRIPTOR, _ATTRIBUTE_DEVICE, _ATTRIBUTE_JSON, _TYPE_INT32, _TYPE_CHAR = 38, 2700, 2702, 23, 24
@@ -35,7 +36,7 @@ def run_job(argument: None) -> dict[str, Any]:
             for name in dir(properties)
             if not name.startswith("_") and isinstance(value := getattr(properties, name), (int, str, float))
         },
-        "arch_flags": torch._C._cuda_getArchFlags(),
+        "arch_flags": torch_api.cuda_arch_flags(),
         "context_bytes": context,
         "cudnn_record": _cudnn_record(),
     }

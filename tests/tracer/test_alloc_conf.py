@@ -108,6 +108,12 @@ def test_the_first_variable_counts() -> None:
     assert of_environment({VARIABLES[0]: ""}) == of_environment({}) == AllocConf()
 
 
+@pytest.mark.parametrize(("torch", "value"), [("2.6.0", ""), ("2.9.1+cu128", ""), ("2.10.0", "b:2"), (None, "b:2")])
+def test_the_second_variable_is_read_since_2_10(torch: str | None, value: str) -> None:
+    # measured: expandable_segments:True in it, 5 MiB on the null GPU: no expandable segment under 2.9.1, one under 2.10.0
+    assert of_environment({VARIABLES[1]: "b:2"}, torch).value == value
+
+
 # ------------------------------------------------------------------------------------------------ refused
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -15,15 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim import optimizer as optimizers
 
+from vramcast.tracer import torch_api
 from vramcast.tracer.rules import composites
 from vramcast.tracer.rules.autocast import Autocast
 from vramcast.tracer.rules.card import Card
 
 _aten = torch.ops.aten
-# Where torch.optim looks up which devices have foreach kernels; torch 2.6 to 2.13.
-_FOREACH_DEVICES = "_get_foreach_kernels_supported_devices"
 
 
 class CudaRoutes:
@@ -31,6 +29,7 @@ class CudaRoutes:
 
     def __init__(self, card: Card) -> None:
         self._card = card
+        self._foreach: list[tuple[Any, str, Any]] = []  # what torch.optim asks for devices with foreach kernels
 
     def __enter__(self) -> None:
         self._library = torch.library.Library("aten", "IMPL")
@@ -40,12 +39,15 @@ class CudaRoutes:
             for name, kernel in _KERNELS.items():
                 self._library.impl(name, kernel, "CPU")
         self._autocast = Autocast("cpu")
-        self._devices = getattr(optimizers, _FOREACH_DEVICES)
-        setattr(optimizers, _FOREACH_DEVICES, lambda: ["cpu", *self._devices()])
+        for owner, name in torch_api.places("foreach_devices_of_optimizers"):
+            known = getattr(owner, name)
+            self._foreach.append((owner, name, known))
+            setattr(owner, name, lambda known=known: ["cpu", *known()])
 
     def __exit__(self, *error: Any) -> None:
         self._library._destroy()
-        setattr(optimizers, _FOREACH_DEVICES, self._devices)
+        for place in self._foreach:
+            setattr(*place)
 
 
 # ------------------------------------------------------------------------------------------------ attention

@@ -42,23 +42,23 @@ def run_job(job: Job, options: RunOptions) -> Result:
 def _hooks(mode: Any) -> Any:
     """Return what the loop does otherwise: weights and inputs get real values, and come to lie on the card."""
     import torch
-    from torch.utils._python_dispatch import _disable_current_modes
 
     from vramcast.tracer import drawn, step
+    from vramcast.tracer.torch_api import disable_current_modes
 
     def build_model(job: Job) -> torch.nn.Module:
-        with _disable_current_modes():
+        with disable_current_modes():
             model = step.build_model(job)
             drawn.fill_weights(model)
         mode.hold_model(model)
         return model
 
     def host_batch(job: Job, batch: Any) -> Any:
-        with _disable_current_modes():
+        with disable_current_modes():
             return step.host_batch(job, batch, drawn.write_input)
 
     def to_device(batch: Any, device: torch.device) -> Any:
-        with _disable_current_modes():
+        with disable_current_modes():
             return map_batch(batch, lambda leaf: mode.hold_input(leaf.clone()) if isinstance(leaf, torch.Tensor) else leaf)
 
     return step.Hooks(build_model=build_model, host_batch=host_batch, to_device=to_device)

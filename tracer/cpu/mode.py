@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from vramcast.devices import Device
 from vramcast.tracer.record import Context
@@ -25,6 +23,7 @@ from vramcast.tracer.rules.card import Card
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.shapes import META
 from vramcast.tracer.tensors import tensors_in
+from vramcast.tracer.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
 
 _aten = torch.ops.aten
 _RECURRENT = frozenset((_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward))

@@ -6,11 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.optim.optimizer import _foreach_supported_types as optimizers
-from torch.utils import _foreach_utils
-from torch.utils._foreach_utils import _foreach_supported_types as gradients
 
 from vramcast.devices import Device
+from vramcast.tracer import torch_api
 from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
 from vramcast.tracer.rules.history import History
 
@@ -27,7 +25,6 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     )  # fmt: skip
     device_name = device.name
     answers: dict[str, Any] = {
-        "_lazy_init": lambda: None,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
@@ -53,13 +50,17 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    for owner, name in torch_api.places("lazy_init"):
+        setattr(owner, name, lambda: None)
     torch.Tensor.to, torch.Tensor.cuda = to, cuda  # type: ignore[method-assign, assignment]
-    torch._C._set_only_lift_cpu_tensors(True)
+    torch_api.set_only_lift_cpu_tensors(True)
     # A parameter keeps its identity when it moves to another class of tensor: tied weights stay tied.
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment, return-value]
     torch.Tensor.new_tensor = new_tensor  # type: ignore[method-assign, assignment]
     # Gradients are grouped by the device which C++ sees.
-    _foreach_utils._get_foreach_kernels_supported_devices = lambda: ["cuda", "meta"]
-    for known in (optimizers, gradients):  # foreach is CUDA's default, but the check is for the exact class
+    for owner, name in torch_api.places("foreach_devices_of_gradients"):
+        setattr(owner, name, lambda: ["cuda", "meta"])
+    # foreach is CUDA's default, but the check is for the exact class.
+    for known in (torch_api.foreach_types_of_optimizers, torch_api.foreach_types_of_gradients):
         known.append(CudaTensor)

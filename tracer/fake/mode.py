@@ -6,10 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._meta_registrations
-from torch._dynamo.eval_frame import OptimizedModule
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 from vramcast.devices import Device
 from vramcast.errors import CannotEstimate
@@ -21,6 +17,7 @@ from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
 from vramcast.tracer.rules.card import Card
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.tensors import tensors_in
+from vramcast.tracer.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
 from vramcast.tracer.values.known import Known
 
 _SCALAR = torch.ops.aten.scalar_tensor.default
@@ -48,7 +45,7 @@ class CardMode(TorchDispatchMode):
         self.card = Card(device, convolution_workspaces, _on_card, inside=InsideKernel, plans=RECURRENT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunction():  # who follows values sees what the job calls, not what happens in here
+        with DisableTorchFunction():  # who follows values sees what the job calls, not what happens in here
             return self._dispatch(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:

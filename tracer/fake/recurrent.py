@@ -14,6 +14,7 @@ import torch
 
 from vramcast.tracer.fake.tensor import META, CudaTensor, on_card
 from vramcast.tracer.rules.call import Call, Plan
+from vramcast.tracer.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # spec: cuDNN's numbers
@@ -34,7 +35,7 @@ def _layer(name: str, overload: str) -> Callable[..., Any]:
 
     def layer(*args: Any) -> Any:
         if not torch.backends.cudnn.enabled:
-            return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args)
+            return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
         packed = overload == "data"
         data, sizes = args[0], args[1].tolist() if packed else []
         hidden, weights, _, n_layers, dropout, train, both, *batch_first = args[2 if packed else 1 :]
@@ -45,7 +46,7 @@ def _layer(name: str, overload: str) -> Callable[..., Any]:
             dtype = torch.get_autocast_dtype("cuda")
             weights = [w.to(dtype) for w in weights]
             data, hx, cx, flat = data.to(dtype), hx.to(dtype), None if cx is None else cx.to(dtype), weights[0].detach()
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+        with ExcludeDispatchKeyGuard(DispatchKeySet(DispatchKey.AutocastCUDA)):
             out, hy, cy, _, _ = aten._cudnn_rnn(
                 data, weights, len(weights) // (n_layers * (1 + both)), flat, hx, cx, _MODES[name], width, projected, n_layers,
                 bool(batch_first and batch_first[0]), dropout, train, both, sizes, None,

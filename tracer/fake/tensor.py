@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.checks import check_ordinal
+from vramcast.tracer.torch_api import DisableTorchDispatch, PreserveDispatchKeyGuard, disabled_torch_function, include_meta
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
@@ -21,7 +22,7 @@ class CudaTensor(torch.Tensor):
     """A tensor on the card; made by `on_card` only."""
 
     _inside_kernel = False
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = disabled_torch_function
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # noqa: D102
@@ -91,11 +92,11 @@ class InsideKernel:
     """While active, operators on `CudaTensor`s run their meta kernels: they compute shapes, and give plain meta tensors."""
 
     def __enter__(self) -> None:
-        self._dispatch = torch._C._DisableTorchDispatch()
-        self._keys = torch._C._PreserveDispatchKeyGuard()
+        self._dispatch = DisableTorchDispatch()
+        self._keys = PreserveDispatchKeyGuard()
         self._dispatch.__enter__()
         self._keys.__enter__()
-        torch._C._set_meta_in_tls_dispatch_include(True)
+        include_meta(True)
         CudaTensor._inside_kernel = True
 
     def __exit__(self, *error: object) -> None:

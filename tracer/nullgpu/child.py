@@ -16,7 +16,7 @@ from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import Roofline
-from vramcast.tracer import alloc_conf
+from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.ledger import Entered
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
@@ -80,9 +80,8 @@ def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -
 def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
     """Play bare requests through this process's allocator, under their own settings."""
     alloc_conf.forget(os.environ)
-    import torch
 
-    gpu.configure(_config(requests.device, 0, requests.limited, torch._C._cuda_getArchFlags() or ""))
+    gpu.configure(_config(requests.device, 0, requests.limited, torch_api.cuda_arch_flags() or ""))
     return raw.run(requests)
 
 
@@ -104,9 +103,8 @@ class Program:
 def run_program(program: Program, gpu: NullGpu) -> Any:
     """Return what the program gives; it says its allocator's settings itself."""
     alloc_conf.forget(os.environ)
-    import torch
 
-    gpu.configure(_config(program.device, 0, True, torch._C._cuda_getArchFlags() or ""))
+    gpu.configure(_config(program.device, 0, True, torch_api.cuda_arch_flags() or ""))
     return importlib.import_module(program.module).run_job(program.argument)
 
 
@@ -136,7 +134,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     observer = Observer()
     values: Values | None = None
     try:
-        gpu.configure(device_config(job, options, torch._C._cuda_getArchFlags() or ""))
+        gpu.configure(device_config(job, options, torch_api.cuda_arch_flags() or ""))
         settings.start()
         recorder.start()
         with observer, _values(job, options, gpu) as values:
@@ -170,12 +168,12 @@ def _refuse_symmetric_memory() -> None:
 
     if not torch.distributed.is_available():
         return
-    from torch._C import _distributed_c10d as distributed
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotImplementedError("symmetric memory asks NVML for the card's fabric, and the null GPU has no NVML")
 
-    distributed._SymmetricMemory.empty_strided_p2p = staticmethod(refuse)  # type: ignore[method-assign]
+    for owner, name in torch_api.places("symmetric_memory"):
+        setattr(owner, name, staticmethod(refuse))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from vramcast.devices import Device
+from vramcast.tracer import torch_api
 
 Request: TypeAlias = tuple[Any, ...]
 
@@ -71,7 +72,7 @@ def run(requests: RawRequests) -> list[RawResult]:
     import torch
 
     if requests.alloc_conf:
-        torch.cuda.memory._set_allocator_settings(requests.alloc_conf)
+        torch_api.set_allocator_settings(requests.alloc_conf)
     streams: dict[int, Any] = {0: torch.cuda.default_stream()}
     results = []
     for sequence in requests.sequences:
@@ -85,10 +86,9 @@ def _play(sequence: Sequence[Request], streams: dict[int, Any]) -> RawResult:
 
     import torch
 
-    cuda: Any = torch._C
     torch.cuda.reset_accumulated_memory_stats()
     torch.cuda.reset_peak_memory_stats()
-    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)  # arbitrary: above any sequence
+    torch_api.record_memory_history(context=None, max_entries=1_000_000)  # arbitrary: above any sequence
     live: dict[int, Any] = {}
     pools: dict[int, Any] = {}
     users: dict[int, int] = {}
@@ -121,23 +121,23 @@ def _play(sequence: Sequence[Request], streams: dict[int, Any]) -> RawResult:
             torch.cuda.empty_cache()
         elif kind == "begin":
             pool = pools.setdefault(operands[0], torch.cuda.graph_pool_handle())
-            cuda._cuda_beginAllocateCurrentThreadToPool(0, pool)
+            torch_api.begin_pool(0, pool)
             users[operands[0]] = users.get(operands[0], 0) + 1
         elif kind == "end":
-            cuda._cuda_endAllocateToPool(0, pools[operands[0]])
+            torch_api.end_pool(0, pools[operands[0]])
         elif kind == "release":
-            cuda._cuda_releasePool(0, pools[operands[0]])
+            torch_api.release_pool(0, pools[operands[0]])
             users[operands[0]] -= 1
             if not users[operands[0]]:
                 del pools[operands[0]]
     seconds = time.perf_counter() - started
-    snapshot = torch.cuda.memory._snapshot()
+    snapshot = torch_api.memory_snapshot()
     statistics = torch.cuda.memory_stats()
-    torch.cuda.memory._record_memory_history(enabled=None)
+    torch_api.record_memory_history(enabled=None)
     live.clear()
     for number, pool in pools.items():
         for _ in range(users[number]):
-            cuda._cuda_releasePool(0, pool)
+            torch_api.release_pool(0, pool)
     return RawResult(
         addresses,
         messages,

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, all_operator_names, has_kernel
+
 _LOWER = frozenset({
     "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "convolution", "prelu", "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm",
@@ -38,14 +40,14 @@ class Autocast:
         self._key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}[device_type]
         self._library = torch.library.Library("aten", "IMPL")
         self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, self._key))
+        self._keys = DispatchKeySet(getattr(DispatchKey, self._key))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
-            for qualified in torch._C._dispatch_get_all_op_names():
-                has_kernel = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, qualified)
-                if qualified.startswith("aten::") and (has_kernel(_DECIDES) or has_kernel(self._key)):
+            for qualified in all_operator_names():
+                is_cast = functools.partial(has_kernel, qualified)
+                if qualified.startswith("aten::") and (is_cast(_DECIDES) or is_cast(self._key)):
                     name, _, overload = qualified.removeprefix("aten::").partition(".")
-                    self._register(name, overload, has_kernel(_DECIDES))
+                    self._register(name, overload, is_cast(_DECIDES))
         clear = torch.clear_autocast_cache
 
         def clear_all() -> None:
@@ -71,7 +73,7 @@ class Autocast:
 
     def _cast(self, op: Any, how: Callable[[list[torch.Tensor]], Callable[[torch.Tensor], torch.Tensor]]) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(self._keys):
+            with ExcludeDispatchKeyGuard(self._keys):
                 cast = how([t for t in _flat((*args, *kwargs.values())) if self._eligible(t)])
                 # measured: the compiler of PyTorch's wheels evaluates a call's arguments from the last to the first.
                 named = {k: self._mapped(v, cast) for k, v in reversed(kwargs.items())}
@@ -82,7 +84,7 @@ class Autocast:
 
     def _with_dtype(self, op: Any) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(self._keys):
+            with ExcludeDispatchKeyGuard(self._keys):
                 low = self._eligible(args[0]) and args[0].dtype in (torch.float16, torch.bfloat16)
                 names = [a.name for a in op._schema.arguments]
                 given = kwargs.get("dtype") if "dtype" in kwargs else dict(zip(names, args, strict=False)).get("dtype")

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import Device
 from vramcast.tracer.ledger import Code
@@ -19,6 +18,7 @@ from vramcast.tracer.rules.in_place import takes_first
 from vramcast.tracer.rules.recorder import PortableRecorder
 from vramcast.tracer.rules.requests import PLANS, UNMODELLED, Workspaces
 from vramcast.tracer.rules.shapes import Shapes
+from vramcast.tracer.torch_api import suggest_memory_format
 
 
 class Card:

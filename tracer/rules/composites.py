@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer import torch_api
 from vramcast.tracer.rules.card import Card
+from vramcast.tracer.torch_api import DispatchKey
 
 aten = torch.ops.aten
 
@@ -40,7 +42,8 @@ def register(library: torch.library.Library, card: Card, key: str) -> None:
         ("ctc_loss.Tensor", _ctc_loss),
         ("scaled_dot_product_attention", attention),
     ):
-        library.impl(name, function, key)
+        if name != "rms_norm" or torch_api.has("fused_rms_norm"):
+            library.impl(name, function, key)
 
 
 def _allclose(
@@ -81,7 +84,7 @@ def _batch_norm(
 
 def _linear(input: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
     if bias is None or input.dim() < 3 or input.is_contiguous():
-        return aten.linear.default._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, input, weight, bias)
+        return aten.linear.default._op_dk(DispatchKey.CompositeImplicitAutograd, input, weight, bias)
     return torch.matmul(input, weight.t()).add_(bias)
 
 
@@ -111,7 +114,7 @@ def _format(tensor: torch.Tensor) -> torch.memory_format:
 
 
 def _rms_norm(input: torch.Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> torch.Tensor:
-    return torch._fused_rms_norm(input, normalized_shape, weight, eps)[0]
+    return torch_api.fused_rms_norm(input, normalized_shape, weight, eps)[0]
 
 
 class Attention:

@@ -11,10 +11,16 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
 from vramcast.tracer.rules.reductions import hold_reduction
+from vramcast.tracer.torch_api import (
+    cudnn_allow_tf32,
+    cudnn_benchmark,
+    cudnn_deterministic,
+    cudnn_enabled,
+    suggest_memory_format,
+)
 
 
 class Card(Protocol):
@@ -131,10 +137,10 @@ def _differentiate_depthwise(card: Card, args: Any, *, flat: bool) -> None:
 def cudnn_settings() -> CudnnSettings:
     """Return what the job has set now."""
     return CudnnSettings(
-        enabled=torch._C._get_cudnn_enabled(),
-        benchmark=torch._C._get_cudnn_benchmark(),
-        deterministic=torch._C._get_cudnn_deterministic() or torch.are_deterministic_algorithms_enabled(),
-        allow_tf32=torch._C._get_cudnn_allow_tf32(),
+        enabled=cudnn_enabled(),
+        benchmark=cudnn_benchmark(),
+        deterministic=cudnn_deterministic() or torch.are_deterministic_algorithms_enabled(),
+        allow_tf32=cudnn_allow_tf32(),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.rules.reductions import merged
+from vramcast.tracer.torch_api import current_autograd_node, storage_use_count
 
 aten = torch.ops.aten
 
@@ -33,7 +34,7 @@ def takes_first(func: Any, args: Any, *, masking: bool, on_card: OnCard) -> bool
     rule = _RULES.get(func)
     if rule is None or torch.is_grad_enabled():
         return False
-    node = torch._C._current_autograd_node()
+    node = current_autograd_node()
     return node is not None and rule(node.name(), args, on_card)
 
 
@@ -42,7 +43,7 @@ def _adds_up(node_name: str, args: Any, on_card: OnCard) -> bool:
     if not on_card(args[1]):
         return False
     first = args[0]
-    alone = first._use_count() <= _OWN_TENSOR and torch._C._storage_Use_Count(first.untyped_storage()._cdata) <= _OWN_STORAGE
+    alone = first._use_count() <= _OWN_TENSOR and storage_use_count(first.untyped_storage()._cdata) <= _OWN_STORAGE
     same = first.shape == args[1].shape and first.dtype == args[1].dtype
     lies_as_one = [stride for _, stride in merged(list(zip(first.shape, first.stride(), strict=True)))] in ([], [1])
     return alone and same and lies_as_one

@@ -13,6 +13,7 @@ from vramcast.tracer.operators import ASKS_AS, FACTORIES, STEP
 from vramcast.tracer.record import Context, Recorder, annotate, watch
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.step import DATA_RANGE
+from vramcast.tracer.torch_api import current_autograd_node, current_graph_task_id, sequence_number
 from vramcast.tracer.trace import Category, Trace
 
 
@@ -47,9 +48,9 @@ class PortableRecorder(Recorder):
     def note(self) -> None:
         """Tie the operator which runs now to its module; called for every operator on the card."""
         stack = self._local.__dict__.get("stack")
-        if stack and torch._C._current_autograd_node() is None:
+        if stack and current_autograd_node() is None:
             # The operator's node was made just before: it has the number before the next one.
-            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            number = sequence_number() - 1
             self._modules_by_sequence.setdefault(number, self._names.get(stack[-1][0], ""))
 
     def watch_data(self, func: Any, args: Any) -> None:
@@ -65,7 +66,7 @@ class PortableRecorder(Recorder):
 
     def _place(self, op: str) -> Context:
         op = ASKS_AS.get(op, op)
-        node = torch._C._current_autograd_node()
+        node = current_autograd_node()
         if node is not None:
             module = self._modules_by_sequence.get(node._sequence_nr(), "")
             return Context(node.name() if op in FACTORIES else op, module, True, self.data, False)
@@ -73,7 +74,7 @@ class PortableRecorder(Recorder):
         module = self._names.get(stack[-1][0], "") if stack else ""
         if self._optimizer and op in FACTORIES:
             op = self._optimizer
-        backward = torch._C._current_graph_task_id() != -1
+        backward = current_graph_task_id() != -1
         return Context(op, module, backward, self.data, bool(self._optimizer))
 
     def _position(self) -> int:

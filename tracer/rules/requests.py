@@ -12,11 +12,12 @@ import math
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from vramcast.devices import WARP_SIZE, Device
+from vramcast.stack import release_of
 from vramcast.tracer.rules.call import Call, Plan
 from vramcast.tracer.rules.convolutions import convolve, differentiate
+from vramcast.tracer.torch_api import suggest_memory_format
 
 aten = torch.ops.aten
 
@@ -550,7 +551,7 @@ class Workspaces:
 
     def __init__(self, device: Device) -> None:
         self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
-        has_own_lt = tuple(int(part) for part in torch.__version__.split(".")[:2]) < _OWN_LT_BEFORE
+        has_own_lt = (release_of(torch.__version__) or _OWN_LT_BEFORE) < _OWN_LT_BEFORE
         self._lt_bytes = _CUBLAS_LT_BYTES if has_own_lt else 0
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()

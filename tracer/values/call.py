@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
+from vramcast.tracer.torch_api import tree_flatten, tree_map
 from vramcast.tracer.values import draws
 from vramcast.tracer.values.largest import deciding
 from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected

@@ -27,13 +27,12 @@ from typing import Any, Protocol
 import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
-from torch.utils._pytree import tree_flatten
 
 from vramcast.tracer.hollow import BIG_BYTES
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.run_options import Answers
 from vramcast.tracer.tensors import tensors_in
+from vramcast.tracer.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
 from vramcast.tracer.values import draws, largest
 from vramcast.tracer.values.call import COPIES, Call
 from vramcast.tracer.values.reads import masks, raw
@@ -104,12 +103,12 @@ class Values(TorchFunctionMode):
         name: str = getattr(func, "__name__", "")
         if func in _BACKWARD:
             return self._backward(func, args, kwargs)
-        if name in _PASSED or torch._C._functorch.peek_interpreter_stack() is not None:
+        if name in _PASSED or functorch_level() is not None:
             return func(*args, **kwargs)
         if draws.is_computing(name):
             return self._told(Call(self, func, name, args, kwargs, []), [b"\1"]) if name in _CHECKED else func(*args, **kwargs)
-        default = torch.utils._device.CURRENT_DEVICE
-        if default is not None and kwargs.get("device") is None and func in _device_constructors():
+        default = default_device.CURRENT_DEVICE
+        if default is not None and kwargs.get("device") is None and func in device_constructors():
             kwargs = {**kwargs, "device": default}
         tensors = tensors_in(args, kwargs)
         if any(map(is_lazy, tensors)) or not (
@@ -131,7 +130,7 @@ class Values(TorchFunctionMode):
 
     def leave(self) -> None:
         """Follow nothing from here on; the `with` which entered may still end."""
-        if torch.overrides._get_current_function_mode_stack()[-1:] == [self]:
+        if function_modes()[-1:] == [self]:
             super().__exit__(None, None, None)
             self._left = True
 

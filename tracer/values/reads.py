@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramcast.tracer.torch_api import TorchDispatchMode
 
 aten = torch.ops.aten
 

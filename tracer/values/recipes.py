@@ -22,9 +22,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map
 
+from vramcast.tracer.torch_api import DisableTorchFunction, disable_current_modes, tree_flatten, tree_map
 from vramcast.tracer.values import draws
 
 LARGE_ELEMENTS: Final = 1 << 20  # arbitrary: above this nothing is worked out before it is asked for; 8 MiB of token ids
@@ -153,7 +152,7 @@ def work_out(recipe: Recipe, budget: Budget) -> torch.Tensor:
 @contextmanager
 def host_only() -> Iterator[None]:
     """While active, PyTorch does what it does where nobody watches."""
-    with _disable_current_modes(), torch.no_grad(), torch.inference_mode(False), torch._C.DisableTorchFunction():
+    with disable_current_modes(), torch.no_grad(), torch.inference_mode(False), DisableTorchFunction():
         yield
 
 
