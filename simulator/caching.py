@@ -24,7 +24,8 @@ from typing import TypeAlias
 from vramcast.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range
 from vramcast.simulator.card import Card
-from vramcast.simulator.settings import MIN_BLOCK_BYTES, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES
+from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.trace import Action
 from vramcast.units import torch_size

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from vramcast.simulator.card import PAGE_BYTES, Card
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import MIN_BLOCK_BYTES, N_INTERVALS, NO_LIMIT, SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.rules import MIN_BLOCK_BYTES, N_INTERVALS, SMALL_BYTES, SMALL_SEGMENT_BYTES
+from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.trace import Action
 
 

@@ -14,7 +14,8 @@ from vramcast.errors import CompilerError
 from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.simulator.outcome import EVENT, LEVELS, TOTALS, Outcome, statistics_of
 from vramcast.simulator.requests import Requests
-from vramcast.simulator.settings import N_INTERVALS, NO_LIMIT, Settings
+from vramcast.simulator.rules import N_INTERVALS
+from vramcast.simulator.settings import NO_LIMIT, Settings
 
 SOURCE: Final = Path(__file__).parent / "csrc" / "caching.c"
 

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from vramcast.errors import UsageError
 from vramcast.simulator.replay import recorded_settings
-from vramcast.simulator.settings import SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.describe import place, shown
 from vramcast.tracer.trace import Action, BlockState, Category, Phase, Trace
 from vramcast.units import gib

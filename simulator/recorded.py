@@ -10,7 +10,7 @@ from vramcast.simulator.blocks import Block, Range
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.rewind import Layout
-from vramcast.simulator.settings import MIN_BLOCK_BYTES, SMALL_BYTES
+from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES
 
 _SPAN_BYTES: Final = 1 << 44  # arbitrary: addresses of an expandable segment; the record does not say how many
 _FAR: Final = 1 << 60  # arbitrary: where a segment is put which the record does not have

@@ -18,7 +18,8 @@ from vramcast.errors import UsageError
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.recorded import RecordedAllocator, RecordedCard
 from vramcast.simulator.rewind import Layout
-from vramcast.simulator.settings import N_INTERVALS, NO_LIMIT, Settings
+from vramcast.simulator.rules import N_INTERVALS, AllocatorRules
+from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.trace import Action, Trace
 
 _MAX_MISMATCHES: Final = 20  # arbitrary: how many wrong predictions are told in words
@@ -109,7 +110,8 @@ def recorded_settings(trace: Trace) -> Settings:
     split = known.get("max_split_size")
     divisions = known.get("roundup_power2_divisions")
     text = known.get("PYTORCH_CUDA_ALLOC_CONF")
-    settings = Settings.parse(text) if isinstance(text, str) else Settings()
+    rules = AllocatorRules.of(str(trace.header.get("torch") or ""))
+    settings = Settings.parse(text, rules) if isinstance(text, str) else Settings()
     if isinstance(split, int) and split > 0:
         settings = replace(settings, max_split_bytes=min(split, NO_LIMIT))
     if isinstance(divisions, dict) and len(divisions) == N_INTERVALS and all(str(key).isdigit() for key in divisions):

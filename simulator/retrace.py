@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import SMALL_BYTES, Settings
+from vramcast.simulator.rules import SMALL_BYTES
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import EVENT_COLUMNS, Action, BlockState, Category, Phase, Trace
 
 _ACTIONS = {

@@ -12,7 +12,8 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from vramcast.simulator.settings import SMALL_BYTES, SMALL_SEGMENT_BYTES, Settings
+from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import Action, BlockState, Trace
 
 

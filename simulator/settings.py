@@ -2,6 +2,7 @@
 
     Settings.parse("expandable_segments:True,roundup_power2_divisions:[256:1,512:2,>:4]")
 
+What differs between releases is in `rules.py`.
 Source: torch 2.11, c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h;
 https://docs.pytorch.org/docs/2.11/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
 """
@@ -14,21 +15,27 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from vramcast.errors import UsageError
+from vramcast.simulator.rules import (
+    LARGE_SEGMENT_BYTES,
+    MIB,
+    MIN_BLOCK_BYTES,
+    MIN_LARGE_BYTES,
+    N_INTERVALS,
+    ROUND_LARGE_BYTES,
+    SMALL_BYTES,
+    SMALL_SEGMENT_BYTES,
+    AllocatorRules,
+)  # fmt: skip
 
-MIB: Final = 1 << 20
-MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.11; the five below too
-SMALL_BYTES: Final = MIB  # spec: kSmallSize, the largest request which the small pool serves
-SMALL_SEGMENT_BYTES: Final = 2 * MIB  # spec: kSmallBuffer
-MIN_LARGE_BYTES: Final = 10 * MIB  # spec: kMinLargeAlloc, from here on a segment is as large as its first block
-ROUND_LARGE_BYTES: Final = 2 * MIB  # spec: kRoundLarge
-LARGE_SEGMENT_BYTES: Final = 20 * MIB  # spec: default of large_segment_size_
-N_INTERVALS: Final = 16  # spec: roundup_power2_divisions, one for each power of two from 1 MiB to 64 GiB
 NO_LIMIT: Final = 1 << 62  # spec: max_split_size_ is SIZE_MAX by default; any size which no block reaches will do
 
 # Known to torch and without effect on which device memory is taken.
 _WITHOUT_EFFECT: Final = frozenset(
     {
         "graph_capture_record_stream_reuse",
+        "pinned_free_catch_all",
+        "pinned_max_cached_size_mb",
+        "pinned_max_round_threshold_mb",
         "pinned_num_register_threads",
         "pinned_reserve_segment_size_mb",
         "pinned_use_background_threads",
@@ -41,7 +48,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 
 class UnknownSetting(UsageError):
-    """A key which torch 2.11 does not know; a newer one may."""
+    """A key which that release of torch does not know, or which is not known here; a newer one may know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +88,25 @@ class Settings:
             raise UsageError("roundup_power2_divisions must be powers of two, or 0 for no rounding.")
 
     @classmethod
-    def parse(cls, text: str) -> Settings:
+    def parse(cls, text: str, rules: AllocatorRules | None = None) -> Settings:
         """Return the settings which `text`, a value of PYTORCH_CUDA_ALLOC_CONF, makes.
 
+        Args:
+            rules: Of the release of torch which reads it; default: torch 2.11.
         Raises:
             UsageError: torch would refuse the text too, or it asks for backend:cudaMallocAsync, which is not this allocator.
         """
+        rules = rules or AllocatorRules()
         values: dict[str, object] = {}
         for key, value in _pairs(text):
+            if key not in _KEYS or not rules.knows(key):
+                known = ", ".join(sorted(filter(rules.knows, _KEYS)))
+                raise UnknownSetting(f"Allocator setting '{key}' is unknown: {rules} knows {known}.")
             if key in _WITHOUT_EFFECT:
                 continue
             if key == "backend":
                 _check_backend(value)
                 continue
-            if key not in _PARSERS:
-                known = ", ".join(sorted({*_PARSERS, "backend"} | _WITHOUT_EFFECT))
-                raise UnknownSetting(f"Allocator setting '{key}' is unknown: torch 2.11 knows {known}.")
             name, parse = _PARSERS[key]
             try:
                 values[name] = parse(value)
@@ -107,10 +117,12 @@ class Settings:
         settings = replace(cls(), **values)  # type: ignore[arg-type]
         least_bytes = settings.large_segment_bytes
         for key in ("max_split_size_mb", "max_non_split_rounding_mb"):
-            value_bytes = values.get(_PARSERS[key][0], least_bytes)
-            if isinstance(value_bytes, int) and value_bytes < least_bytes:
+            value_bytes = values.get(_PARSERS[key][0], NO_LIMIT)
+            assert isinstance(value_bytes, int)
+            if value_bytes < least_bytes or (value_bytes == least_bytes and not rules.splits_at_large_segments):
+                least = "at least" if rules.splits_at_large_segments else f"(for {rules}) more than"
                 raise UsageError(
-                    f"{key} is {value_bytes // MIB}: it must be at least {least_bytes // MIB}, the size of a large segment."
+                    f"{key} is {value_bytes // MIB}: it must be {least} {least_bytes // MIB}, the size of a large segment."
                 )
         return settings
 
@@ -218,6 +230,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "per_process_memory_fraction": ("memory_fraction", float),
 }
 assert {name for name, _ in _PARSERS.values()} == {field.name for field in fields(Settings)}
+_KEYS: Final = frozenset({*_PARSERS, "backend"} | _WITHOUT_EFFECT)
 
 
 def _text(key: str, value: object) -> str:

@@ -16,7 +16,7 @@ from vramcast import Estimate, estimate, lessons  # noqa: E402
 from vramcast.cache import cache_folder  # noqa: E402
 from vramcast.context import context_bytes  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
-from vramcast.errors import CannotEstimate, NullGpuError  # noqa: E402
+from vramcast.errors import CannotEstimate, NullGpuError, UsageError  # noqa: E402
 from vramcast.estimator import Estimator  # noqa: E402
 from vramcast.job import Job  # noqa: E402
 from vramcast.stack import Stack, parse  # noqa: E402
@@ -160,3 +160,17 @@ def test_a_run_is_estimated_again_when_a_better_cudnn_has_come(fetched: Callable
     assert lessons._key(job) == before
     fetched("9.10.2.21")
     assert lessons._key(job) != before
+
+
+# ------------------------------------------------------------------------------------------------ the allocator's rules
+@pytest.mark.parametrize("conf", ["large_segment_size_mb:40", "max_split_size_mb:20", "per_process_memory_fraction:0.5"])
+def test_settings_are_those_of_the_stacks_torch(conf: str) -> None:
+    with pytest.raises(UsageError, match=r"torch 2\.8"):
+        linear(alloc_conf=conf, stack="torch==2.8.0")
+
+
+def test_the_environments_second_variable_is_not_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    with pytest.raises(UsageError, match=r"PYTORCH_ALLOC_CONF has no effect under torch 2\.8\.0"):
+        linear(stack="torch==2.8.0", alloc_conf=None)

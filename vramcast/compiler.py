@@ -45,14 +45,15 @@ def shared_library(source: Path, *, sanitize: bool = False) -> Path:
     """Return the library made of one C file, from the cache if it is there.
 
     Args:
-        source: Needs no other header than the C library's.
+        source: Needs no other headers than the C library's and those in its folder.
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI).
     Raises:
         CompilerError: no compiler, or the cache folder cannot be written.
         CacheError: others can write to the cache.
     """
     flags = [*FLAGS, *(SANITIZERS if sanitize else ())]
-    digest = hashlib.sha256(source.read_bytes() + " ".join(flags).encode()).hexdigest()[:12]
+    text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+    digest = hashlib.sha256(text + " ".join(flags).encode()).hexdigest()[:12]
 
     def make(target: Path) -> None:
         run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source)])

@@ -23,6 +23,7 @@ from vramcast.remarks import remarks
 from vramcast.result import Estimate
 from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.replay import Replay, replay
+from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.stack import Stack
 from vramcast.stack import parse as parse_stack
@@ -363,15 +364,23 @@ def _check_settings(job: Job) -> None:
         OtherAllocator: they leave memory to another allocator.
         UsageError: torch would refuse them, or read them as nobody means them (it takes a negative size for no limit).
     """
+    torch = job.stack.torch if job.stack is not None else None
     if job.alloc_conf is None:
-        value = allocator_settings.of_environment(os.environ).value
+        value = allocator_settings.of_environment(os.environ, torch).value
+        if value != allocator_settings.of_environment(os.environ).value:
+            raise UsageError(
+                f"PYTORCH_ALLOC_CONF has no effect under torch {torch}, and the installed one may read it: unset it, or say "
+                "alloc_conf."
+            )
     else:
         value = job.alloc_conf
         allocator_settings.refuse_no_caching(os.environ)
     try:
-        Settings.parse(value)
+        Settings.parse(value, AllocatorRules.of(torch))
     except UnknownSetting:
-        pass  # the installed torch may be newer, and says so itself
+        if torch is not None:
+            raise
+        # The installed torch may be newer, and says so itself.
     except UsageError as error:
         place = "the environment's PYTORCH_CUDA_ALLOC_CONF" if job.alloc_conf is None else "alloc_conf"
         raise UsageError(f"{place} is '{value}': {error}") from None

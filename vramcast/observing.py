@@ -11,6 +11,7 @@ from vramcast.errors import DoesNotFit, UsageError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, with_context
@@ -113,7 +114,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
-    smallest = _smallest(found)
+    smallest = _smallest(job, found)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return OnCard(
         found.seen, found.trace, found.allocated, found.reserved, smallest, context(found.seen.libraries), cuda_major,
@@ -127,17 +128,22 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
     if seen.is_answered:
         peaks = trace.header["peaks"]
         return _Answered(seen, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
-    played = simulate(trace, Settings.parse(seen.alloc_conf.value), Card(job.total_bytes) if limited else Card())
+    played = simulate(trace, _settings(job, seen), Card(job.total_bytes) if limited else Card())
     end = played.out_of_memory
     place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op))) if end is not None else ""
     full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}." if end is not None else ""
     return _Answered(seen, played.replayed(), played.allocated, played.reserved, full)
 
 
-def _smallest(found: _Answered) -> int | None:
+def _settings(job: Job, seen: Observation) -> Settings:
+    """Return the allocator's settings of an observation which no allocator answered, by the rules of the job's torch."""
+    return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack_of(job, seen.torch).torch))
+
+
+def _smallest(job: Job, found: _Answered) -> int | None:
     """Return the smallest card on which the requests still run; None where the settings are those of a newer torch, say."""
     try:
-        settings = recorded_settings(found.trace) if found.seen.is_answered else Settings.parse(found.seen.alloc_conf.value)
+        settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(job, found.seen)
         return min_feasible(found.trace, settings)
     except UsageError:
         return None

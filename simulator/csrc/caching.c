@@ -9,22 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rules.h"
+
 #define EXPORT __attribute__((visibility("default")))
-
-enum { MIB = 1 << 20 };
-#define MIN_BLOCK 512ll             /* spec: c10/core/AllocatorConfig.h, torch 2.11; the four below too */
-#define SMALL (1ll * MIB)           /* the largest request which the small pool serves */
-#define SMALL_SEGMENT (2ll * MIB)   /* segment, and page of expandable segments, of small pools */
-#define MIN_LARGE (10ll * MIB)      /* from here on a segment is as large as its first block */
-#define ROUND_LARGE (2ll * MIB)
-#define PAGE (2ll * MIB)            /* spec: CUDA driver API, granularity of memory on current GPUs */
-#define N_INTERVALS 16
-
-/* Requests, as in player.py. */
-enum request { MALLOC, FREE, RETIRE, COMPLETE, EMPTY, RECORD, BEGIN_POOL, END_POOL, RELEASE_POOL, TRY, TAKE };
-/* Events, numbered as `Action` in tracer/trace.py. */
-enum action { SEGMENT_ALLOC = 3, SEGMENT_FREE = 4, SEGMENT_MAP = 5, SEGMENT_UNMAP = 6, OOM = 7 };
-enum policy { LOWEST, FRESH, DESCENDING };
 
 struct config {
     int64_t max_split, max_non_split_rounding, large_segment, allowed; /* allowed: -1 for no limit */

@@ -14,7 +14,8 @@ import pytest
 from vramcast.cli.simulated import COMMON, parse_cards, parse_settings
 from vramcast.devices import DEVICES
 from vramcast.errors import UsageError
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Action, Trace
 

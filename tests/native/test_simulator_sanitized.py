@@ -19,7 +19,8 @@ from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.simulator.compiled import SOURCE
 from vramcast.simulator.player import play
 from vramcast.simulator.requests import Requests
-from vramcast.simulator.settings import MIB, NO_LIMIT, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import NO_LIMIT, Settings
 
 from ..simulator.sequences import settings as any_settings
 from ..simulator.test_checker import columns, random_requests

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import MIB, N_INTERVALS, NO_LIMIT, Settings
+from vramcast.simulator.rules import MIB, N_INTERVALS
+from vramcast.simulator.settings import NO_LIMIT, Settings
 
 Request = tuple[Any, ...]
 

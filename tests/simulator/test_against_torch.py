@@ -18,7 +18,8 @@ from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.player import play
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult

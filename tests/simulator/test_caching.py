@@ -8,7 +8,8 @@ from vramcast.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import Action
 
 BASE = 1 << 46

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
 from vramcast.simulator.card import UNLIMITED_BYTES, AddressPolicy, Card
-from vramcast.simulator.settings import MIB
+from vramcast.simulator.rules import MIB
 
 POLICIES: tuple[AddressPolicy, ...] = ("lowest", "fresh", "descending")
 

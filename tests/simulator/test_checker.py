@@ -17,7 +17,8 @@ from vramcast.simulator.checker import Rule, check, overlaps
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.player import play
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import Action
 
 from .sequences import decode, requests_of

@@ -11,7 +11,7 @@ from vramcast.simulator import compiled
 from vramcast.simulator.card import Card
 from vramcast.simulator.player import Engine, play
 from vramcast.simulator.requests import Kind
-from vramcast.simulator.settings import MIB
+from vramcast.simulator.rules import MIB
 
 from .test_checker import columns, random_requests, rows
 

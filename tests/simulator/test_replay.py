@@ -20,7 +20,8 @@ from vramcast.simulator.player import play
 from vramcast.simulator.replay import recorded_settings, replay
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.retrace import retrace
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot, write_snapshot
 from vramcast.tracer.trace import EVENT_COLUMNS, Action, Trace
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import allocator_header
 from vramcast.errors import UsageError
-from vramcast.simulator.settings import MIB, N_INTERVALS, Settings
+from vramcast.simulator.rules import MIB, N_INTERVALS, AllocatorRules
+from vramcast.simulator.settings import Settings, UnknownSetting
 
 from .sequences import settings as any_settings
 
@@ -153,3 +155,54 @@ def test_segments_are_as_large_as_torch_makes_them(block_bytes: int, segment_byt
 def test_the_segment_of_middle_sized_blocks_can_be_chosen() -> None:
     settings = Settings.parse("large_segment_size_mb:40")
     assert [settings.segment_bytes(size) for size in (512, 3 * MIB, 10 * MIB)] == [2 * MIB, 40 * MIB, 10 * MIB]
+
+
+# ------------------------------------------------------------------------------------------------ releases of torch
+# measured: `python -m benchmarks.new_torch`, which gives these texts to each release on the null GPU; 2.13 from its headers.
+RELEASES = ("2.6.0", "2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.15.0")
+ACCEPTED_SINCE = {
+    "max_split_size_mb:21": "2.6.0",
+    "max_split_size_mb:20": "2.10.0",
+    "max_non_split_rounding_mb:20": "2.10.0",
+    "graph_capture_record_stream_reuse:True": "2.9.1",
+    "per_process_memory_fraction:0.5": "2.10.0",
+    "pinned_reserve_segment_size_mb:4": "2.10.0",
+    "large_segment_size_mb:40": "2.11.0",
+    "pinned_free_catch_all:True": "2.13.0",
+    "pinned_max_cached_size_mb:4": "2.13.0",
+    "pinned_max_round_threshold_mb:4": "2.13.0",
+}
+
+
+@pytest.mark.parametrize("text", ACCEPTED_SINCE)
+@pytest.mark.parametrize("torch", RELEASES)
+def test_a_release_accepts_what_it_knows(text: str, torch: str) -> None:
+    rules = AllocatorRules.of(torch)
+    if RELEASES.index(torch) >= RELEASES.index(ACCEPTED_SINCE[text]):
+        Settings.parse(text, rules)
+    else:
+        with pytest.raises(UsageError, match=r"torch 2\.\d+"):
+            Settings.parse(text, rules)
+
+
+@pytest.mark.parametrize("text", ["throw_on_cudamalloc_oom:True", "expandable_segments_reserve:0.5"])
+def test_what_changes_memory_and_is_not_simulated_is_unknown_under_every_release(text: str) -> None:
+    with pytest.raises(UnknownSetting):
+        Settings.parse(text, AllocatorRules.of("2.15.0"))
+
+
+@pytest.mark.parametrize("text", ["", "expandable_segments:True", "max_split_size_mb:64,roundup_power2_divisions:4"])
+def test_what_all_releases_accept_means_the_same_in_all(text: str) -> None:
+    assert len({Settings.parse(text, AllocatorRules.of(torch)) for torch in RELEASES}) == 1
+
+
+@pytest.mark.parametrize(
+    ("torch", "release"),
+    [("2.8.0+cu126", (2, 8)), ("2.15.0.dev20261101+cu132", (2, 15)), ("2.0.1", (2, 0)), (None, (2, 11)), ("a fork", (2, 11))],
+)
+def test_rules_are_those_of_the_release_which_is_named(torch: str | None, release: tuple[int, int]) -> None:
+    assert AllocatorRules.of(torch).release == release
+
+
+def test_the_c_header_is_what_the_table_makes() -> None:
+    assert allocator_header.PATH.read_text() == allocator_header.header()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from vramcast.simulator.card import Card
 from vramcast.simulator.checker import check
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, Simulation, simulate
 from vramcast.tracer.result import Result
 from vramcast.tracer.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Phase, Trace

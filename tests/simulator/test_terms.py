@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vramcast.errors import UsageError
-from vramcast.simulator.settings import MIB
+from vramcast.simulator.rules import MIB
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import first_row, resized, with_context, with_workspaces
 from vramcast.tracer.operators import Kind

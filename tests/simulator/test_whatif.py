@@ -16,7 +16,8 @@ from vramcast.errors import UsageError
 from vramcast.simulator.card import Card
 from vramcast.simulator.player import play
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.settings import MIB, Settings
+from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 from vramcast.simulator.terms import with_context
 from vramcast.simulator.whatif import min_feasible, table, what_if
 from vramcast.tracer.trace import Action, Category, Trace

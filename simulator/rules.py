@@ -1,0 +1,69 @@
+"""The caching allocator's own numbers, and what differs between releases of PyTorch.
+
+    AllocatorRules.of("2.8.0+cu126")     which settings that release knows, and their bounds
+
+Where blocks and segments lie did not change from 2.6 to 2.11: measured on the null GPU (`python -m benchmarks.new_torch`) under
+2.6.0, 2.9.1, 2.10.0 and 2.11.0, where the simulator agrees with each. So a release decides which texts of
+PYTORCH_CUDA_ALLOC_CONF it accepts, and nothing else. 2.7, 2.8 and 2.12 are taken as the release before them which was measured.
+
+csrc/rules.h is made of this file: `python -m benchmarks.allocator_header`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from vramcast.stack import release_of
+
+MIB: Final = 1 << 20
+MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15; the four below too
+SMALL_BYTES: Final = MIB  # spec: kSmallSize, the largest request which the small pool serves
+SMALL_SEGMENT_BYTES: Final = 2 * MIB  # spec: kSmallBuffer; segment, and page of expandable segments, of small pools
+MIN_LARGE_BYTES: Final = 10 * MIB  # spec: kMinLargeAlloc, from here on a segment is as large as its first block
+ROUND_LARGE_BYTES: Final = 2 * MIB  # spec: kRoundLarge
+LARGE_SEGMENT_BYTES: Final = 20 * MIB  # spec: default of large_segment_size_; kLargeBuffer until 2.10
+N_INTERVALS: Final = 16  # spec: roundup_power2_divisions, one for each power of two from 1 MiB to 64 GiB
+
+_CURRENT: Final = (2, 11)  # where nobody says which torch it is
+# spec: the keys in c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h of 2.6.0, 2.9.1, 2.10.0, 2.11.0, 2.13.0 and
+# 2.15.0; measured: each accepted and refused on the null GPU, but for 2.13. All others are known to every release.
+_SINCE: Final[dict[str, tuple[int, int]]] = {
+    "graph_capture_record_stream_reuse": (2, 9),
+    "per_process_memory_fraction": (2, 10),
+    "pinned_reserve_segment_size_mb": (2, 10),
+    "large_segment_size_mb": (2, 11),
+    "pinned_free_catch_all": (2, 13),
+    "pinned_max_cached_size_mb": (2, 13),
+    "pinned_max_round_threshold_mb": (2, 13),
+}  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change what is taken, and are not simulated
+_SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorRules:
+    """What one release of PyTorch makes of allocator settings.
+
+    Attributes:
+        release: Its first two numbers.
+    """
+
+    release: tuple[int, int] = _CURRENT
+
+    @classmethod
+    def of(cls, torch: str | None) -> AllocatorRules:
+        """Return the rules of a release as `2.8.0+cu126` names it; None, or no release: those of torch 2.11."""
+        return cls(release_of(torch or "") or _CURRENT)
+
+    def knows(self, key: str) -> bool:
+        """Return whether the release knows a setting which some release knows."""
+        return self.release >= _SINCE.get(key, self.release)
+
+    @property
+    def splits_at_large_segments(self) -> bool:
+        """Whether max_split_size_mb and max_non_split_rounding_mb may be as small as a large segment, or must be larger."""
+        return self.release >= _SPLIT_AT_LARGE
+
+    def __str__(self) -> str:
+        """Return `torch 2.11`."""
+        return "torch " + ".".join(map(str, self.release))
