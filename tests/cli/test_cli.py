@@ -303,6 +303,7 @@ def test_doctor_says_what_works(call: Call, auto_tracer: str) -> None:
     }
     assert all(tracer["why"] for tracer in said["tracers"].values())
     assert said["packages"]["torch"]
+    assert "tested" in said["tracers"]["nullgpu"].get("torch_build", "tested")
     assert said["simulator"]["engine"] == "compiled"
     assert call("doctor")[0] == 0
 

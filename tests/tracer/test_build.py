@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from vramcast.cache import cache_folder
 from vramcast.errors import NullGpuError
 from vramcast.tracer.nullgpu import build as build_module
-from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
+from vramcast.tracer.nullgpu.build import KnownBuild, TorchBuild, build, find_torch, include_folders, known_build
 
 builds = pytest.mark.usefixtures("needs_null_gpu")  # the installed torch, for which the stand-ins are made
 
@@ -159,3 +160,33 @@ def test_the_build_is_the_same_from_any_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     assert build() == before
     assert os.listdir(tmp_path) == []
+
+
+# ------------------------------------------------------------------------------------------------ tested builds
+def listed_builds() -> list[KnownBuild]:
+    return [KnownBuild(**one) for one in json.loads(Path(build_module.__file__).with_name("known_good.json").read_text())]
+
+
+def test_a_known_build_is_told_by_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (first, *_) = listed_builds()
+    torch = TorchBuild(f"{first.torch}+cu{first.cuda.replace('.', '')}", first.cuda, tmp_path, tmp_path)
+    monkeypatch.setattr(build_module, "entry_points_digest", lambda torch: first.entry_points)
+    assert known_build(torch) == first
+    monkeypatch.setattr(build_module, "entry_points_digest", lambda torch: "another")
+    assert known_build(torch) is None
+    assert known_build(dataclasses.replace(torch, version="2.5.0")) is None
+    assert known_build(dataclasses.replace(torch, cuda="11.8")) is None
+
+
+def test_the_pinned_torch_was_tested_and_nothing_differs(needs_null_gpu: None) -> None:
+    torch = find_torch()
+    if not torch.version.startswith("2.11.0"):
+        pytest.skip("another torch is installed")
+    found = known_build(torch)
+    assert found is not None
+    assert list(found.deviations) == []
+
+
+def test_each_known_build_stands_once() -> None:
+    builds = [(one.torch, one.cuda, one.entry_points) for one in listed_builds()]
+    assert len(builds) == len(set(builds)) >= 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import re
 import subprocess
 from dataclasses import dataclass
@@ -72,6 +73,37 @@ def find_torch() -> TorchBuild:
             "install a CUDA build (pip install torch==2.11.0 on Linux)."
         )
     return build
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBuild:
+    """A build of torch under which the null GPU was tested; one entry of known_good.json.
+
+    Attributes:
+        entry_points: `entry_points_digest` of it.
+        tested: The day.
+        deviations: What `python -m benchmarks.new_torch` found there.
+    """
+
+    torch: str
+    cuda: str
+    entry_points: str
+    tested: str
+    deviations: tuple[str, ...]
+
+
+def entry_points_digest(torch: TorchBuild) -> str:
+    """Return a digest of what this build needs of NVIDIA's libraries; the driver's functions are asked for by name."""
+    needed = entry_points.needed_symbols(torch.lib)
+    lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def known_build(torch: TorchBuild) -> KnownBuild | None:
+    """Return the entry of known_good.json for this very build; None: it was not tested."""
+    known = [KnownBuild(**one) for one in json.loads(Path(__file__).with_name("known_good.json").read_text())]
+    same = [one for one in known if (one.torch, one.cuda) == (torch.version.partition("+")[0], torch.cuda)]
+    return next((one for one in same if one.entry_points == entry_points_digest(torch)), None) if same else None
 
 
 def include_folders(site: Path) -> list[Path]:

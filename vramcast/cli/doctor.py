@@ -22,7 +22,7 @@ from vramcast.cli.streams import answer
 from vramcast.errors import NullGpuError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu import cudnn_libraries
-from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.tracer.nullgpu.build import TorchBuild, find_torch, known_build
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_fetch import fetch
 
@@ -90,10 +90,19 @@ def _nullgpu() -> dict[str, Any]:
         return {
             "works": True,
             "why": f"torch {worker.torch_version} (CUDA {torch.cuda}) runs on the stand-ins",
+            "torch_build": _tested(torch),
             "cudnn_workspaces": worker.cudnn_answer(),
         }
     except VramcastError as error:
         return {"works": False, "why": str(error)}
+
+
+def _tested(torch: TorchBuild) -> str:
+    """Return whether this build of torch is one of those which were tested."""
+    found = known_build(torch)
+    if found is None:
+        return "was not tested: python -m benchmarks.new_torch prints what differs"
+    return f"was tested on {found.tested}: {'; '.join(found.deviations) or 'nothing differs'}"
 
 
 def _portable(why: str) -> dict[str, Any]:
@@ -156,6 +165,8 @@ def main(options: argparse.Namespace) -> int:
         answer("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
         for name, tracer in facts["tracers"].items():
             answer(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
+            if tracer.get("torch_build"):
+                answer(f"{'':<9} this torch build {tracer['torch_build']}")
             if tracer.get("cudnn_workspaces"):
                 answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         answer(f"cuDNN: {_words(facts['cudnn'])}")

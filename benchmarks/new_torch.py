@@ -1,0 +1,203 @@
+"""What the installed torch has that vramcast does not know, and what it lacks that vramcast needs. See docs/new-torch.md.
+
+    python -m benchmarks.new_torch [--sequences N]          under another torch: build/versions/VERSION/bin/python -m ...
+
+Five checks: private names (tracer/torch_api.py); NVIDIA's entry points (csrc/entry_points.txt); the allocator's constants and
+settings (simulator/rules.py), read from torch's headers and tried on the null GPU; random requests through torch's own
+allocator and through the simulator; a small job with each tracer. The last line is for tracer/nullgpu/known_good.json.
+Ends with 1 where something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import random
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import vramcast
+from vramcast.devices import device
+from vramcast.errors import SimulatedOutOfMemory, UsageError, VramcastError
+from vramcast.simulator import rules as numbers
+from vramcast.simulator.blocks import Block
+from vramcast.simulator.caching import CachingAllocator
+from vramcast.simulator.card import Card
+from vramcast.simulator.rules import MIB, AllocatorRules
+from vramcast.simulator.settings import Settings
+from vramcast.tracer import torch_api
+from vramcast.tracer.nullgpu.build import KnownBuild, entry_points_digest, find_torch
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.entry_points import needed_symbols, read_list
+from vramcast.tracer.nullgpu.raw import RawRequests, RawResult, Request
+
+_CONSTANTS = {
+    "kMinBlockSize": numbers.MIN_BLOCK_BYTES,
+    "kSmallSize": numbers.SMALL_BYTES,
+    "kSmallBuffer": numbers.SMALL_SEGMENT_BYTES,
+    "kMinLargeAlloc": numbers.MIN_LARGE_BYTES,
+    "kLargeBuffer": numbers.LARGE_SEGMENT_BYTES,
+    "kRoundLarge": numbers.ROUND_LARGE_BYTES,
+    "large_segment_size_": numbers.LARGE_SEGMENT_BYTES,
+}
+# Texts of settings which some release refuses; every release must do what `Settings.parse` does under its rules.
+_TEXTS = (
+    "", "max_split_size_mb:20", "max_split_size_mb:21", "max_non_split_rounding_mb:20", "large_segment_size_mb:40",
+    "per_process_memory_fraction:0.5", "garbage_collection_threshold:1.0", "garbage_collection_threshold:0.5",
+    "graph_capture_record_stream_reuse:True", "pinned_reserve_segment_size_mb:4", "pinned_free_catch_all:True",
+    "pinned_max_cached_size_mb:4", "pinned_max_round_threshold_mb:4", "roundup_power2_divisions:3", "expandable_segments:true",
+    "nonsense:1",
+)  # fmt: skip
+_CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2_divisions:4")
+_KEY = re.compile(
+    rb"\0((?:max_(?:non_)?split|pinned|roundup|expandable|large|per_process|graph_capture|garbage|throw_on|release_lock)"
+    rb"_[a-z0-9_]*[a-z0-9])(?=\0)"
+)
+_SHOWN = 3  # arbitrary: names of each kind in known_good.json
+_NOT_SIMULATED = {"expandable_segments_reserve", "expandable_segments_reserve_by_class", "throw_on_cudamalloc_oom"}
+
+
+def main() -> int:
+    """Print the report."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--sequences", type=int, default=200, help="random sequences for each of four settings (200)")
+    n_sequences = options.parse_args().sequences
+    torch = find_torch()
+    print(f"torch {torch.version}, CUDA {torch.cuda}")
+    deviations = (
+        *_said("private names which it lacks", torch_api.missing()),
+        *_said("entry points which the list lacks", _unlisted(torch.lib)),
+        *_said("allocator constants and settings which differ", [*_constants(torch.lib), *_unknown_keys(torch.lib)]),
+        *_said("texts of settings which it takes otherwise", list(_texts(torch.version))),
+        *_said("random requests which it serves otherwise", list(_sequences(n_sequences))),
+        *_said("tracers which do not answer", list(_tracers())),
+    )
+    today = datetime.date.today().isoformat()
+    release = torch.version.partition("+")[0]
+    print(json.dumps(asdict(KnownBuild(release, torch.cuda or "", entry_points_digest(torch), today, deviations))))
+    return 1 if deviations else 0
+
+
+def _said(title: str, found: list[str]) -> Iterator[str]:
+    """Print what was found, and yield it as one line, if any."""
+    print(f"{title}: {len(found) or 'none'}", *(f"    {line}" for line in found), sep="\n", flush=True)
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        yield f"{title}: {', '.join(found[:_SHOWN])}{more}"
+
+
+def _unlisted(lib: Path) -> list[str]:
+    needed = {symbol.name for symbols in needed_symbols(lib).values() for symbol in symbols}
+    return sorted(needed - set(read_list()))
+
+
+def _constants(lib: Path) -> Iterator[str]:
+    """Yield constants whose value in torch's headers is not ours; where a header has none of them, it is older than 2.10."""
+    header = lib.parent / "include" / "c10" / "core" / "AllocatorConfig.h"
+    text = header.read_text() if header.exists() else ""
+    for name, ours in _CONSTANTS.items():
+        found = re.search(rf"\b{name}\s*(?:=|\{{)\s*(\d+)", text)
+        if found and int(found[1]) != ours:
+            yield f"{name} is {found[1]}, here {ours}"
+
+
+def _unknown_keys(lib: Path) -> Iterator[str]:
+    """Yield settings which stand in torch's libraries and which nobody here knows."""
+    data = b"".join((lib / name).read_bytes() for name in ("libc10.so", "libc10_cuda.so"))
+    for key in sorted({match.decode() for match in _KEY.findall(data)} - _NOT_SIMULATED):
+        try:
+            Settings.parse(f"{key}:0", AllocatorRules((99, 0)))
+        except UsageError as error:
+            if "is unknown" in str(error):
+                yield f"setting {key}"
+
+
+def _played(conf: str, sequences: list[list[Request]], total_bytes: int = 40 << 30) -> list[RawResult]:
+    return NullGpuTracer.shared().play(RawRequests(device("a100-40gb").with_memory(total_bytes), True, conf, sequences))
+
+
+def _texts(version: str) -> Iterator[str]:
+    rules = AllocatorRules.of(version)
+    for text in _TEXTS:
+        said = []
+        for read in (lambda: Settings.parse(text, rules), lambda: _played(text, [[("malloc", 0, 5 * MIB, 0)]])):  # noqa: B023
+            try:
+                read()
+                said.append("accepted")
+            except VramcastError:
+                said.append("refused")
+        if said[0] != said[1]:
+            yield f"'{text}' is {said[1]}, here {said[0]}"
+
+
+def _sequences(n: int) -> Iterator[str]:
+    draw = random.Random(1)
+    for conf in _CONFS:
+        total_bytes = 500 * MIB + 12345  # arbitrary: some sequences run out of memory
+        sequences = [_sequence(draw) for _ in range(n)]
+        allocator = CachingAllocator(Settings.parse(conf), Card(total_bytes))
+        ours = [_addresses(allocator, sequence) for sequence in sequences]
+        try:
+            theirs = [result.addresses for result in _played(conf, sequences, total_bytes)]
+        except VramcastError as error:
+            yield f"{conf or 'default'}: {str(error).splitlines()[0]}"
+            continue
+        bases = [next(address for row in rows for address in row if address is not None) for rows in (ours, theirs)]
+        moved = [
+            [[None if address is None else address - base for address in row] for row in rows]
+            for rows, base in zip((ours, theirs), bases, strict=True)
+        ]
+        differ = sum(a != b for a, b in zip(*moved, strict=True))
+        if differ:
+            yield f"{conf or 'default'}: {differ} of {n} sequences"
+
+
+def _sequence(draw: random.Random) -> list[Request]:
+    """Return mallocs and frees of all sizes, on one stream."""
+    requests: list[Request] = []
+    live: list[int] = []
+    for number in range(draw.randint(1, 100)):
+        if live and draw.random() < 0.45:
+            requests.append(("free", live.pop(draw.randrange(len(live)))))
+        else:
+            requests.append(("malloc", number, int(2 ** draw.uniform(0, 27)), 0))
+            live.append(number)
+    return requests
+
+
+def _addresses(allocator: CachingAllocator, sequence: list[Request]) -> list[int | None]:
+    live: dict[int, Block] = {}
+    addresses: list[int | None] = []
+    for kind, block, *rest in sequence:
+        if kind == "free":
+            if block in live:
+                allocator.free(live.pop(block))
+            continue
+        try:
+            live[block] = allocator.malloc(rest[0])
+            addresses.append(live[block].address)
+        except SimulatedOutOfMemory:
+            addresses.append(None)
+    for left in live.values():
+        allocator.free(left)
+    allocator.empty_cache()
+    return addresses
+
+
+def _tracers() -> Iterator[str]:
+    """Yield which tracers fail on one layer: the portable ones name operators which an older torch may lack."""
+    import torch
+
+    for tracer in ("nullgpu", "fake", "cpu"):
+        try:
+            vramcast.estimate(torch.nn.Linear(64, 64), torch.zeros(8, 64), device="a100-40gb", tracer=tracer)
+        except VramcastError as error:
+            yield f"{tracer}: {str(error).splitlines()[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
