@@ -157,7 +157,7 @@ def test_what_is_left_out_is_named(models: Path, tiny_models: Path, monkeypatch:
     images = FAKE.trace(job(f"{models}:Images", "4x3x16x16", "4:int64<4"), timeout_s=120)
     # Two convolutions forward, their three gradients (the images have none), two steps.
     assert [(e.kind, e.hits) for e in images.ledger] == [("assumed", (2 + 3) * 2)]
-    assert images.ledger[0].name.startswith("convolution workspaces: 0 (")
+    assert images.ledger[0].words.startswith("convolution workspaces: 0 (")
     assert FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120).ledger == []
 
 
