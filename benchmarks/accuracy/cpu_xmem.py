@@ -28,8 +28,8 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.cpu import client
 from vramcast.tracer.cpu.batch import at_batch
+from vramcast.tracer.portable import CPU
 from vramcast.tracer.trace import Trace
 
 BATCHES: Final = (2, 3, 5)  # arbitrary: small, above 1, whose tensors broadcast, and not in even steps
@@ -70,7 +70,7 @@ class Tracer:
 
 
 def _trace(job: Job) -> Trace:
-    trace = client.trace(job, timeout_s=TIMEOUT_S).trace
+    trace = CPU.trace(job, timeout_s=TIMEOUT_S).trace
     assert trace is not None
     return trace
 

@@ -29,8 +29,8 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.fake import client as fake
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 
@@ -88,7 +88,7 @@ def run(n_rows: int | None) -> list[dict[str, object]]:
 
 def _row(case: Case, by_cpu: dict[str, str], null_gpu: NullGpuTracer) -> dict[str, object]:
     null_bytes, null_s = _answer(case, lambda *asked: null_gpu.trace(*asked, timeout_s=_TIMEOUT_S))
-    fake_bytes, fake_s = _answer(case, lambda *asked: fake.trace(*asked, timeout_s=_TIMEOUT_S))
+    fake_bytes, fake_s = _answer(case, lambda *asked: FAKE.trace(*asked, timeout_s=_TIMEOUT_S))
     return {
         **{name: case.facts[name] for name in (*_FIELDS, "family")},
         "gpu": case.facts["device"],

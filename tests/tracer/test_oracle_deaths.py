@@ -16,11 +16,11 @@ import pytest
 from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.fake import client as fake
 from vramcast.tracer.nullgpu import cudnn_client
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.portable import FAKE
 from vramcast.tracer.result import Result
 
 MODELS = """
@@ -144,7 +144,7 @@ def test_an_oracle_which_is_killed_while_it_starts_is_an_error(
 
 def test_the_fake_tracers_oracle_is_started_again_too(job: Callable[[str], Job], tmp_path: Path) -> None:
     killing = f'kills_once?{{"path": "{tmp_path / "killed"}"}}'
-    results = [fake.trace(job(name), timeout_s=120) for name in ("calm", killing)]
+    results = [FAKE.trace(job(name), timeout_s=120) for name in ("calm", killing)]
     assert (tmp_path / "killed").exists()
     assert [one.ledger for one in results] == [[], []]
     assert sizes(results[0]) == sizes(results[1])

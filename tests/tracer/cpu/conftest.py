@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vramcast.job import Job
-from vramcast.tracer.cpu import client
+from vramcast.tracer.portable import CPU
 from vramcast.tracer.result import Result
 
 
@@ -166,7 +166,7 @@ def on_cpu(make_job: Callable[..., Job], models: Path) -> Callable[..., Result]:
         job = make_job(target=f"{models}:{name}", **options)
         key = repr(job)
         if key not in results:
-            results[key] = client.trace(job, timeout_s=timeout_s)
+            results[key] = CPU.trace(job, timeout_s=timeout_s)
         return results[key]
 
     return run

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from vramcast.job import Job
-from vramcast.tracer.cpu import client
-from vramcast.tracer.fake import client as fake_tracer
+from vramcast.tracer.portable import CPU, FAKE
 from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -87,7 +86,7 @@ def test_workspaces_which_nobody_answers_are_named(
 ) -> None:
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, and no folder of libraries
     job = make_job(target=f"{models}:convolutions", batch="2x3x32x32", search_path=tuple(sys.path))
-    (name,) = _unanswered(client.trace(job, timeout_s=120.0))
+    (name,) = _unanswered(CPU.trace(job, timeout_s=120.0))
     assert name.startswith("convolution workspaces: 0 (")
 
 
@@ -123,7 +122,7 @@ def test_the_cpu_run_and_fake_tensors_play_the_same_rules(
     job: str, on_cpu: Run, make_job: Callable[..., Job], models: Path
 ) -> None:
     name = job.partition(" ")[0]
-    fake = fake_tracer.trace(make_job(target=f"{models}:{name}", search_path=tuple(sys.path), **BOTH[job]), timeout_s=120.0)
+    fake = FAKE.trace(make_job(target=f"{models}:{name}", search_path=tuple(sys.path), **BOTH[job]), timeout_s=120.0)
     here, there = traced(on_cpu(name, **BOTH[job])), traced(fake)
     for column in ("action", "size_bytes", "block", "step", "phase", "category"):
         assert np.array_equal(getattr(here, column), getattr(there, column)), column
