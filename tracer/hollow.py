@@ -47,7 +47,7 @@ class HollowInit(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
-        tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
+        tensors = _tensors((*args, *kwargs.values()))
         if any(t.device.type != "cpu" for t in tensors):
             return func(*args, **kwargs)
         if not tensors:
@@ -88,6 +88,12 @@ class HollowInit(TorchDispatchMode):
             return tree_map_only(torch.Tensor, _untouched, func(*meta_args, **meta_kwargs))
         except (NotImplementedError, RuntimeError):
             return func(*args, **kwargs)
+
+
+def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Return the tensors among an operator's arguments, most of which are no containers: flattening those is what costs."""
+    leaves = (tree_flatten(value)[0] if isinstance(value, list | tuple | dict) else (value,) for value in values)
+    return [leaf for some in leaves for leaf in some if isinstance(leaf, torch.Tensor)]
 
 
 def _untouched(shape: torch.Tensor) -> torch.Tensor:

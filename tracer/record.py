@@ -17,7 +17,7 @@ import bisect
 import dataclasses
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from vramcast.tracer.torch_api import EventType, RecordFunctionFast, tree_flatte
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
+_MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
 
 
 class Context(NamedTuple):
@@ -120,7 +121,7 @@ class Recorder:
                 warnings.simplefilter("ignore")
                 self._profiler.__exit__(None, None, None)
             roots = self._profiler.kineto_results.experimental_event_tree()
-            contexts = _allocations(roots)
+            contexts = _allocations(roots, has_shapes=self._roofline is not None)
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
         trace = trace_from_snapshot(snapshot, header=facts)
         trace = _with_empty_cache(trace, self._account.emptied)
@@ -207,31 +208,35 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------ the profile
-def _allocations(roots: Iterable[Any]) -> list[tuple[int, Context]]:
+def _allocations(roots: Iterable[Any], *, has_shapes: bool) -> list[tuple[int, Context]]:
     """Return (address, context) of every CUDA allocation of the profile, in time order.
 
     Frees are left out: many happen between operators, where autograd's threads report none.
     """
     modules_by_sequence: dict[int, str] = {}
     found: list[tuple[int, int, Context]] = []
+    plain: set[str] = set()
     # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
     # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
-    pending: list[tuple[Any, Context]] = [(root, Context()) for root in sorted(roots, key=_start, reverse=True)]
-    op_type = EventType.TorchOp
+    # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
+    levels: list[tuple[Iterator[Any], Context]] = [(iter(sorted(roots, key=_start)), Context())]
     allocation = EventType.Allocation
-    while pending:
-        event, context = pending.pop()
-        tag = event.tag
-        if tag == allocation:
-            fields = event.extra_fields
-            if fields.alloc_size > 0 and fields.device.type == "cuda":
-                found.append((event.start_time_ns, fields.ptr, context))
-            continue
-        if tag == op_type:
-            context = _enter(event, context, modules_by_sequence)
-        children = event.children
-        if children:
-            pending.extend((child, context) for child in reversed(children))
+    while levels:
+        events, context = levels[-1]
+        for event in events:
+            name: str = event.name
+            if name == _MEMORY and event.tag == allocation:
+                fields = event.extra_fields
+                if fields.alloc_size > 0 and fields.device.type == "cuda":
+                    found.append((event.start_time_ns, fields.ptr, context))
+                continue
+            inner = _enter(event, name, context, modules_by_sequence, plain, has_shapes)
+            children = event.children
+            if children:
+                levels.append((iter(children), inner))
+                break
+        else:
+            levels.pop()
     found.sort(key=lambda item: item[0])
     return [(address, context) for _, address, context in found]
 
@@ -240,30 +245,35 @@ def _start(event: Any) -> int:
     return int(event.start_time_ns)
 
 
-def _enter(event: Any, context: Context, modules_by_sequence: dict[int, str]) -> Context:
-    # Runs for every operator of the job, so it builds the tuples directly.
-    name: str = event.name
+def _enter(
+    event: Any, name: str, context: Context, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
+) -> Context:
+    """Return the context inside an event; `plain` collects the names of operators which are no range of anybody's."""
     op, module, backward, data, optimizer, _, _ = context
-    if name.startswith(_MODULE_RANGE):
-        return context._replace(module=name[len(_MODULE_RANGE) :])
-    if name == DATA_RANGE:
-        return context._replace(data=True)
-    if name.startswith("Optimizer."):
-        return Context(op or name.split("#")[0], module, backward, data, True)
-    if name.startswith("autograd::engine"):
-        from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-        return Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+    if name not in plain:
+        if event.tag != EventType.TorchOp:
+            return context
+        if name.startswith(_MODULE_RANGE):
+            return context._replace(module=name[len(_MODULE_RANGE) :])
+        if name == DATA_RANGE:
+            return context._replace(data=True)
+        if name.startswith("Optimizer."):
+            return Context(op or name.split("#")[0], module, backward, data, True)
+        if name.startswith("autograd::engine"):
+            from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
+            return Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+        plain.add(name)
     if module and not backward:
         number = event.extra_fields.sequence_number
         if number >= 0:
             modules_by_sequence.setdefault(number, module)
     if op and name in FACTORIES:
         return context
-    return Context(name, module, backward, data, optimizer, *_inputs(event))
+    return Context(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
 
 
 def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
-    """Return shapes and dtypes of the tensors which an operator was given; none where the profile has no shapes."""
+    """Return shapes and dtypes of the tensors which an operator was given."""
     given = [argument for argument in event.extra_fields.inputs if hasattr(argument, "sizes")]
     return tuple(tuple(tensor.sizes) for tensor in given), tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
 
@@ -299,17 +309,16 @@ def annotate(
 ) -> Trace:
     """Return `trace` with steps, phases, operators, modules and categories."""
     n = len(trace)
-    action = trace.action
     position = _positions(trace)
-    by_row, unmatched = _match(trace, np.flatnonzero(action == Action.ALLOC), contexts)
-
-    step, phase = _steps_and_phases(position, marks, by_row, n)
+    by_row, unmatched = _match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)
+    known = _Known(by_row, n)
+    step, phase = _steps_and_phases(position, marks, known)
     table: dict[tuple[Any, ...], int] = {}
     operator = np.full(n, -1, np.int32)
     for row, context in by_row.items():
         if context.op or context.module:
             operator[row] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
-    category, strangers = _categories(trace, position, marks, tags, by_row, phase, workspace_sizes)
+    category, strangers = _categories(trace, position, marks, tags, by_row, known, phase, workspace_sizes)
     header = {**trace.header, "strange_parameters": strangers}
     if unmatched:
         header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
@@ -324,6 +333,21 @@ def annotate(
     )
 
 
+class _Known:
+    """What the profile knows of each row of a trace, in columns: whether it knows the row, and in what it happens."""
+
+    def __init__(self, by_row: Mapping[int, Context], n: int) -> None:
+        def column(wanted: Callable[[Context], bool]) -> Any:
+            is_wanted = np.zeros(n, bool)
+            is_wanted[[row for row, context in by_row.items() if wanted(context)]] = True
+            return is_wanted
+
+        self.rows = column(lambda _: True)
+        self.backward = column(lambda context: context.backward)
+        self.data = column(lambda context: context.data)
+        self.optimizer = column(lambda context: context.optimizer)
+
+
 def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Context]]) -> tuple[dict[int, Context], int]:
     """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
 
@@ -333,46 +357,36 @@ def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Context]]) -> tu
         return {}, 0
     by_row: dict[int, Context] = {}
     at = 0
-    for row in allocs.tolist():
-        if at < len(contexts) and contexts[at][0] == trace.address[row]:
+    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
+        if at < len(contexts) and contexts[at][0] == address:
             by_row[row] = contexts[at][1]
             at += 1
     return by_row, len(allocs) - len(by_row)
 
 
-def _steps_and_phases(position: Any, marks: list[tuple[int, str]], by_row: dict[int, Context], n: int) -> tuple[Any, Any]:
+def _steps_and_phases(position: Any, marks: list[tuple[int, str]], known: _Known) -> tuple[Any, Any]:
     ends = [p for p, what in marks if what == "step end"] or [p for p, what in marks if what == "forward end"]
     first_forward = next((p for p, what in marks if what == "forward"), None)
     # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
     step = np.minimum(np.searchsorted(ends, position, side="left"), max(len(ends) - 1, 0)).astype(np.int32)
-    places = [p for p, _ in marks]
-    names = [what for _, what in marks]
-    phase = np.full(n, Phase.OTHER, np.uint8)
-    backward_seen = False
-    last = -1
-    for row, at in enumerate(position.tolist()):
-        before = bisect.bisect_left(places, at) - 1  # the last mark before this event
-        what = names[before] if before >= 0 else ""
-        if before != last:
-            backward_seen, last = False, before
-        context = by_row.get(row)
-        if context is not None and context.backward:
-            backward_seen = True
-            phase[row] = Phase.BACKWARD
-        elif context is not None and context.data:
-            phase[row] = Phase.DATA
-        elif what == "forward":
-            phase[row] = Phase.FORWARD
-        elif what == "step" or (context is not None and context.optimizer):
-            phase[row] = Phase.OPTIMIZER
-        elif what == "forward end":
-            # After backward the main thread may unscale or clip gradients; frees carry no context and stay with backward.
-            after = Phase.OPTIMIZER if context is not None else Phase.BACKWARD
-            phase[row] = after if backward_seen else Phase.FORWARD
-        elif what == "step end":
-            phase[row] = Phase.DATA
-        else:
-            phase[row] = Phase.BUILD
+    # Of each row the last mark before it, counted from 1; 0: there is none.
+    last = np.searchsorted([p for p, _ in marks], position, side="left")
+    what = np.array(["", *(what for _, what in marks)])[last]
+    # After backward the main thread may unscale or clip gradients; frees carry no context and stay with backward.
+    backwards = np.cumsum(known.backward)
+    backward_seen = backwards > np.concatenate([[0], backwards])[np.searchsorted(last, last)]  # since that mark
+    after = np.where(known.rows, Phase.OPTIMIZER, Phase.BACKWARD)
+    phase = np.select(
+        [
+            known.backward, known.data, what == "forward", (what == "step") | known.optimizer, what == "forward end",
+            what == "step end",
+        ],
+        [
+            Phase.BACKWARD, Phase.DATA, Phase.FORWARD, Phase.OPTIMIZER, np.where(backward_seen, after, Phase.FORWARD),
+            Phase.DATA,
+        ],
+        Phase.BUILD,
+    ).astype(np.uint8)  # fmt: skip
     if first_forward is not None:
         step[(position <= first_forward) & (phase == Phase.BUILD)] = -1
     return step, phase
@@ -384,35 +398,31 @@ def _categories(
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
     by_row: dict[int, Context],
+    known: _Known,
     phase: Any,
     workspace_sizes: set[int],
 ) -> tuple[Any, int]:
     """Return every row's category, and how many parameters and buffers lie in no block of the trace."""
     n = len(trace)
-    category = np.full(n, Category.UNKNOWN, np.uint8)
-    allocs = np.flatnonzero(trace.action == Action.ALLOC)
+    is_alloc = trace.action == Action.ALLOC
     never = int(position[-1]) + 1 if n else 0
     freed_at = np.full(n, never)
     frees = np.flatnonzero((trace.action == Action.FREE_REQUESTED) & (trace.block >= 0))
     freed_at[trace.block[frees]] = position[frees]
-    forward_ends = [p for p, what in marks if what == "forward end"]
-    for row in allocs.tolist():
-        context = by_row.get(row)
-        ending = bisect.bisect_left(forward_ends, position[row])
-        end_of_forward = forward_ends[ending] if ending < len(forward_ends) else never
-        if int(trace.size_bytes[row]) in workspace_sizes and context is not None and takes_workspace(context.op):
+    forward_ends = np.array([*(p for p, what in marks if what == "forward end"), never])
+    end_of_forward = forward_ends[np.searchsorted(forward_ends[:-1], position, side="left")]
+    is_activation = (phase == Phase.FORWARD) & (freed_at > end_of_forward)
+    is_input = (phase == Phase.DATA) & ((freed_at == never) | known.data)
+    category = np.select(
+        [~is_alloc, is_activation, is_input], [Category.UNKNOWN, Category.ACTIVATION, Category.INPUT], Category.TEMPORARY
+    ).astype(np.uint8)
+    for row in np.flatnonzero(known.rows & np.isin(trace.size_bytes, list(workspace_sizes))).tolist():
+        if takes_workspace(by_row[row].op):
             category[row] = Category.WORKSPACE
-        elif phase[row] == Phase.FORWARD and freed_at[row] > end_of_forward:
-            category[row] = Category.ACTIVATION
-        elif (phase[row] == Phase.DATA and freed_at[row] == never) or (
-            phase[row] == Phase.DATA and context is not None and context.data
-        ):
-            category[row] = Category.INPUT
-        else:
-            category[row] = Category.TEMPORARY
     rows_at: dict[int, list[int]] = {}
-    for row in allocs.tolist():
-        rows_at.setdefault(int(trace.address[row]), []).append(row)
+    allocs = np.flatnonzero(is_alloc)
+    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
+        rows_at.setdefault(address, []).append(row)
     priority = [Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER]
     strangers: set[int] = set()
     for at, kind, addresses in sorted(tags, key=lambda tag: priority.index(tag[1])):

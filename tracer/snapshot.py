@@ -20,8 +20,10 @@ import os
 import pickle
 import pickletools
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -118,12 +120,7 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
     segments = [s for s in snapshot["segments"] if _integer(s, "device", 0) == device_index]
     if not 0 <= device_index < max(len(histories), 1) and not segments:
         raise UsageError(f"Device {device_index} is not in the snapshot: it has {len(histories)}, counted from 0.")
-    rows = _EventRows()
-    for number, entry in enumerate(histories[device_index] if 0 <= device_index < len(histories) else []):
-        try:
-            rows.add(entry)
-        except TraceFileError as error:
-            raise TraceFileError(f"Entry {number} of device {device_index} is damaged: {error}.") from error
+    rows = _Events(histories[device_index] if 0 <= device_index < len(histories) else (), device_index)
     segment_columns, block_columns = _layout_columns(segments, rows.streams)
     facts = {
         "tracer": "snapshot",
@@ -134,8 +131,8 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
     }
     return Trace.build(
         rows.columns,
-        ops=list(rows.ops),
-        modules=list(rows.modules),
+        ops=rows.ops,
+        modules=rows.modules,
         header={**facts, **(header or {})},
         stream_ids=list(rows.streams),
         segments=segment_columns,
@@ -321,57 +318,50 @@ def _normalised(snapshot: Any) -> dict[str, Any]:
     return {**snapshot, "device_traces": histories, "allocator_settings": settings}
 
 
-class _EventRows:
-    """Collects entries into the columns of a trace."""
+class _Events:
+    """The entries of a history as columns of a trace, a column at a time; those of unknown action are counted and left out."""
 
-    def __init__(self) -> None:
-        names = ("action", "address", "size_bytes", "stream", "block", "op", "module", "category", "time_us")
-        self.columns: dict[str, list[int]] = {name: [] for name in names}
-        self.streams: dict[int, int] = {0: 0}  # id -> index, in order of appearance; the same for the two tables below
-        self.ops: dict[str, int] = {}
-        self.modules: dict[str, int] = {}
-        self.device_free: list[int] = []
-        self._live: dict[int, int] = {}  # address -> row of the ALLOC
-        self._unknown_actions: dict[str, int] = {}
-        self._n_overwritten = 0
-
-    def add(self, entry: dict[str, Any]) -> None:
-        """Append one entry of a history; entries of unknown action are counted and left out."""
-        name, category = entry.get("action"), entry.get("category")
-        if not isinstance(name, str):
-            raise TraceFileError(f"'action' is of type {type(name).__name__}, expected str")
-        if Action.__members__.get(name.upper(), Action.READ) >= Action.READ:  # accesses name blocks, no history has them
-            self._unknown_actions[name] = self._unknown_actions.get(name, 0) + 1
-            return
-        action = Action[name.upper()]
-        address = _integer(entry, "addr", None if action < Action.OOM else 0)
-        row = len(self.columns["action"])
-        op, module = _op_and_module(entry.get("frames"))
-        values = {
-            "action": action,
+    def __init__(self, history: Sequence[dict[str, Any]], device_index: int) -> None:
+        self._device_index = device_index
+        self._entries = list(enumerate(history))
+        names = self._column("action", str, repeat(None))
+        actions = {name: Action.__members__.get(name.upper(), Action.READ) for name in set(names)}
+        # Accesses name blocks, no history has them.
+        self._unknown_actions = Counter(name for name in names if actions[name] >= Action.READ)
+        if self._unknown_actions:
+            pairs = zip(self._entries, names, strict=True)
+            self._entries = [entry for entry, name in pairs if name not in self._unknown_actions]
+        action = [actions[name] for name in names if name not in self._unknown_actions]
+        address = self._column("addr", int, [None if one < Action.OOM else 0 for one in action])
+        stream = self._column("stream", int, repeat(0))
+        places = [_op_and_module(frames) if (frames := entry.get("frames")) else (None, None) for _, entry in self._entries]
+        self.streams = {id_: index for index, id_ in enumerate(dict.fromkeys((0, *stream)))}  # in order of appearance
+        self.ops, op = _indexed([op for op, _ in places])
+        self.modules, module = _indexed([module for _, module in places])
+        ooms = [entry for entry, one in zip(self._entries, action, strict=True) if one is Action.OOM]
+        block, self._n_overwritten = _blocks(action, address)
+        self.columns: dict[str, Sequence[int]] = {
+            "action": [*map(int, action)],  # an enumeration's member costs numpy ten times as much
             "address": address,
-            "size_bytes": _integer(entry, "size", None if action < Action.SNAPSHOT else 0),
-            "stream": _index(_integer(entry, "stream", 0), self.streams),
-            "block": self._block(action, address, row),
-            "op": _index(op, self.ops) if op else -1,
-            "module": _index(module, self.modules) if module else -1,
-            "category": Category.__members__.get(category.upper() if isinstance(category, str) else "", Category.UNKNOWN),
-            "time_us": _integer(entry, "time_us", 0),
+            "size_bytes": self._column("size", int, [None if one < Action.SNAPSHOT else 0 for one in action]),
+            "stream": [self.streams[id_] for id_ in stream],
+            "block": block,
+            "op": op,
+            "module": module,
+            "category": [_category(entry.get("category")) for _, entry in self._entries],
+            "time_us": self._column("time_us", int, repeat(0)),
         }
-        for column, value in values.items():
-            self.columns[column].append(value)
-        if action is Action.OOM:
-            self.device_free.append(_integer(entry, "device_free", 0))
+        self._entries = ooms
+        self.device_free = self._column("device_free", int, repeat(0))
 
-    def _block(self, action: Action, address: int, row: int) -> int:
-        """Return the row of the ALLOC which the event at `address` belongs to, -1 for none."""
-        if action is Action.ALLOC:
-            self._n_overwritten += address in self._live
-            self._live[address] = row
-            return row
-        if action is Action.FREE_REQUESTED:
-            return self._live.get(address, -1)
-        return self._live.pop(address, -1) if action is Action.FREE_COMPLETED else -1
+    def _column(self, key: str, kind: type, defaults: Iterable[Any]) -> list[Any]:
+        """Return what every entry has under `key`, or its default."""
+        values = [entry.get(key, default) for (_, entry), default in zip(self._entries, defaults, strict=False)]
+        if {*map(type, values)} - {kind}:
+            at = next(at for at, value in enumerate(values) if type(value) is not kind)
+            words = f"'{key}' is of type {type(values[at]).__name__}, expected {kind.__name__}"
+            raise TraceFileError(f"Entry {self._entries[at][0]} of device {self._device_index} is damaged: {words}.")
+        return values
 
     def warnings(self) -> list[str]:
         """Return what a reader of the trace should know about the loss."""
@@ -379,6 +369,31 @@ class _EventRows:
         if self._n_overwritten:
             texts.append(f"{self._n_overwritten} blocks begin where another was never freed: entries are missing")
         return texts
+
+
+def _blocks(actions: Sequence[Action], addresses: Sequence[int]) -> tuple[list[int], int]:
+    """Return of each event the row of the ALLOC which began its block (-1: none), and how many blocks lie on a live one."""
+    live: dict[int, int] = {}  # address -> row of the ALLOC
+    block, n_overwritten = [-1] * len(actions), 0
+    for row, (action, address) in enumerate(zip(actions, addresses, strict=True)):
+        if action is Action.ALLOC:
+            n_overwritten += address in live
+            live[address] = block[row] = row
+        elif action is Action.FREE_REQUESTED:
+            block[row] = live.get(address, -1)
+        elif action is Action.FREE_COMPLETED:
+            block[row] = live.pop(address, -1)
+    return block, n_overwritten
+
+
+def _indexed(names: Sequence[str | None]) -> tuple[list[str], list[int]]:
+    """Return the table of names, in order of appearance, and of each its place in there; -1: it has none."""
+    table = {name: place for place, name in enumerate(filter(None, dict.fromkeys(names)))}
+    return list(table), [table.get(name, -1) if name else -1 for name in names]
+
+
+def _category(name: Any) -> int:
+    return int(Category.__members__.get(name.upper(), Category.UNKNOWN) if isinstance(name, str) else Category.UNKNOWN)
 
 
 def _layout_columns(
@@ -443,7 +458,7 @@ def _index(name: Any, table: dict[Any, int]) -> int:
 def _op_and_module(frames: Any) -> tuple[str | None, str | None]:
     """Return the innermost Python function of a stack, and the module path if this file wrote one."""
     op = module = None
-    for frame in frames if isinstance(frames, list) else []:
+    for frame in frames if isinstance(frames, list) else ():
         name, filename = (frame.get("name"), frame.get("filename")) if isinstance(frame, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(filename, str):
             continue

@@ -22,6 +22,7 @@ def main(libraries: Path, fd: int) -> NoReturn:
         import torch
 
         # Imported before the fork, so that no job pays for it.
+        from vramcast.tracer import circumstances, host_checks, record, step  # noqa: F401
         from vramcast.tracer.nullgpu import child, raw
 
         def run(job: Any, options: RunOptions = AS_USUAL) -> Any:
