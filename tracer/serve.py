@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib
 import os
@@ -38,6 +39,7 @@ _WARM_PACKAGES = frozenset(
     {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
     | {"torchvision", "transformers", "yaml"}
 )
+_twins: set[int] = set()  # workers which this one has forked, for other lanes of its caller
 Run = Callable[..., Any]  # a job with its RunOptions, or work which has none
 
 
@@ -49,21 +51,58 @@ def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
         warm_up: Imports what jobs need. Returns what runs one job, in a forked child, and what the caller is told now.
     """
     inherited = frozenset(os.environ)  # a job has its caller's variables instead
-    caller = os.getppid()
-    connection = socket.socket(fileno=fd)
+    parent = os.getppid()
+    caller = _Caller(socket.socket(fileno=fd), lambda: os.getppid() != parent)
     with contextlib.suppress(Gone):
-        with _ended_with(connection):
+        with _ended_with(caller.connection), _kept():
             run, ready = warm_up()
-        # What jobs leave behind, whose parent is gone, becomes our child instead of init's, and ends with the job.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        gc.freeze()
-        send(connection, {"ready": ready})
-        while _waits(connection, caller):
-            request = receive(connection)
-            with _ended_with(connection):
-                _preload(request["preload"])
-            _Job(connection, caller, run, request, inherited).run()
+        while True:
+            # What jobs leave behind, whose parent is gone, becomes our child instead of init's, and ends with the job.
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            send(caller.connection, {"ready": ready})
+            caller = _until_twin(caller, run, inherited)
     os._exit(0)
+
+
+class _Caller:
+    """Whom a worker serves: the connection, and whether it is no more although a fork of it may hold a copy of its end."""
+
+    def __init__(self, connection: socket.socket, is_gone: Callable[[], bool]) -> None:
+        self.connection, self.is_gone = connection, is_gone
+
+
+def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller:
+    """Serve requests, and fork twins when asked; in a twin, return whom it serves.
+
+    Raises:
+        Gone: the caller is gone.
+    """
+    while _waits(caller):
+        request = receive(caller.connection)
+        with _ended_with(caller.connection), _kept():
+            _preload(request["preload"])
+        if "twin" not in request:
+            _Job(caller, run, request, inherited).run()
+            continue
+        _, (theirs, *_), _, _ = socket.recv_fds(caller.connection, 1, 1)
+        connection = socket.socket(fileno=theirs)
+        pid = os.fork()
+        if pid == 0:
+            caller.connection.close()
+            _twins.clear()
+            send(connection, {"pid": os.getpid()})
+            return _Caller(connection, functools.partial(_is_no_more, int(request["twin"])))
+        _twins.add(pid)
+        connection.close()
+    raise Gone
+
+
+def _is_no_more(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -80,18 +119,29 @@ def _ended_with(connection: socket.socket) -> Iterator[None]:
         fcntl.fcntl(connection, fcntl.F_SETFL, flags)
 
 
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """Import without the collector, which takes a sixth of the time, and let no job's collector look at what came."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _is_gone(connection: socket.socket) -> bool:
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
-def _waits(connection: socket.socket, caller: int) -> bool:
-    """Wait for the next request; False: the caller is gone. A fork of it may still hold a copy of its end."""
+def _waits(caller: _Caller) -> bool:
+    """Wait for the next request; False: the caller is gone."""
     poll = select.poll()
-    poll.register(connection, select.POLLIN)
+    poll.register(caller.connection, select.POLLIN)
     while not poll.poll(_LOOK_MS):
-        if os.getppid() != caller:
+        if caller.is_gone():
             return False
     return True
 
@@ -106,10 +156,9 @@ def _preload(packages: list[str]) -> None:
 class _Job:
     """One request, from the fork of its process to the end of everything which that has started."""
 
-    def __init__(
-        self, connection: socket.socket, caller: int, run: Run, request: dict[str, Any], inherited: frozenset[str]
-    ) -> None:
-        self._connection, self._caller, self._run, self._request, self._inherited = connection, caller, run, request, inherited
+    def __init__(self, caller: _Caller, run: Run, request: dict[str, Any], inherited: frozenset[str]) -> None:
+        self._connection, self._caller, self._run, self._request = caller.connection, caller, run, request
+        self._inherited = inherited
         # A model's chatter is kept for the error message; a script speaks to its user.
         self._is_script = getattr(request["job"], "script", None) is not None
         self._frame = Frame()
@@ -159,7 +208,7 @@ class _Job:
             ended, status = os.waitpid(self._pid, os.WNOHANG)
             self._is_reaped = bool(ended)
             events = dict(poll.poll(0 if ended else look_ms))
-            if self._connection.fileno() in events or os.getppid() != self._caller:
+            if self._connection.fileno() in events or self._caller.is_gone():
                 raise Gone
             if self._answers.fileno() in events:
                 while self._frame.missing_bytes and (piece := self._piece()):
@@ -215,8 +264,12 @@ def _reap() -> None:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
+        _twins.discard(pid)
         if pid == 0:
-            for child in _children():
+            left = set(_children()) - _twins
+            if not left:
+                return
+            for child in left:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
             time.sleep(0.001)  # arbitrary: short, for what was just killed

@@ -6,8 +6,10 @@ the price of that at milliseconds. This is the caller's end; the worker's is in 
 Messages on the socket (see protocol.py); `number` counts the requests of one worker:
     request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}};
               a closed socket: the caller is gone
-    answer    {"ready": ...} once; then for each request {"number": ..., "said": bytes} any number of times, and once
-              {"number": ..., "answer": ..., "imported": [module, ...]} or {"number": ..., "died": text}
+              {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker which serves that
+    answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
+              number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
+              {"number": ..., "died": text}
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +28,7 @@ from typing import Any, ClassVar
 
 from vramcast.errors import TimeLimit, UsageError, WorkerError
 from vramcast.tracer.forks import Lock, forget_in_forks
+from vramcast.tracer.lanes import lane, widen_for_lanes
 from vramcast.tracer.protocol import Gone, Late, Unreadable, receive, send
 from vramcast.tracer.run_options import RunOptions
 
@@ -52,29 +56,98 @@ def check_time_limit(timeout_s: float) -> None:
         raise UsageError(f"The time limit is {timeout_s:g} s: it must be above 0, for example 1800.")
 
 
+class _Fork:
+    """A process which another one has forked, as far as a `subprocess.Popen` is asked here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._file = os.pidfd_open(pid)
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def poll(self) -> int | None:
+        """Return 0 if it has ended; how it ended, only its parent knows."""
+        if self.returncode is None and select.select([self._file], [], [], 0)[0]:
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+        if self.returncode is None and not select.select([self._file], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired([], timeout or 0)
+
+    def kill(self) -> None:
+        """End it by force."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+
 class _Running:
     """One start of a worker's process, and the connection to it."""
 
+    process: subprocess.Popen[bytes] | _Fork
+
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.in_step = True  # whether no question is open
-        self.number = 0
+        self._begin()
         self._connection, theirs = socket.socketpair()
-        with theirs, tempfile.TemporaryFile() as said:  # not our stderr: a worker must not keep our caller's pipes open
+        # Not our stderr: a worker must not keep our caller's pipes open.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
+        with theirs:
             self.process = subprocess.Popen(
                 [*command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd="/",
-                start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
+                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
+                cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
             )  # fmt: skip
-            theirs.close()
-            try:
-                self.ready: Any = receive(self._connection, time.monotonic() + _START_S)["ready"]
-            except (Gone, Late, Unreadable) as error:
-                self.end()
-                raise WorkerError(f"The worker did not start: {_last_line(said) or type(error).__name__}.") from None
-            except BaseException:
-                self.end()
-                raise
+
+    def _begin(self) -> None:
+        self.in_step = True  # whether no question is open
+        self.number = 0
+        self._is_ready = False
+        self._ready: Any = None
+
+    def twin(self, preload: Sequence[str]) -> _Running:
+        """Return a fork of the process, which has imported what this one has; it serves a connection of its own.
+
+        Raises:
+            Gone, Late, Unreadable, OSError: there is none, and this one is of no use either.
+        """
+        deadline = time.monotonic() + _START_S
+        self.in_step = False
+        other = _Running.__new__(_Running)
+        other._begin()
+        other._connection, theirs = socket.socketpair()
+        other._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
+        with theirs:
+            send(self._connection, {"twin": os.getpid(), "preload": preload}, deadline)
+            socket.send_fds(self._connection, [b"\0"], [theirs.fileno()])
+        other.process = _Fork(receive(other._connection, deadline)["pid"])
+        other.ready()
+        self.in_step = True
+        return other
+
+    def ready(self) -> Any:
+        """Wait until it serves, and return what it says then.
+
+        Raises:
+            WorkerError: it did not start.
+        """
+        if self._is_ready:
+            return self._ready
+        try:
+            self._ready = receive(self._connection, time.monotonic() + _START_S)["ready"]
+        except (Gone, Late, Unreadable) as error:
+            why = _last_line(self._said) or type(error).__name__
+            self.end()
+            raise WorkerError(f"The worker did not start: {why}.") from None
+        except BaseException:
+            self.end()
+            raise
+        self._is_ready = True
+        with self._said as said:
             _tell(_content(said))  # what libraries warn of while they are imported
+        return self._ready
 
     @property
     def is_alive(self) -> bool:
@@ -103,6 +176,9 @@ class _Running:
     def end(self) -> None:
         """End the process, its job and what the job has started: the worker does all that when its connection closes."""
         self._connection.close()
+        self._said.close()
+        if not self._is_ready:
+            self.process.kill()  # it has started nothing, and would look at its connection only when Python runs
         try:
             self.process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -112,11 +188,12 @@ class _Running:
     def forget(self) -> None:
         """In a fork: the process is not ours."""
         self._connection.close()
+        self._said.close()
         self.process.returncode = 0  # it must not be waited for, nor missed
 
 
 class WarmWorker:
-    """A worker process and the connection to it; jobs run one after the other.
+    """A worker process and the connection to it; jobs run one after the other, and side by side those of several lanes.
 
     Whatever goes wrong while a job runs ends the process, and the next job starts another one: so no answer can reach anybody
     but who asked. A fork of this process starts its own.
@@ -124,6 +201,9 @@ class WarmWorker:
     Args:
         command: Starts a process which calls `serve` on the file descriptor that is put at its end.
         environment: Of the process.
+        wait: Whether it serves when this returns; else the first job waits for it.
+        running: Such a process which was started already.
+        lane: Which it serves; 0 asks forks of itself for the others.
     Raises:
         WorkerError: it did not start.
     """
@@ -131,15 +211,23 @@ class WarmWorker:
     _shared: ClassVar[dict[str, WarmWorker]] = {}
     _shared_lock: ClassVar[Lock] = Lock()
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, wait: bool = True, running: _Running | None = None,
+        lane: int = 0,
+    ) -> None:  # fmt: skip
         self._command = list(command)
         self._environment = dict(environment)
         self._lock = Lock()
+        self._lane = lane
         self._preload: Sequence[str] = ()
+        self._lanes: dict[int, WarmWorker] = {}  # beside this one, which is lane 0
         self._asked: list[_Running] = []  # more than one, where a signal handler asks while we wait
         forget_in_forks(self)
-        self._idle: _Running | None = _Running(self._command, self._environment)
-        self.ready: Any = self._idle.ready
+        self._idle: _Running | None = running or _Running(self._command, self._environment)
+        if wait:
+            self._idle.ready()
+        if not lane:
+            widen_for_lanes(self)
 
     @classmethod
     def shared(cls, name: str, command: Sequence[str], environment: Mapping[str, str]) -> WarmWorker:
@@ -150,6 +238,20 @@ class WarmWorker:
                 worker = cls._shared[name] = cls(command, environment)
                 atexit.register(worker.close)
             return worker
+
+    @property
+    def ready(self) -> Any:
+        """What the process said when it began to serve.
+
+        Raises:
+            WorkerError: it did not start.
+        """
+        with self._lock:
+            running = self._take()
+            try:
+                return running.ready()
+            finally:
+                self._give_back(running)
 
     @property
     def pid(self) -> int | None:
@@ -179,10 +281,13 @@ class WarmWorker:
             WorkerError: its process died.
         """
         check_time_limit(timeout_s)
+        if lane() != self._lane:
+            return self._of_lane(lane()).ask(job, environment, options, timeout_s=timeout_s, advice=advice)
         with self._lock:
             running = self._take()
             self._asked.append(running)
             try:
+                running.ready()
                 request = {
                     "job": job,
                     "options": () if options is None else (options,),
@@ -202,6 +307,31 @@ class WarmWorker:
             raise WorkerError(answer["died"])
         self._preload = answer["imported"]  # what this job had to import, the next one finds imported
         return answer["answer"]
+
+    def widen(self, lanes: int) -> None:
+        """Fork the processes of other lanes now; later they wait until this one's job has ended."""
+        if self._idle is not None and self._idle.is_alive:
+            for number in range(1, lanes):
+                self._of_lane(number)
+
+    def _of_lane(self, number: int) -> WarmWorker:
+        """Return the worker of a lane, which begins as a fork of this one."""
+        if (worker := self._lanes.get(number)) is not None:  # it need not wait for ours
+            return worker
+        with self._lock:
+            worker = self._lanes.get(number)
+            if worker is None:
+                running = self._take()
+                try:
+                    running.ready()
+                    twin = running.twin(self._preload)
+                except (Gone, Late, Unreadable, OSError):
+                    twin = None  # a system without pidfd_open, say: it is started as the first was
+                finally:
+                    self._give_back(running)
+                worker = self._lanes[number] = WarmWorker(self._command, self._environment, running=twin, lane=number)
+                worker._preload = self._preload
+            return worker
 
     def _take(self) -> _Running:
         """Return a process which waits for a request; it is nobody else's until it is given back."""
@@ -227,6 +357,8 @@ class WarmWorker:
         idle, self._idle = self._idle, None
         if idle is not None:
             idle.end()
+        for worker in list(self._lanes.values()):
+            worker.close()
 
     def forget(self) -> None:
         """See `forks.Owner`."""
@@ -235,6 +367,7 @@ class WarmWorker:
                 running.forget()
         self._idle = None
         self._asked.clear()
+        self._lanes.clear()
 
 
 def _content(file: Any) -> bytes:

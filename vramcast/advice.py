@@ -23,6 +23,7 @@ from vramcast.job import Job, TensorSpec, map_batch
 from vramcast.plans import has_reads, plan_pool, plan_swap
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
+from vramcast.tracer.lanes import in_parallel
 from vramcast.tracer.operators import Kind
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -138,15 +139,17 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         rows.append(_swap(estimate, accesses))
     except VramcastError as error:
         rows.append(_untraced(_SWAP, "", error))
-    for variant in _variants(estimate, accesses):
+
+    def row(variant: _Variant) -> Row:
         if isinstance(variant, Row):
-            rows.append(variant)
-            continue
+            return variant
         name, price, changed = variant
         try:
-            rows.append(_row(name, price, made_by.of(changed)))
+            return _row(name, price, made_by.of(changed))
         except VramcastError as error:
-            rows.append(_untraced(name, price, error))
+            return _untraced(name, price, error)
+
+    rows += in_parallel(row, list(_variants(estimate, accesses)))
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 

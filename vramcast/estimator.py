@@ -29,6 +29,7 @@ from vramcast.stack import Stack
 from vramcast.stack import parse as parse_stack
 from vramcast.tracer import alloc_conf as allocator_settings
 from vramcast.tracer.base import Tracer
+from vramcast.tracer.lanes import in_parallel
 from vramcast.tracer.ledger import Code, Entered, Entry, words
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.portable import CPU, FAKE
@@ -141,13 +142,15 @@ class Estimator:
 
     def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
         """Return the estimates of a job with other batch sizes; where one cannot be given, why."""
-        found: dict[int, Estimate | CannotEstimate] = {}
-        for size in batch_sizes:
+
+        def of(size: int) -> Estimate | CannotEstimate:
             try:
-                found[size] = self.of(job.with_batch(size))
+                return self.of(job.with_batch(size))
             except CannotEstimate as error:
-                found[size] = error
-        return found
+                return error
+
+        sizes = list(batch_sizes)
+        return dict(zip(sizes, in_parallel(of, sizes), strict=True))
 
     def advise(self, estimate: Estimate) -> Advice:
         """Return what the estimated job would take if it were changed, one change at a time; see `vramcast.advise`."""

@@ -160,6 +160,22 @@ def test_threads_get_each_its_own_answer(worker: WarmWorker) -> None:
     assert found == {n: n for n in range(8)}
 
 
+def test_a_worker_which_nobody_waits_for_serves_the_first_job_and_ends_at_once_without_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    slow = f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(1){SERVES}"
+    started = time.monotonic()
+    first, second = (WarmWorker([sys.executable, "-c", slow], environment, wait=False) for _ in range(2))
+    wait_for((tmp_path / "begun").exists)
+    second.close()
+    assert second.pid is None
+    assert ask(first, number(1)) == 1
+    assert time.monotonic() - started > 1
+    first.close()
+    dead = WarmWorker([sys.executable, "-c", "raise SystemExit('no torch here')"], environment, wait=False)
+    with pytest.raises(WorkerError, match="did not start: no torch here"):
+        ask(dead, number(1))
+
+
 def test_threads_which_ask_at_once_share_one_worker() -> None:
     found: list[WarmWorker] = []
     command = [sys.executable, "-c", SERVES]

@@ -191,6 +191,9 @@ def test_a_worker_which_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(client.sys, "executable", "/bin/false")
     with pytest.raises(NullGpuError, match="did not start"):
         NullGpuTracer()
+    later = NullGpuTracer(wait=False)
+    with pytest.raises(NullGpuError, match=r"does not start: The worker did not start.* Run vramcast doctor"):
+        later.play(RawRequests(device("t4"), True, "", []))
 
 
 def test_closing_twice_is_once(tracer: Callable[[], NullGpuTracer], works: Callable[[], bool]) -> None:

@@ -9,13 +9,13 @@ import atexit
 import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramcast.devices import Device
-from vramcast.errors import CompilerError, NullGpuError, WorkerError
+from vramcast.errors import CompilerError, NullGpuError, VramcastError, WorkerError
 from vramcast.job import Job
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
@@ -45,13 +45,16 @@ class NullGpuTracer:
     Args:
         ask_cudnn: Whether cuDNN is asked at all; without, its workspaces count as 0.
         start_oracle: Starts who asks the cuDNN in a folder; without, one which keeps its answers in the user's cache.
+        wait: Whether the worker serves when this returns; else the first job waits for it.
     """
 
     name = "nullgpu"
     _shared: NullGpuTracer | None = None
     _shared_lock = Lock()
 
-    def __init__(self, *, ask_cudnn: bool = True, start_oracle: Callable[[Path], CudnnOracle] | None = None) -> None:
+    def __init__(
+        self, *, ask_cudnn: bool = True, start_oracle: Callable[[Path], CudnnOracle] | None = None, wait: bool = True
+    ) -> None:
         """Build the stand-ins if need be and start the worker.
 
         Raises:
@@ -65,14 +68,21 @@ class NullGpuTracer:
         self._oracles: dict[Path, CudnnOracle] = {}
         self._oracles_lock = Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
-        try:
-            # torch looks for another back end when it is imported: no job's settings are there yet.
-            neutral = self._environment()
-            alloc_conf.forget(neutral)
-            self._worker = WarmWorker(command, neutral)
-        except WorkerError as error:
-            raise NullGpuError(f"The null GPU does not start: {error} Run vramcast doctor.") from None
-        self.torch_version: str = self._worker.ready
+        # torch looks for another back end when it is imported: no job's settings are there yet.
+        neutral = self._environment()
+        alloc_conf.forget(neutral)
+        with _told_as_ours():
+            self._worker = WarmWorker(command, neutral, wait=wait)
+
+    @property
+    def torch_version(self) -> str:
+        """Of the torch which the worker has imported.
+
+        Raises:
+            NullGpuError: it did not start.
+        """
+        with _told_as_ours():
+            return str(self._worker.ready)
 
     def _environment(self) -> dict[str, str]:
         environment = {
@@ -86,11 +96,21 @@ class NullGpuTracer:
     @classmethod
     def shared(cls) -> NullGpuTracer:
         """Return the one of this process, made at the first call. Its worker and oracles start again after they died."""
+        return cls._of_process(wait=True)
+
+    @classmethod
+    def _of_process(cls, *, wait: bool) -> NullGpuTracer:
         with cls._shared_lock:
             if cls._shared is None:
-                cls._shared = cls()
+                cls._shared = cls(wait=wait)
                 atexit.register(cls._shared.close)
             return cls._shared
+
+    @classmethod
+    def start_ahead(cls) -> None:
+        """Start the one of this process, and wait for nothing; what is wrong with it, the first who needs it is told."""
+        with contextlib.suppress(VramcastError):
+            cls._of_process(wait=False)
 
     def trace(self, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float = 1800.0) -> Result:
         """Run `job` and return its result (status ok or oom).
@@ -167,6 +187,7 @@ class NullGpuTracer:
     def _ask(
         self, job: Job | RawRequests | Program, environment: dict[str, str], timeout_s: float, options: RunOptions | None = None
     ) -> Any:
+        _ = self.torch_version  # it serves, or says why not
         advice = ": raise the limit, or trace fewer steps."
         return self._worker.ask(job, {**self._environment(), **environment}, options, timeout_s=timeout_s, advice=advice)
 
@@ -221,6 +242,15 @@ class NullGpuTracer:
         self._worker.close()
         for oracle in self._oracles.values():
             oracle.close()
+
+
+@contextlib.contextmanager
+def _told_as_ours() -> Iterator[None]:
+    """Turn the error of a worker which does not start into one which says what it means."""
+    try:
+        yield
+    except WorkerError as error:
+        raise NullGpuError(f"The null GPU does not start: {error} Run vramcast doctor.") from None
 
 
 def _oracle(cudnn: Path) -> CudnnOracle:

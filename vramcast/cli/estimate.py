@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 
-from vramcast.advice import advise
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
@@ -36,6 +35,8 @@ def main(options: argparse.Namespace) -> int:
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0
+    from vramcast.advice import advise  # with the planners, for which a mere estimate need not wait
+
     with shared.progress("tracing its variants"):
         advice = advise(estimate)
     shared.finish(options, estimate, questions, {"advice": advice.to_dict()})

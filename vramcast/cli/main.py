@@ -24,6 +24,7 @@ from vramcast.units import MIB, gib, shortened
 VERBS = (
     "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "doctor",
 )  # fmt: skip
+_TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
 _LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS takes more on more
@@ -47,6 +48,15 @@ def _require_memory() -> None:
             f"This process may use {gib(limit_bytes)} of main memory (ulimit -v), and vramcast alone takes "
             f"{gib(_LEAST_MEMORY_BYTES)}, a job on torch several GiB: raise the limit."
         )
+
+
+def _start_ahead(given: Sequence[str]) -> None:
+    """Start the null GPU's worker where it will be asked, so that it imports torch while we import our own."""
+    others = {"-h", "--help", "fake", "--tracer=fake", "cpu", "--tracer=cpu"}
+    if given and given[0] in _TRACING and not others & set(given):
+        from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+        NullGpuTracer.start_ahead()
 
 
 class _ParserEnd(SystemExit):
@@ -75,12 +85,12 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"vramcast: {_line(message)} (see {self.prog} --help)\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with these of its verbs."""
     top = _Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
     top.add_argument("--version", action="version", version=f"vramcast {_version()}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name in VERBS:
+    for name in verbs_wanted:
         verb = importlib.import_module(f"vramcast.cli.{name}")
         words = (verb.__doc__ or "").strip()  # python -OO leaves none
         sub = verbs.add_parser(
@@ -109,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         streams.secure()
         _require_memory()
-        known = parser()
+        _start_ahead(given)
+        known = parser(given[:1] if given and given[0] in VERBS else VERBS)
         try:
             options = known.parse_args(given)
         except _ParserEnd as end:

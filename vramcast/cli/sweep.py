@@ -14,12 +14,14 @@ import argparse
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
-from vramcast.errors import CannotEstimate, DoesNotFit, UsageError
+from vramcast.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
 from vramcast.result import Estimate
+from vramcast.tracer.lanes import in_parallel, n_lanes
 from vramcast.units import gib
 
 _MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
@@ -60,17 +62,30 @@ def main(options: argparse.Namespace) -> int:
     job, estimator = shared.job_of(options), shared.estimator_of(options)
     sized = {} if options.max_batch else {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
     found: dict[int, Estimate | CannotEstimate] = {}
+    ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
 
-    def estimate(size: int) -> Estimate | CannotEstimate:
-        if size in found:
-            return found[size]
+    def run(size: int) -> Estimate | CannotEstimate:
         try:
-            with shared.progress(f"batch {size}"):
-                found[size] = estimator.of(sized.get(size) or job.with_batch(size))
+            return estimator.of(sized.get(size) or job.with_batch(size))
         except CannotEstimate as error:
-            found[size] = error
+            return error
+
+    def note(size: int, one: Estimate | CannotEstimate) -> None:
+        found[size] = one
         if not options.json:
-            answer(_row(size, found[size]))
+            answer(_row(size, one))
+
+    def estimate(size: int, and_perhaps: int) -> Estimate | CannotEstimate:
+        if size not in found:
+            if size not in ahead:
+                wanted = [size, *({and_perhaps} - found.keys() - ahead.keys() - {size})][: n_lanes()]
+                running = in_parallel(run, wanted)
+                with shared.progress(f"batch {size}"):
+                    ahead[size] = next(running)
+                    for other in wanted[1:]:
+                        with suppress(VramcastError):  # nobody has asked for it yet
+                            ahead[other] = next(running)
+            note(size, ahead[size])
         return found[size]
 
     if not options.json:
@@ -78,8 +93,11 @@ def main(options: argparse.Namespace) -> int:
             f"{'batch':>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
         )
     largest = _search(estimate) if options.max_batch else None
+    running = in_parallel(run, list(sized))
     for size in sized:
-        estimate(size)
+        with shared.progress(f"batch {size}"):
+            one = next(running)
+        note(size, one)
     estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]
     if not estimated:  # what all of them say, the first one says
         raise next(one for one in found.values() if isinstance(one, CannotEstimate))
@@ -101,24 +119,27 @@ def main(options: argparse.Namespace) -> int:
     return 1 if options.max_batch and not largest else 0
 
 
-def _search(estimate: Callable[[int], Estimate | CannotEstimate]) -> int:
+def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
     """Return the largest batch size which fits, by doubling and bisection; 0 when none does.
 
     Takes it that a larger batch never needs less, which workspaces may break by a little: the answer fits, and the next
     larger size tried did not. A model may refuse a batch of one and take two; another size which cannot be estimated is taken
     as too large.
+
+    Args:
+        estimate: Of a size; with it goes the size which is asked for next if it fits.
     """
 
-    def fits_at(size: int) -> bool:
-        answer = estimate(size)
+    def fits_at(size: int, then: int) -> bool:
+        answer = estimate(size, then)
         return isinstance(answer, Estimate) and answer.fits()
 
-    fits, too_big = 0, 2 if _is_refused(estimate(1)) else 1
-    while too_big <= _MAX_BATCH and fits_at(too_big):
+    fits, too_big = 0, 2 if _is_refused(estimate(1, 2)) else 1
+    while too_big <= _MAX_BATCH and fits_at(too_big, min(2 * too_big, _MAX_BATCH)):
         fits, too_big = too_big, too_big * 2
     while fits and too_big - fits > 1:
         middle = (fits + too_big) // 2
-        if fits_at(middle):
+        if fits_at(middle, (middle + too_big) // 2):
             fits = middle
         else:
             too_big = middle
