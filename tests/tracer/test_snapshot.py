@@ -129,6 +129,21 @@ def test_a_block_freed_twice_is_refused() -> None:
         trace_from_snapshot({"segments": [], "device_traces": [history]})
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ({"action": 7}, "'action' is of type int, expected str"),
+        ({"addr": None}, "'addr' is of type NoneType, expected int"),
+        ({"size": True}, "'size' is of type bool, expected int"),
+        ({"action": "oom", "device_free": "much"}, "'device_free' is of type str, expected int"),
+    ],
+)
+def test_a_damaged_entry_is_named_by_its_number(damage: dict[str, Any], words: str) -> None:
+    history = [entry("new_thing", 0, 1), entry("alloc", BASE, 8), {**entry("alloc", BASE + 512, 8), **damage}]
+    with pytest.raises(TraceFileError, match=f"Entry 2 of device 0 is damaged: {words}"):
+        trace_from_snapshot({"segments": [], "device_traces": [history]})
+
+
 def test_what_is_left_out_is_counted_in_the_warnings() -> None:
     history = [entry("alloc", BASE, 8), entry("alloc", BASE, 9), entry("new_thing", BASE, 1), entry("new_thing", 0, 1)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [history]})
