@@ -69,6 +69,7 @@ class Recorder:
     Args:
         on_step: Called after every optimizer step with the number of steps so far.
         profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
+        shapes: Whether the shapes which operators are given are wanted; needs the profile.
         roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
@@ -76,11 +77,13 @@ class Recorder:
     """
 
     def __init__(
-        self, *, on_step: Callable[[int], None] | None = None, profile: bool = True, roofline: Roofline | None = None
-    ) -> None:
+        self, *, on_step: Callable[[int], None] | None = None, profile: bool = True, shapes: bool = False,
+        roofline: Roofline | None = None,
+    ) -> None:  # fmt: skip
         self._on_step = on_step
         self._profile = profile
         self._roofline = roofline
+        self._shapes = shapes or roofline is not None
         self._marks: list[tuple[int, str]] = []
         self._tags: list[tuple[int, Category, list[int]]] = []
         self._names: dict[int, str] = {}
@@ -99,7 +102,7 @@ class Recorder:
         self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
         if self._profile:
             # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
-            self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._roofline is not None)
+            self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._profiler.__enter__()
@@ -121,7 +124,7 @@ class Recorder:
                 warnings.simplefilter("ignore")
                 self._profiler.__exit__(None, None, None)
             roots = self._profiler.kineto_results.experimental_event_tree()
-            contexts = _allocations(roots, has_shapes=self._roofline is not None)
+            contexts = _allocations(roots, has_shapes=self._shapes)
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
         trace = trace_from_snapshot(snapshot, header=facts)
         trace = _with_empty_cache(trace, self._account.emptied)

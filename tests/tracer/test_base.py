@@ -154,10 +154,18 @@ def test_every_tracer_gives_an_observation(name: str, tiny_models: Path, make_jo
     from vramcast.estimator import _TRACERS
 
     job = make_job(target=f"{tiny_models}:mlp", batch="8x16", device="a100-40gb", search_path=())
-    one = _TRACERS[name]().observe(job, AS_USUAL, timeout_s=120.0)
+    one = _TRACERS[name]().observe(job, RunOptions(shapes=True), timeout_s=120.0)
     assert (one.tracer, one.is_answered, one.libraries, one.out_of_memory) == (name, name == "nullgpu", {"cublas"}, "")
     products = [operator for operator in one.trace.operators if operator.name == "aten::addmm"]
     assert products
     assert {operator.module for operator in products} <= {"0", "2", ""}
-    if name != "nullgpu":  # whose profile records no shapes unless accesses are asked for
-        assert any(operator.shapes == ((32,), (8, 16), (16, 32)) for operator in products)
+    assert any(operator.shapes == ((32,), (8, 16), (16, 32)) for operator in products)
+    assert all(set(operator.dtypes) == {"float32"} for operator in products)
+
+
+def test_shapes_change_no_allocation(tracer: Any, tiny_models: Path, make_job: Callable[..., Job]) -> None:
+    job = make_job(target=f"{tiny_models}:mlp", batch="8x16", device="a100-40gb", search_path=())
+    plain, shaped = (tracer().observe(job, options, timeout_s=120.0).trace for options in (AS_USUAL, RunOptions(shapes=True)))
+    assert not any(operator.shapes for operator in plain.operators)
+    np.testing.assert_array_equal(plain.size_bytes, shaped.size_bytes)
+    np.testing.assert_array_equal(plain.action, shaped.action)

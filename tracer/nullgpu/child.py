@@ -131,7 +131,8 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         if stop_after is not None and steps >= stop_after:
             raise StopJob
 
-    recorder = Recorder(on_step=on_step, roofline=Roofline.of(job.device) if options.accesses else None)
+    roofline = Roofline.of(job.device) if options.accesses else None
+    recorder = Recorder(on_step=on_step, shapes=options.shapes, roofline=roofline)
     observer = Observer()
     values: Values | None = None
     try:
