@@ -1,14 +1,22 @@
 # Everything from nothing: Python 3.11, gcc and make are enough.
-#   make demo    set up and run a real estimate
-#   make test    set up and pass the tests, beside a CUDA build of torch and beside another build
+#   make demo       set up and run a real estimate
+#   make test-fast  the unit tests: no job is traced, no process started
+#   make test       set up and pass all tests, beside a CUDA build of torch and beside another build
 VENV     ?= .venv
 VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
 BIN      := $(VENV)/bin
 # Packages of benchmarks/ which are typed like the product, and have tests of their own.
 RESEARCH := authors baselines cluster planners
+# What knows nothing of torch: it is not run a second time beside another build.
+NO_TORCH := learner simulator charts native datasets/histories $(RESEARCH:%=benchmarks/%) \
+            $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
+            cli/test_train tracer/test_warm tracer/test_cudnn_fetch $(addprefix views/test_,curves placement save style))
+# A file's tests stay together in one of so many processes: they share what its fixtures made. PYTEST_ARGS: more for pytest.
+WORKERS  ?= 2
+PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo setup test lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -28,7 +36,10 @@ $(VENV_CPU)/.ready: pyproject.toml
 	$(VENV_CPU)/bin/pip install --quiet torch==2.13.0 -e '.[test]'
 	touch $@
 
-test: lint typecheck test-cuda test-cpu
+test:
+	@for lane in lint typecheck test-cuda test-cpu; do \
+		start=$$(date +%s); $(MAKE) --no-print-directory $$lane || exit 1; echo "$$lane took $$(($$(date +%s) - start)) s"; \
+	done
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -37,13 +48,15 @@ lint: $(VENV)/.ready
 typecheck: $(VENV)/.ready
 	$(BIN)/mypy -p vramcast $(RESEARCH:%=-p benchmarks.%)
 
-test-cuda: $(VENV)/.ready
-	$(BIN)/python -m pytest
+# No job is traced and no process started: a minute.
+test-fast: $(VENV)/.ready
+	$(BIN)/python $(PYTEST) -m "not integration and not slow" --ignore tests/benchmarks
 
-# What knows nothing of torch is not run a second time.
+test-cuda: $(VENV)/.ready
+	$(BIN)/python $(PYTEST)
+
 test-cpu: $(VENV_CPU)/.ready
-	$(VENV_CPU)/bin/python -m pytest --ignore tests/learner --ignore tests/datasets/histories --ignore tests/datasets/test_run.py \
-		$(RESEARCH:%=--ignore tests/benchmarks/%)
+	$(VENV_CPU)/bin/python $(PYTEST) $(NO_TORCH:%=--ignore tests/%)
 
 survey: $(VENV)/.ready
 	$(BIN)/python benchmarks/survey.py

@@ -121,8 +121,9 @@ def load(folder: str | os.PathLike[str]) -> Learned:
         ArtifactError: the folder is absent, damaged, newer, or made for other features.
     """
     path = Path(folder) / "artifact.json"
+    content = _read(path)
     try:
-        values = checked.parse(_read(path))
+        values = checked.parse(content)
     except ValueError as error:
         raise _wrong(path, f"is not JSON ({str(error)[:100]})") from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:

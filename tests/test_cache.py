@@ -127,6 +127,7 @@ def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -
         cache.cache_folder()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
 def test_what_is_kept_is_written_by_its_owner_alone_and_read_by_all(folder: Path, umask: int) -> None:
     before = os.umask(umask)
@@ -172,6 +173,7 @@ def test_a_fetched_cudnn_which_others_can_write_is_refused(folder: Path, mode: i
 
 
 # ------------------------------------------------------------------------------------------------ two users
+@pytest.mark.integration
 @as_root
 def test_a_cache_of_roots_serves_another_user_who_may_only_read_it(folder: Path, tmp_path: Path) -> None:
     put("libraries/KEY", "libcuda.so.1")
@@ -192,6 +194,7 @@ def test_a_cache_of_roots_serves_another_user_who_may_only_read_it(folder: Path,
         cache._checked(made, home)
 
 
+@pytest.mark.integration
 @as_root
 def test_answers_of_root_are_used_by_another_user_and_new_ones_not_kept(
     folder: Path, capfd: pytest.CaptureFixture[str]

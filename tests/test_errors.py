@@ -57,6 +57,7 @@ def test_the_package_exports_what_it_lists() -> None:
         _ = vramcast.estimat
 
 
+@pytest.mark.integration
 def test_the_face_imports_without_torch() -> None:
     import subprocess
     import sys

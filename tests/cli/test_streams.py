@@ -17,6 +17,7 @@ LIMIT_S = 120
 VERSION = [sys.executable, "-m", "vramcast", "--version"]
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_answer_which_finds_no_room_is_exit_3_and_nothing_more_at_the_end() -> None:
     with open("/dev/full", "w") as full:
@@ -26,6 +27,7 @@ def test_an_answer_which_finds_no_room_is_exit_3_and_nothing_more_at_the_end() -
     assert len(found.stderr.splitlines()) == 1
 
 
+@pytest.mark.integration
 def test_closed_streams_leave_the_exit_code(tmp_path: Path) -> None:
     command = f"'{sys.executable}' -m vramcast"
     codes = subprocess.run(
@@ -42,6 +44,7 @@ def test_closed_streams_leave_the_exit_code(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text().startswith("vramcast ")
 
 
+@pytest.mark.integration
 def test_a_python_without_docstrings_has_the_verbs() -> None:
     environment = {**os.environ, "PYTHONOPTIMIZE": "2"}
     command = [sys.executable, "-m", "vramcast", "replay", "--help"]

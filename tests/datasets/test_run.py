@@ -152,6 +152,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.data())
 def test_a_row_with_any_value_anywhere_is_a_run_or_a_dataset_error(data: st.DataObject) -> None:
@@ -194,6 +195,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "runs.jsonl")
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> None:
     whole = tmp_path / "whole.jsonl"
     some = [dataclasses.replace(RUN, id=str(i)) for i in range(3)]
@@ -213,6 +215,7 @@ def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> N
         assert found in ([*map(str, range(complete)), "after"], [*map(str, range(complete + 1)), "after"])
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork beside threads
 def test_killed_a_hundred_times_a_store_is_never_corrupt_and_loses_at_most_the_run_under_way(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"

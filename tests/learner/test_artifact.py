@@ -203,6 +203,7 @@ def small_folder(small: Learned, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(

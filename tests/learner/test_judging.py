@@ -16,6 +16,7 @@ MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.15}
 
 
+@pytest.mark.slow
 def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(make_examples: MakeExamples) -> None:
     examples = make_examples(600, process=True)
     scored = judging.cross_validated(examples, QUICK, levels=(0.9, 0.95))
@@ -51,6 +52,7 @@ def test_other_runs_are_learned_from_but_those_of_a_judged_model(
     assert seen[0] & seen[1] == {"new"}
 
 
+@pytest.mark.slow
 def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples) -> None:
     """Each model has its own residual, and a feature which names the model but not the residual of another one."""
     examples = [e for e in make_examples(400, noise=0.0, per_group=4) if e.family == "cnn"]

@@ -31,6 +31,7 @@ def learned(make_examples: MakeExamples) -> Learned:
 
 
 # ------------------------------------------------------------------------------------------------ the learner
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:Estimator's parameters changed")
 def test_the_learner_is_a_scikit_learn_regressor() -> None:
@@ -232,6 +233,7 @@ def test_the_same_examples_and_seed_give_the_same_correction(make_examples: Make
     assert first.reserved_head.calibration == second.reserved_head.calibration
 
 
+@pytest.mark.slow
 def test_a_search_finds_parameters_and_several_may_share_it(tmp_path: Path, make_examples: MakeExamples) -> None:
     optuna = pytest.importorskip("optuna")
     from vramcast.learner.search import search

@@ -33,6 +33,7 @@ HISTORIES = sorted(path for path in SNAPSHOTS.glob("*/*") if path.suffix != ".tx
 
 
 # ------------------------------------------------------------------------------------------------ public histories
+@pytest.mark.slow
 @pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not at hand")
 def test_every_public_history_is_predicted_event_for_event() -> None:
     n_replayed = n_expandable = 0

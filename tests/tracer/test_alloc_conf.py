@@ -84,6 +84,7 @@ def test_an_option_wins_over_script_and_environment(
     assert in_force(found) == (AllocConf(option, "option"), False)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("tracer_name", ["auto", "fake", "cpu"])
 def test_every_tracer_answers_for_the_environments_settings_and_says_so(
     tiny_models: Path, make_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str

@@ -147,6 +147,7 @@ def test_a_sweep_says_of_each_size_what_comes_of_it(make_job: Callable[..., Job]
     assert found[4].job.batch.shape == (4, 8)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["nullgpu", "fake", "cpu"])
 def test_every_tracer_gives_an_observation(name: str, tiny_models: Path, make_job: Callable[..., Job], request: Any) -> None:
     if name == "nullgpu":

@@ -79,6 +79,7 @@ def fake_site(folder: Path, version_text: str) -> Path:
     return folder
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("text", ["cuda: Optional[str] = None\n", "cuda = None\n", "", "cuda: Optional[str] = '13.0'\n"])
 def test_a_cpu_only_torch_is_refused_without_importing_it(tmp_path: Path, text: str) -> None:
     # The last has the version but not the library: an install which lost its parts.

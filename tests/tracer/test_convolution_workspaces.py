@@ -399,6 +399,7 @@ def test_a_folder_which_is_not_there_and_a_missing_compiler_are_named(monkeypatc
     assert "No C compiler found (no-such-compiler)" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("needs_cudnn")
 def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = tmp_path / "of-unknown-version" / "nvidia" / "cudnn" / "lib"
@@ -408,6 +409,7 @@ def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch
     assert ledger_of_one(None) == ["convolution workspaces of another cuDNN version"]
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("needs_cudnn")
 def test_the_cudnn_of_the_jobs_stack_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("VRAMCAST_CUDNN_DIR", raising=False)

@@ -544,6 +544,7 @@ def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, l
     )
 
 
+@pytest.mark.integration
 @needs_cudnn
 def test_a_driver_which_does_not_refuse_is_never_put_under_cudnn(tmp_path: Path) -> None:
     assert CUDNN is not None
@@ -566,12 +567,14 @@ def make_cudnn(folder: Path, *names: str) -> Path:
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
+@pytest.mark.integration
 @needs_gcc
 def test_what_a_library_looks_up_is_read_from_its_own_names(tmp_path: Path) -> None:
     folder = make_cudnn(tmp_path, "cuLibraryLoadData", "cublasLtCreate", "libcublasLt.so.12", "not a name", "cudnnCreate")
     assert looked_up(folder) == LookedUp(frozenset({"cuLibraryLoadData"}), frozenset({"cublasLtCreate"}), 12)
 
 
+@pytest.mark.integration
 @needs_gcc
 def test_a_function_of_cublaslt_which_the_stand_in_lacks_is_an_error_with_its_name(tmp_path: Path) -> None:
     folder = make_cudnn(tmp_path, "cublasLtCreate", "cublasLtNewThing", "libcublasLt.so.13")
@@ -579,12 +582,14 @@ def test_a_function_of_cublaslt_which_the_stand_in_lacks_is_an_error_with_its_na
         oracle_libraries(folder)
 
 
+@pytest.mark.integration
 @needs_gcc
 def test_a_folder_of_other_libraries_is_no_cudnn(tmp_path: Path) -> None:
     with pytest.raises(NullGpuError, match="is this cuDNN"):
         oracle_libraries(make_cudnn(tmp_path, "cuLibraryLoadData"))
 
 
+@pytest.mark.integration
 @needs_cudnn
 def test_the_stand_in_has_every_function_which_the_installed_cudnn_looks_up(libraries: Path) -> None:
     assert CUDNN is not None
@@ -651,6 +656,7 @@ def test_a_second_oracle_answers_from_the_first_ones_cache(libraries: Path, tmp_
             second.plan(INSTANT, 1, GRAPH)
 
 
+@pytest.mark.integration
 def test_the_oracle_starts_without_torch_or_numpy() -> None:
     code = "import sys, vramcast.tracer.nullgpu.cudnn_oracle; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -118,6 +118,7 @@ def test_tied_weights_on_meta_stay_tied() -> None:
     assert after.head.weight is after.embedding.weight
 
 
+@pytest.mark.integration
 def test_a_class_of_main_travels_by_value() -> None:
     code = """
         import sys, subprocess, torch
@@ -250,6 +251,7 @@ def test_python_numbers_taken_from_small_tensors_are_real() -> None:
         assert torch.arange(5).sum().item() == 10
 
 
+@pytest.mark.integration
 def test_a_huge_model_costs_almost_nothing() -> None:
     code = """
         import resource, torch

@@ -142,6 +142,7 @@ def test_an_oracle_which_is_killed_while_it_starts_is_an_error(
     assert sizes(tracer().trace(job("calm"))) == calm
 
 
+@pytest.mark.integration
 def test_the_fake_tracers_oracle_is_started_again_too(job: Callable[[str], Job], tmp_path: Path) -> None:
     killing = f'kills_once?{{"path": "{tmp_path / "killed"}"}}'
     results = [FAKE.trace(job(name), timeout_s=120) for name in ("calm", killing)]

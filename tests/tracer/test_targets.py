@@ -138,6 +138,7 @@ def test_a_config_beside_the_set_becomes_part_of_its_row(tmp_path: Path) -> None
         assert inlined(text, tmp_path / "set") == text
 
 
+@pytest.mark.integration
 def test_whoever_asks_for_trust_needs_no_torch() -> None:
     import subprocess
 

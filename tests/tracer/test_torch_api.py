@@ -132,6 +132,7 @@ def test_places_are_those_which_this_torch_has() -> None:
     assert name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 
 
+@pytest.mark.integration
 def test_the_table_itself_does_not_import_torch() -> None:
     code = "import sys, vramcast.tracer.torch_api, vramcast.tracer.alloc_conf; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

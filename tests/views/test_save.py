@@ -131,6 +131,7 @@ def test_a_png_without_matplotlib_says_what_to_install(
     save(job_trace, tmp_path / "a.html")
 
 
+@pytest.mark.integration
 def test_the_views_import_neither_jinja2_nor_matplotlib_nor_torch() -> None:
     code = "import sys, vramcast.views, vramcast.cli.main as m; m.parser(); print({'SLOW'} & set(sys.modules))"
     code = code.replace("SLOW", "', '".join(("jinja2", "matplotlib", "torch")))
@@ -345,6 +346,7 @@ def test_names_of_the_page_are_text_and_nothing_else(job_trace: Trace) -> None:
     assert ("code", shown(HOSTILE)) in page.texts
 
 
+@pytest.mark.slow
 def test_a_long_trace_makes_a_small_page_with_both_peaks() -> None:
     trace = long_trace(150_000)
     assert len(trace) == 300_000
@@ -357,6 +359,7 @@ def test_a_long_trace_makes_a_small_page_with_both_peaks() -> None:
     assert [sizes[place] for sizes in data["live"]] == list(peak.by_category.values())
 
 
+@pytest.mark.integration
 def test_the_script_says_what_the_pointer_is_at(process_trace: Trace, tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:

@@ -268,6 +268,7 @@ def test_a_disk_which_is_full_ends_the_campaign_with_its_reason(tmp_path: Path, 
 
 
 # ------------------------------------------------------------------------------------------------ as a program
+@pytest.mark.integration
 def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "--out", str(tmp_path), "--count", "1"]) == 3
     assert "finds no GPU on this machine" in capsys.readouterr().err

@@ -80,6 +80,7 @@ def test_a_script_which_fails_gives_its_row_and_its_exit_code(
     assert message in run.measurement.message
 
 
+@pytest.mark.integration
 def test_a_module_runs_too_and_without_nvml_the_peak_is_unknown_not_zero(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from .malformed import check, examine
 from .samples import SAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str, tmp_path: Path) -> None:
     examine(FORMATS[name], SAMPLES[name], tmp_path)

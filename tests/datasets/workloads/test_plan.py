@@ -75,6 +75,7 @@ def test_a_tenth_is_measured_twice_and_another_tenth_capped(entries: list[tuple[
             assert shares[family] == pytest.approx(len(marked) * times / 20, rel=0.3)
 
 
+@pytest.mark.integration
 def test_the_list_is_made_without_torch() -> None:
     source = (
         "import sys; from vramcast.datasets.workloads.plan import workloads; print(len(workloads(1, 0, 100)));"

@@ -187,6 +187,7 @@ int main(void) {
 """
 
 
+@pytest.mark.integration
 def test_the_c_code_holds_under_the_sanitizers(tmp_path: Path) -> None:
     try:
         compiler = find_compiler()

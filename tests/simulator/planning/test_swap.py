@@ -112,7 +112,7 @@ def test_a_clock_which_goes_back_is_refused() -> None:
 def test_without_optuna_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, _ = chain([4, 2, 8], 1000)
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UsageError, match="learn"):
+    with pytest.raises(UsageError, match="plan"):
         swap.plan(trace)
 
 
@@ -139,6 +139,7 @@ def test_a_block_whose_copies_take_longer_than_it_is_idle_has_a_small_negative_a
     assert aoa == doa / (40 * MIB)
 
 
+@pytest.mark.slow
 @given(access_traces())
 def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_blocks_left(trace: Trace) -> None:
     line = Timeline.of(trace)
@@ -155,6 +156,7 @@ def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_block
         left.remove(best)
 
 
+@pytest.mark.slow
 @given(access_traces())
 def test_every_score_is_standardised(trace: Trace) -> None:
     line = Timeline.of(trace)
@@ -247,6 +249,7 @@ def test_a_plan_is_plain_json() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ random traces
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(access_traces(), links)
 def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -> None:
@@ -266,6 +269,7 @@ def test_every_plan_within_a_limit_passes_the_checker(trace: Trace, link: Link, 
     assert plan.feasible == (plan.peak_bytes <= limit_bytes)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(access_traces(), links, st.data())
 def test_any_choice_of_blocks_is_scheduled_within_what_it_can_reach(trace: Trace, link: Link, data: st.DataObject) -> None:
@@ -327,6 +331,7 @@ def test_the_checker_sees_a_planted_fault(change: Callable[[SwapPlan], SwapPlan]
     assert any(fault in text for text in _faulty(change)), _faulty(change)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(access_traces(), st.data())
 def test_a_copy_which_meets_an_access_is_always_seen(trace: Trace, data: st.DataObject) -> None:

@@ -201,6 +201,7 @@ def test_a_job_which_reads_runs_again_with_its_values(models: Path, tracer: Call
     assert "__getitem__" in {e.name for e in result.ledger if e.code is Code.DRAWN_SHAPE}
 
 
+@pytest.mark.integration
 def test_a_checkpointed_layer_selects_the_same_rows_twice(models: Path) -> None:
     result = FAKE.trace(job(models, "Checkpointed", "32x16"))
     assert result.status == "ok"

@@ -74,6 +74,7 @@ def test_the_bound_covers_what_real_values_take(name: str, tracer: Callable[[], 
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "nullgpu")] == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ON_FAKE)
 def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> None:
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "fake")] == []

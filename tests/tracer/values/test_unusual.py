@@ -63,6 +63,7 @@ def test_it_is_traced(models: Path, name: str, optimizer: str, tracer: Callable[
     assert (result.status, result.steps) == ("ok", 2)
 
 
+@pytest.mark.integration
 def test_a_batch_of_integers_below_a_limit_has_different_ones(models: Path) -> None:
     def peak(high: int | None) -> Result:
         batch = (TensorSpec((16, 16)), TensorSpec((1000,), "int64", high=high))
