@@ -28,9 +28,9 @@ from vramcast.devices import device as find_device
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.portable import FAKE
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 

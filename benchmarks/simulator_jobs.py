@@ -44,9 +44,9 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.terms import with_context
 from vramcast.simulator.whatif import min_feasible
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.operators import Operator
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 

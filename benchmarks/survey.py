@@ -25,9 +25,9 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.imports import define_torchvision_operators
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.portable import CPU, FAKE
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 
 OUT = Path(__file__).resolve().parent.parent / "build" / "survey"

@@ -109,8 +109,8 @@ def _plain_head(head: Head) -> dict[str, Any]:
             }
             for by_key in head.calibration.scores
         ],
-        "helps": sorted(head.helps),
-        "spares": sorted(head.spares),
+        "helps": sorted(head.active_segments),
+        "spares": sorted(head.excluded_families),
     }
 
 
@@ -190,9 +190,9 @@ def _head(values: Any, model: Path, *, is_older: bool) -> Head:
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
         )
-    helps = frozenset(checked.texts(values["helps"], "helps"))
-    if not helps <= {MATMUL, CONVOLUTION}:
-        raise ValueError(f"helps is {sorted(helps)}")
+    active_segments = frozenset(checked.texts(values["helps"], "helps"))
+    if not active_segments <= {MATMUL, CONVOLUTION}:
+        raise ValueError(f"helps is {sorted(active_segments)}")
     levels = tuple(checked.number(level, "a level", 0, 1) for level in checked.listed(values["levels"], "levels"))
     if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
         raise ValueError(f"levels are {levels}")
@@ -200,11 +200,11 @@ def _head(values: Any, model: Path, *, is_older: bool) -> Head:
     if len(scores) != len(levels):
         raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
     learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
-    spares = frozenset(checked.texts(values.get("spares", []), "spares"))
+    excluded_families = frozenset(checked.texts(values.get("spares", []), "spares"))
     if is_older:  # its families cannot be told from a trace, its kinds can
         scores = tuple({ALL if key == "" else key: one for key, one in by_key.items() if key in _KINDS} for by_key in scores)
-        spares = frozenset()
-    return Head(learner, Calibration(levels, scores), helps, names, spares)
+        excluded_families = frozenset()
+    return Head(learner, Calibration(levels, scores), active_segments, names, excluded_families)
 
 
 def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:

@@ -33,7 +33,7 @@ def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, 
         held = {level: one.measured_bytes <= bound for level, bound in one.bounds.items()}
         if example.censored and all(held.values()):
             continue
-        unlike = learned.is_unlike(training.subject_of(example, contexts))
+        unlike = learned.is_out_of_distribution(training.subject_of(example, contexts))
         row = (one.measured_bytes / one.estimated_bytes - 1, unlike, held)
         for name in (example.family, "all"):
             rows.setdefault(name, []).append(row)

@@ -22,7 +22,7 @@ from vramcast.learner.conformal import MOST_RESIDUAL, TOO_FEW, Array, Calibratio
 from vramcast.learner.examples import Example
 from vramcast.learner.features import CONVOLVES, NAMES, family_of
 from vramcast.learner.stacks import StackContext
-from vramcast.tracer.result import UNKNOWN_SHARE
+from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
@@ -83,14 +83,14 @@ class Subject:
         return CONVOLUTION if self.family == CONVOLVES else MATMUL
 
 
-def spared_key(segment: str, family: str) -> str:
+def family_key(segment: str, family: str) -> str:
     """Return what names a family's jobs of one segment."""
     return f"{segment}|{family}"
 
 
-def is_used(subject: Subject, helps: Collection[str], spares: Collection[str]) -> bool:
+def is_used(subject: Subject, active_segments: Collection[str], excluded_families: Collection[str]) -> bool:
     """Return whether the learner speaks about a job: it helps in its segment, and its family is not spared."""
-    return subject.segment in helps and spared_key(subject.segment, subject.family) not in spares
+    return subject.segment in active_segments and family_key(subject.segment, subject.family) not in excluded_families
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +115,21 @@ class Head:
     Attributes:
         quantiles: The learner; None where nothing was learned.
         calibration: See `conformal`.
-        helps: Segments in which the learner's median beats the plain simulation on models which it has not seen.
+        active_segments: Segments in which the learner's median beats the plain simulation on models which it has not seen.
         names: The features which it reads, in order.
-        spares: Families in which it does not help though it does in their segment, see `spared_key`.
+        excluded_families: Families in which it does not help though it does in their segment, see `family_key`.
     """
 
     quantiles: ResidualQuantiles | None
     calibration: Calibration
-    helps: frozenset[str] = frozenset()
+    active_segments: frozenset[str] = frozenset()
     names: tuple[str, ...] = NAMES
-    spares: frozenset[str] = frozenset()
+    excluded_families: frozenset[str] = frozenset()
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
         """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where learning does not help."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
-        rows = [i for i, subject in enumerate(subjects) if is_used(subject, self.helps, self.spares)]
+        rows = [i for i, subject in enumerate(subjects) if is_used(subject, self.active_segments, self.excluded_families)]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
             if not (np.abs(found) <= MOST_RESIDUAL).all():
@@ -229,7 +229,7 @@ class Learned:
     def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[Bound]:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
-        wider = _WIDER if self.is_unlike(subject) else 1.0
+        wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
         found = []
         for level in levels:
             upper, correction = head.upper(quantiles, level, subject)
@@ -237,7 +237,7 @@ class Learned:
             found.append(Bound(size_bytes, correction.key, correction.n))
         return found
 
-    def is_unlike(self, subject: Subject) -> bool:
+    def is_out_of_distribution(self, subject: Subject) -> bool:
         """Return whether the job is unlike all that was learned: several features lie outside of what was seen."""
         return len(self.outside(subject)) >= _MOST_OUTSIDE
 

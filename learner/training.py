@@ -16,7 +16,7 @@ from vramcast.learner import stacks
 from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, is_used, spared_key
+from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, family_key, is_used
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 
@@ -118,20 +118,20 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
     """Return where the learned median lowers the error of models it has not seen, on average over groups.
 
     Returns:
-        The segments in which it does, and of those the families (as `spared_key` names them) in which it does not.
+        The segments in which it does, and of those the families (as `family_key` names them) in which it does not.
     """
-    helps, spares = set(), set()
-    families = np.array([spared_key(subject.segment, subject.family) for subject in table.subjects])
+    active_segments, excluded_families = set(), set()
+    families = np.array([family_key(subject.segment, subject.family) for subject in table.subjects])
     for segment in (MATMUL, CONVOLUTION):
         if not _helps(table, medians, table.segments == segment, _FEWEST):
             continue
-        helps.add(segment)
+        active_segments.add(segment)
         own = sorted(set(families[table.segments == segment].tolist()))
         judged = [
             key for key in own if len(set(table.groups[(families == key) & ~table.censored].tolist())) >= _FEWEST_TO_SPARE
         ]
-        spares |= {key for key in judged if not _helps(table, medians, families == key, _FEWEST_TO_SPARE)}
-    return frozenset(helps), frozenset(spares)
+        excluded_families |= {key for key in judged if not _helps(table, medians, families == key, _FEWEST_TO_SPARE)}
+    return frozenset(active_segments), frozenset(excluded_families)
 
 
 def _helps(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
@@ -186,12 +186,12 @@ def train(
 def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> tuple[Head, Array]:
     """Return what a table teaches about its peak, and the quantiles by which that was judged."""
     out_of_fold = cross_fitted(table, parameters, folds=folds, seed=seed)
-    helps, spares = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
-    used = [is_used(subject, helps, spares) for subject in table.subjects]
+    active_segments, excluded_families = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
+    used = [is_used(subject, active_segments, excluded_families) for subject in table.subjects]
     out_of_fold[~np.array(used)] = 0.0
     calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), [subject.keys for subject in table.subjects])
-    learner = fitted(table, np.arange(len(table.y)), parameters, seed) if helps else None
-    return Head(learner, calibration, helps, table.names, spares), out_of_fold
+    learner = fitted(table, np.arange(len(table.y)), parameters, seed) if active_segments else None
+    return Head(learner, calibration, active_segments, table.names, excluded_families), out_of_fold
 
 
 def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:

@@ -27,9 +27,9 @@ from vramcast.errors import CompilerError, NullGpuError
 from vramcast.job import Job, TensorSpec, Training
 from vramcast.simulator import compiled
 from vramcast.simulator.planning import packing
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.build import find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.warm import WarmWorker
 

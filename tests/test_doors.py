@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("xgboost")
 
 import vramcast  # noqa: E402
-from vramcast import lessons  # noqa: E402
+from vramcast import run_examples  # noqa: E402
 from vramcast.bounds.learned import LearnedBound  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
 from vramcast.devices import device  # noqa: E402
@@ -163,7 +163,7 @@ def doors(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> lis
         measured = Measurement("ok", reserved_bytes=MIB, process_bytes=CONTEXT_BYTES + MIB)
         runs.append(Run(f"{name} {len(runs)}", workload, Passport("test", gpu=CARD), measured))
         estimates.append({"estimate": called} | {door: Estimator(tracer="nullgpu").of(job) for door, job in jobs.items()})
-    examples = lessons.lessons_of(runs, trust=True).examples
+    examples = run_examples.examples_of_runs(runs, trust=True).examples
     learned = nothing_learned(examples[0].stack)
     return [
         Doors({door: Estimator(learned=("made up", learned)).corrected(one) for door, one in of_job.items()}, example)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.bounds.public import ARCHITECTURES, METHOD, RESIDUALS, PublicBound, Residuals, family
+from vramcast.bounds.public import ARCHITECTURES, METHOD, RESIDUALS, PublicBound, Residuals, residual_group
 from vramcast.context import context_bytes
 from vramcast.devices import Device, device
 
@@ -62,16 +62,16 @@ def test_a_level_outside_of_zero_and_one_is_refused(level: float) -> None:
 
 def test_it_says_where_it_is_from() -> None:
     bound = PublicBound(1, MATMUL)
-    assert (bound.artifact, bound.is_unlike) == (None, None)
+    assert (bound.artifact, bound.is_out_of_distribution) == (None, None)
     assert bound.method(0.99, A100) == (METHOD, RESIDUALS["matmul"].n)
 
 
 def test_the_family_is_told_by_cudnn_and_the_architecture() -> None:
     with_cudnn = frozenset({"cublas", "cudnn"})
-    assert family(with_cudnn, (8, 0)) == "convolution on sm_80"
-    assert family(with_cudnn, (8, 9)) == family(with_cudnn, (8, 6)) == "convolution on sm_86 and sm_89"
-    assert family(with_cudnn, (9, 0)) == "convolution"  # none of the public runs has such a card
-    assert family(frozenset({"cublas"}), (8, 0)) == family(frozenset(), (9, 0)) == "matmul"
+    assert residual_group(with_cudnn, (8, 0)) == "convolution on sm_80"
+    assert residual_group(with_cudnn, (8, 9)) == residual_group(with_cudnn, (8, 6)) == "convolution on sm_86 and sm_89"
+    assert residual_group(with_cudnn, (9, 0)) == "convolution"  # none of the public runs has such a card
+    assert residual_group(frozenset({"cublas"}), (8, 0)) == residual_group(frozenset(), (9, 0)) == "matmul"
 
 
 def test_an_architecture_without_runs_has_the_widest_bound_of_all() -> None:

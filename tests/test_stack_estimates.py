@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from vramcast import Estimate, estimate, lessons  # noqa: E402
+from vramcast import Estimate, estimate, run_examples  # noqa: E402
 from vramcast.cache import cache_folder  # noqa: E402
 from vramcast.context import context_bytes  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
@@ -146,7 +146,7 @@ def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.Monk
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.6.0+cu124", cuda="12.4", cudnn="90100")
     workload = Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",))
     for one in (passport, Passport("sacct", gpu="NVIDIA H200")):
-        (reason,) = lessons.lessons_of([Run("a", workload, one, Measurement("ok", reserved_bytes=1))]).left_out
+        (reason,) = run_examples.examples_of_runs([Run("a", workload, one, Measurement("ok", reserved_bytes=1))]).left_out
         assert reason == "cannot be estimated: CannotEstimate"
     assert [job.stack for job in jobs] == [Stack("2.6.0+cu124", "12.4", "9.1.0", "passport"), None]
 
@@ -154,12 +154,12 @@ def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.Monk
 def test_a_run_is_estimated_again_when_a_better_cudnn_has_come(fetched: Callable[[str], Path]) -> None:
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.8.0")
     measured = Measurement("ok", reserved_bytes=1)
-    job = lessons.job_of(Run("a", Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",)), passport, measured))
+    job = run_examples.job_of(Run("a", Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",)), passport, measured))
     assert isinstance(job, Job)
-    before = lessons._key(job)
-    assert lessons._key(job) == before
+    before = run_examples._key(job)
+    assert run_examples._key(job) == before
     fetched("9.10.2.21")
-    assert lessons._key(job) != before
+    assert run_examples._key(job) != before
 
 
 # ------------------------------------------------------------------------------------------------ the allocator's rules

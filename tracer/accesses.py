@@ -30,8 +30,7 @@ import numpy as np
 import torch
 
 from vramcast.throughput import Roofline
-from vramcast.tracer.operators import FORMS, READ_BY_HOST, UNTOUCHING, Form
-from vramcast.tracer.operators import Operator as Ran
+from vramcast.tracer.operators import FORMS, READ_BY_HOST, UNTOUCHING, Form, Operator
 from vramcast.tracer.torch_api import EventType, schemas_of_operator
 from vramcast.tracer.trace import Action, Phase, Trace
 
@@ -40,7 +39,7 @@ _CONVOLUTIONS = (Form.CONVOLUTION, Form.CUDNN_CONVOLUTION)
 
 
 @dataclass(slots=True)
-class Operator:
+class OperatorRun:
     """One operator of the profile.
 
     Attributes:
@@ -70,20 +69,20 @@ class _Inside:
     kept: dict[int, int] = field(default_factory=dict)  # of `allocated`, what is not free again
 
 
-def operators(roots: Iterable[Any]) -> tuple[list[Operator], list[int]]:
+def operators(roots: Iterable[Any]) -> tuple[list[OperatorRun], list[int]]:
     """Return the operators of a profile in the order in which they ended, and when each CUDA allocation happened (ns).
 
     Args:
         roots: `experimental_event_tree()` of a profile with shapes and memory.
     """
-    found: list[Operator] = []
+    found: list[OperatorRun] = []
     times: list[int] = []
     for root in roots:
         _walk(root, found, times)
     return sorted(found, key=lambda operator: operator.end_ns), sorted(times)
 
 
-def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: list[int], roofline: Roofline) -> Trace:
+def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows: list[int], roofline: Roofline) -> Trace:
     """Return `trace` with READ and WRITE rows and a modelled clock in `time_us`.
 
     Args:
@@ -112,7 +111,7 @@ def with_accesses(trace: Trace, found: list[Operator], times: list[int], rows: l
                 place,
                 block,
                 action,
-                table.setdefault(Ran.of(operator.name), len(table)),
+                table.setdefault(Operator.of(operator.name), len(table)),
                 clock_us,
                 operator.of_optimizer,
             )
@@ -146,7 +145,7 @@ class _LiveBlocks:
         self._latest: dict[int, int] = {}
         self._row = 0
 
-    def at(self, place: int, operator: Operator) -> dict[int, tuple[Action, int]]:
+    def at(self, place: int, operator: OperatorRun) -> dict[int, tuple[Action, int]]:
         """Return {block: (action, bytes)} of what `operator` touches just before row `place`; places never go back."""
         for row in range(self._row, place):
             if self._is_alloc[row]:
@@ -163,7 +162,7 @@ class _LiveBlocks:
 
 
 # ------------------------------------------------------------------------------------------------ the profile
-def _walk(event: Any, found: list[Operator], times: list[int]) -> _Inside:
+def _walk(event: Any, found: list[OperatorRun], times: list[int]) -> _Inside:
     """Append the operators under `event` to `found`, and return what happens inside it."""
     first, inside = len(found), _Inside()
     for child in event.children:
@@ -193,7 +192,7 @@ def _walk(event: Any, found: list[Operator], times: list[int]) -> _Inside:
     if len(found) == first and not inside.allocated and not written and name != READ_BY_HOST:
         return inside  # it made nothing: a view
     del found[first:]
-    operator = Operator(name, event.end_time_ns, {}, dict(inside.allocated))
+    operator = OperatorRun(name, event.end_time_ns, {}, dict(inside.allocated))
     for number, argument in enumerate(arguments):
         for tensor in _tensors([argument]):
             if address := _address(tensor):

@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol, get_args
 from vramcast.errors import TraceFileError
 from vramcast.job import Job
 from vramcast.tracer.alloc_conf import AllocConf, Source
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.operators import Library
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 

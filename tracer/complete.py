@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from vramcast.errors import IncompleteTrace
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Entered
-from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Trace
 
 _PAGE_BYTES = 2 << 20  # spec: PAGE_BYTES of csrc/memory.c, in which the card counts

@@ -7,8 +7,8 @@ from typing import Final
 
 from vramcast.job import Job
 from vramcast.tracer.base import Observation
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.process import trace_in_process
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 
 

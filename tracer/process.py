@@ -26,8 +26,8 @@ from vramcast.cache import cache_folder, kept
 from vramcast.errors import CacheError, CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.job import Job
 from vramcast.tracer import complete
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Entered
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker, check_time_limit, death
 from vramcast.units import shortened

@@ -38,7 +38,7 @@ _MODULE_RANGE = "vramcast::"
 _MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
 
 
-class Context(NamedTuple):
+class Place(NamedTuple):
     """What is known of a place in the profile."""
 
     op: str = ""
@@ -117,7 +117,7 @@ class Recorder:
         snapshot = self._account.end()
         for handle in self._handles:
             handle.remove()
-        contexts: list[tuple[int, Context]] = []
+        contexts: list[tuple[int, Place]] = []
         roots: list[Any] = []
         if self._profiler is not None:
             with warnings.catch_warnings():
@@ -211,18 +211,18 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------ the profile
-def _allocations(roots: Iterable[Any], *, has_shapes: bool) -> list[tuple[int, Context]]:
+def _allocations(roots: Iterable[Any], *, has_shapes: bool) -> list[tuple[int, Place]]:
     """Return (address, context) of every CUDA allocation of the profile, in time order.
 
     Frees are left out: many happen between operators, where autograd's threads report none.
     """
     modules_by_sequence: dict[int, str] = {}
-    found: list[tuple[int, int, Context]] = []
+    found: list[tuple[int, int, Place]] = []
     plain: set[str] = set()
     # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
     # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
     # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
-    levels: list[tuple[Iterator[Any], Context]] = [(iter(sorted(roots, key=_start)), Context())]
+    levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=_start)), Place())]
     allocation = EventType.Allocation
     while levels:
         events, context = levels[-1]
@@ -249,8 +249,8 @@ def _start(event: Any) -> int:
 
 
 def _enter(
-    event: Any, name: str, context: Context, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
-) -> Context:
+    event: Any, name: str, context: Place, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
+) -> Place:
     """Return the context inside an event; `plain` collects the names of operators which are no range of anybody's."""
     op, module, backward, data, optimizer, _, _ = context
     if name not in plain:
@@ -261,10 +261,10 @@ def _enter(
         if name == DATA_RANGE:
             return context._replace(data=True)
         if name.startswith("Optimizer."):
-            return Context(op or name.split("#")[0], module, backward, data, True)
+            return Place(op or name.split("#")[0], module, backward, data, True)
         if name.startswith("autograd::engine"):
             from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-            return Context(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+            return Place(name.rpartition(" ")[2], from_forward, True, data, optimizer)
         plain.add(name)
     if module and not backward:
         number = event.extra_fields.sequence_number
@@ -272,7 +272,7 @@ def _enter(
             modules_by_sequence.setdefault(number, module)
     if op and name in FACTORIES:
         return context
-    return Context(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
+    return Place(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
 
 
 def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
@@ -307,7 +307,7 @@ def annotate(
     trace: Trace,
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
-    contexts: list[tuple[int, Context]],
+    contexts: list[tuple[int, Place]],
     workspace_sizes: set[int],
 ) -> Trace:
     """Return `trace` with steps, phases, operators, modules and categories."""
@@ -339,8 +339,8 @@ def annotate(
 class _Known:
     """What the profile knows of each row of a trace, in columns: whether it knows the row, and in what it happens."""
 
-    def __init__(self, by_row: Mapping[int, Context], n: int) -> None:
-        def column(wanted: Callable[[Context], bool]) -> Any:
+    def __init__(self, by_row: Mapping[int, Place], n: int) -> None:
+        def column(wanted: Callable[[Place], bool]) -> Any:
             is_wanted = np.zeros(n, bool)
             is_wanted[[row for row, context in by_row.items() if wanted(context)]] = True
             return is_wanted
@@ -351,14 +351,14 @@ class _Known:
         self.optimizer = column(lambda context: context.optimizer)
 
 
-def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Context]]) -> tuple[dict[int, Context], int]:
+def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tuple[dict[int, Place], int]:
     """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
 
     Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
     """
     if not contexts:
         return {}, 0
-    by_row: dict[int, Context] = {}
+    by_row: dict[int, Place] = {}
     at = 0
     for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
         if at < len(contexts) and contexts[at][0] == address:
@@ -400,7 +400,7 @@ def _categories(
     position: Any,
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
-    by_row: dict[int, Context],
+    by_row: dict[int, Place],
     known: _Known,
     phase: Any,
     workspace_sizes: set[int],

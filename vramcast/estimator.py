@@ -199,7 +199,7 @@ class Estimator:
         subject = Subject.of(seen)
         bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch)
         warnings = (*estimate.warnings, *(f"'{name}' {note}" for note in learned.notes))
-        if bound.is_unlike:
+        if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
             warnings += (
                 f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",

@@ -245,7 +245,7 @@ class Estimate:
             "out_of_memory": self.out_of_memory,
             "seconds": {"simulate": None, "learn": None, **self.seconds},
             "artifact": self.bound.artifact,
-            "out_of_distribution": self.bound.is_unlike,
+            "out_of_distribution": self.bound.is_out_of_distribution,
             "unknown_calls": list(self.unknown),
             "open_calls": list(self.open_calls),
             "ceiling_bytes": self.ceiling,

@@ -22,7 +22,7 @@ import joblib
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import write_csv
-from vramcast.datasets.collector.child import workspaces
+from vramcast.datasets.collector.measured_job import workspaces
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
 from vramcast.devices import device

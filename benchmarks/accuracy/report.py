@@ -63,7 +63,7 @@ def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows:
 
 
 def _convolution(capability: tuple[int, int]) -> str:
-    return bound.family(frozenset({"cudnn"}), capability)
+    return bound.residual_group(frozenset({"cudnn"}), capability)
 
 
 _A100 = _convolution((8, 0))

@@ -12,7 +12,7 @@ import argparse
 
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import ROOT
-from vramcast.learner import artifact, cards, examples, training
+from vramcast.learner import artifact, examples, model_cards, training
 
 FACTS = {
     "source": "published results of Stone-ResearchLife/xMem (Jiabo Shi), each job traced with torch 2.11 on the null GPU",
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(ROOT / "models" / "default"))
     options = parser.parse_args()
     learned = training.train(examples.read(path_of("xmem"))[0])
-    artifact.save(learned, options.out, cards.card_text(learned, "default", FACTS))
+    artifact.save(learned, options.out, model_cards.card_text(learned, "default", FACTS))
     print(f"{options.out}: {learned.card['runs']} runs of {learned.card['groups']} models")
 
 

@@ -29,9 +29,9 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.portable import FAKE
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary

@@ -47,14 +47,14 @@ class RunRecorder:
         """
         import torch
 
-        from vramcast.datasets.collector import features
+        from vramcast.datasets.collector import model_facts
 
         self._workload = Workload(
             self._name,
             family="script",
             script=tuple(sys.argv),
-            model_sha256=features.model_sha256(model),
-            features=features.features(model),
+            model_sha256=model_facts.model_sha256(model),
+            features=model_facts.features(model),
             alloc_conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
             gpus=1,
             **workload,

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.datasets.collector import passport
-from vramcast.datasets.collector.child import Answer, Request
 from vramcast.datasets.collector.machine import Machine, MakeMachine
+from vramcast.datasets.collector.measured_job import Answer, Request
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal, read_runs
 from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
-from vramcast.datasets.workloads import plan
+from vramcast.datasets.workloads import workload_list
 from vramcast.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
 from vramcast.files import atomic_write
 from vramcast.units import gib
 
-CHILD: Final = "vramcast.datasets.collector.child"
+CHILD: Final = "vramcast.datasets.collector.measured_job"
 PASSPORT: Final = "vramcast.datasets.collector.passport"
 _CAP_RUNS: Final = 6  # arbitrary: the smallest card to 1/64 of what lies between allocated and reserved
 _LAST_SHARE: Final = 0.85  # arbitrary: of the time, after which only jobs are run which need the card for themselves
@@ -215,7 +215,7 @@ class Campaign:
         at, end = self._limits.first, None if self._limits.count is None else self._limits.first + self._limits.count
         while end is None or at < end:
             portion = _PORTION if end is None else min(_PORTION, end - at)
-            yield from plan.workloads(self._limits.seed, at, portion)
+            yield from workload_list.workloads(self._limits.seed, at, portion)
             at += portion
 
     def _next_shared(self) -> Task | None:
@@ -261,11 +261,11 @@ class Campaign:
             return
         self._write(run, history)
         self._open.discard(task.index)
-        if measured.status == "ok" and plan.is_repeated(task.index):
+        if measured.status == "ok" and workload_list.is_repeated(task.index):
             again, _ = self._one(machine, task, f"{task.id}/repeat", task.workload, recorded=False)
             if again is not None:
                 self._write(replace(again, measurement=replace(again.measurement, repeat_of=task.id)), {})
-        if measured.status == "ok" and plan.is_capped(task.index):
+        if measured.status == "ok" and workload_list.is_capped(task.index):
             self._measure_smallest_card(machine, task, measured)
 
     def _measure_smallest_card(self, machine: Machine, task: Task, free: Measurement) -> None:

@@ -49,7 +49,7 @@ FORMATS: Final = {
         Format("jobstats", "Princeton Jobstats in sacct's AdminComment, one run a card", _reader("jobstats")),
         Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run a job and card", _reader("series")),
         Format("pai", "Alibaba PAI 2020, pai_sensor_table.csv", _reader("pai")),
-        Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("snapshot")),
+        Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("memory_history")),
         Format("csv", "our plain table (docs/histories.md)", _reader("plain_csv")),
         Format("runs", "our own journals (.jsonl, .jsonl.gz)", read_journal),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vramcast.datasets.workloads.shapes import layer_widths, stage_widths
+from vramcast.datasets.workloads.network_shapes import layer_widths, stage_widths
 
 _GROUPS = 8  # arbitrary: of a group norm, where the width can be divided by it
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh, "leaky_relu": nn.LeakyReLU, "elu": nn.ELU}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vramcast.datasets.workloads.draws import Draw
+from vramcast.datasets.workloads.sampling import Draw
 
 GIB = 2**30
 LOWEST_BYTES = 0.1 * GIB  # arbitrary: with a context of about half a GiB less makes no difference

@@ -213,14 +213,14 @@ def test_a_context_which_may_be_larger_moves_the_bound_of_the_process(learned: L
 
 def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Learned, make_examples: MakeExamples) -> None:
     (_, like) = make_examples(2, seed=44)
-    assert not learned.is_unlike(subject(like))
+    assert not learned.is_out_of_distribution(subject(like))
     names = ["batch_size", "card_gib", "sm_count", "near_capacity", "log_steps", "peak_step"]
     strange = {**like.features, **dict.fromkeys(names, 1e6)}
     unlike = dataclasses.replace(subject(like), features=strange)
     assert set(learned.outside(unlike)) == set(names)
-    assert learned.is_unlike(unlike)
+    assert learned.is_out_of_distribution(unlike)
     less = dataclasses.replace(unlike, features={**strange, "log_steps": 0.0})
-    assert not learned.is_unlike(less)
+    assert not learned.is_out_of_distribution(less)
     assert learned.bound(unlike, 0.95).size_bytes > learned.bound(subject(like), 0.95).size_bytes
 
 

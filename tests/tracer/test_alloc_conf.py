@@ -15,7 +15,7 @@ from vramcast.estimator import Estimator
 from vramcast.simulator.replay import recorded_settings
 from vramcast.tracer.alloc_conf import VARIABLES, AllocConf, of_environment
 from vramcast.tracer.complete import _requested_peak
-from vramcast.tracer.result import Result
+from vramcast.tracer.job_result import Result
 
 Run = Callable[..., Result]
 EXPANDABLE = "expandable_segments:True"

@@ -18,7 +18,7 @@ from vramcast.tracer.alloc_conf import AllocConf
 from vramcast.tracer.base import Observation
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.operators import Operator
-from vramcast.tracer.recorded import RecordedTracer
+from vramcast.tracer.recorded_tracer import RecordedTracer
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 

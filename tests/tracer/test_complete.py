@@ -11,7 +11,7 @@ import pytest
 
 from vramcast.errors import IncompleteTrace
 from vramcast.tracer.complete import check
-from vramcast.tracer.result import Result, Taken
+from vramcast.tracer.job_result import Result, Taken
 from vramcast.tracer.trace import Action, Category, Trace
 
 

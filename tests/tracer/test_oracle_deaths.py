@@ -16,12 +16,12 @@ import pytest
 from vramcast.devices import device
 from vramcast.errors import NullGpuError, WorkerError
 from vramcast.job import Job, TensorSpec, Training
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import cudnn_client
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.portable import FAKE
-from vramcast.tracer.result import Result
 
 MODELS = """
     import os, signal, socket, struct

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.plan import workloads
+from vramcast.datasets.workloads.workload_list import workloads
 from vramcast.devices import device
 from vramcast.errors import UsageError
 from vramcast.tracer import targets

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from vramcast.errors import JobError
 from vramcast.job import Job
-from vramcast.tracer.result import Result
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.variations import accumulate, checkpoint_blocks
 
 MODEL = """

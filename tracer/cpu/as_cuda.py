@@ -19,7 +19,7 @@ import torch
 from vramcast.tracer import torch_api
 from vramcast.tracer.rules import composites
 from vramcast.tracer.rules.autocast import Autocast
-from vramcast.tracer.rules.card import Card
+from vramcast.tracer.rules.ruled_card import RuledCard
 
 _aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ _aten = torch.ops.aten
 class CudaRoutes:
     """While active, the routes above are CUDA's. For a process which runs one job."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: RuledCard) -> None:
         self._card = card
         self._foreach: list[tuple[Any, str, Any]] = []  # what torch.optim asks for devices with foreach kernels
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from vramcast.job import Job, map_batch
 from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.result import Result
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.run_options import RunOptions
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from vramcast.devices import Device
-from vramcast.tracer.record import Context
-from vramcast.tracer.rules.card import Card
+from vramcast.tracer.record import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
+from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.rules.shapes import META
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
@@ -41,7 +41,7 @@ class CpuMode(TorchDispatchMode):
 
     def __init__(self, device: Device, convolution_workspaces: ConvolutionWorkspaces) -> None:
         super().__init__()
-        self.card = Card(device, convolution_workspaces, self._on_card)
+        self.card = RuledCard(device, convolution_workspaces, self._on_card)
 
     def hold_model(self, model: torch.nn.Module) -> None:
         """Enter the parameters and buffers of `model`, in the order in which `model.to(device)` copies them."""
@@ -56,7 +56,7 @@ class CpuMode(TorchDispatchMode):
     def _hold(self, tensor: torch.Tensor, *, data: bool) -> None:
         history, storage = self.card.history, tensor.untyped_storage()
         if not history.knows(storage):
-            history.begin(storage, tensor.nbytes, Context("aten::to", data=data))
+            history.begin(storage, tensor.nbytes, Place("aten::to", data=data))
 
     def _on_card(self, value: Any) -> bool:
         return _is_plain(value) and self.card.history.knows(value.untyped_storage())
@@ -73,7 +73,7 @@ class CpuMode(TorchDispatchMode):
             result = args[0].copy_(result).detach()
         results, structure = tree_flatten(result)
         fresh = [t for t in results if _is_plain(t) and not self._on_card(t)]
-        if (not fresh and not self.card.has_plan(func)) or (not given and self._stays_on_host(fresh)):
+        if (not fresh and not self.card.has_rule(func)) or (not given and self._stays_on_host(fresh)):
             return result
         there = self._there(func, args, kwargs, results) if fresh else [_on_meta(here) for here in results]
         kept: dict[int, torch.UntypedStorage] = {}

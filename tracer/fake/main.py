@@ -8,8 +8,8 @@ from typing import Any
 
 from vramcast.job import Job
 from vramcast.tracer.imports import define_torchvision_operators
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Entered, Entry
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 
 

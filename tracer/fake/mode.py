@@ -10,12 +10,12 @@ import torch
 from vramcast.devices import Device
 from vramcast.errors import CannotEstimate
 from vramcast.tracer.fake.answers import ANSWERS
-from vramcast.tracer.fake.checks import check_dtypes, check_ordinal
 from vramcast.tracer.fake.readings import NAMED
-from vramcast.tracer.fake.recurrent import PLANS as RECURRENT
+from vramcast.tracer.fake.recurrent import RULES as RECURRENT
+from vramcast.tracer.fake.refusals import check_dtypes, check_ordinal
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
-from vramcast.tracer.rules.card import Card
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
+from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
 from vramcast.tracer.values.known import Known
@@ -42,7 +42,7 @@ class CardMode(TorchDispatchMode):
         self.host_reads = 0
         self.known = Known()
         self.call: Callable[[], str] = str
-        self.card = Card(device, convolution_workspaces, _on_card, inside=InsideKernel, plans=RECURRENT)
+        self.card = RuledCard(device, convolution_workspaces, _on_card, inside=InsideKernel, plans=RECURRENT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with DisableTorchFunction():  # who follows values sees what the job calls, not what happens in here

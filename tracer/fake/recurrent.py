@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.tensor import META, CudaTensor, on_card
-from vramcast.tracer.rules.call import Call, Plan
+from vramcast.tracer.rules.operator_call import Call, Rule
 from vramcast.tracer.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard
 
 aten = torch.ops.aten
@@ -156,7 +156,7 @@ def _plan_pack(call: Call) -> None:
     call.free(*held)
 
 
-PLANS: dict[Any, Plan] = {
+RULES: dict[Any, Rule] = {
     aten._cudnn_rnn: _plan_forward,
     aten._cudnn_rnn_backward: _plan_backward,
     aten._pack_padded_sequence: _plan_pack,

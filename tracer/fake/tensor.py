@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.fake.checks import check_ordinal
+from vramcast.tracer.fake.refusals import check_ordinal
 from vramcast.tracer.torch_api import DisableTorchDispatch, PreserveDispatchKeyGuard, disabled_torch_function, include_meta
 
 CUDA = torch.device("cuda", 0)

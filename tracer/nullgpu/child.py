@@ -17,11 +17,11 @@ from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf, torch_api
+from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
 from vramcast.tracer.nullgpu import raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.result import Result, peak_resident_bytes
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import CIRCUMSTANCES
 

@@ -22,6 +22,7 @@ from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf
 from vramcast.tracer.base import Observation
 from vramcast.tracer.forks import Lock
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.child import Program
@@ -31,7 +32,6 @@ from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, job_environment
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
 

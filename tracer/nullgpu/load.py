@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramcast.errors import NullGpuError
+from vramcast.tracer.job_result import Taken
 from vramcast.tracer.ledger import Entry
-from vramcast.tracer.result import Taken
 
 
 class NullGpu:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer import torch_api
-from vramcast.tracer.rules.card import Card
+from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.torch_api import DispatchKey
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ _SWITCHES = {
 _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
 
 
-def register(library: torch.library.Library, card: Card, key: str) -> None:
+def register(library: torch.library.Library, card: RuledCard, key: str) -> None:
     """Replace the decompositions for tensors with autograd's dispatch key `key`, as long as the library lives."""
     attention = Attention(card)
     for name, function in (
@@ -120,7 +120,7 @@ def _rms_norm(input: torch.Tensor, normalized_shape: Any, weight: Any = None, ep
 class Attention:
     """`scaled_dot_product_attention` on a card."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: RuledCard) -> None:
         self._card = card
         self._capability = card.device.compute_capability
 

@@ -272,7 +272,7 @@ class ConvolutionWorkspaces:
 
 
 def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
-    plans = _plans(oracle, graph, dtype, settings)
+    plans = _rules(oracle, graph, dtype, settings)
     first = next(plans, None)
     if first is None:
         return "cuDNN has no engine for a convolution"
@@ -281,7 +281,7 @@ def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings
     return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes, first.withheld)
 
 
-def _plans(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:
+def _rules(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:
     """Yield the sizes of the plans which build, in the order in which PyTorch tries them."""
     for mode in (_INSTANT, _FALLBACK):
         for index, config in enumerate(oracle.heuristics(mode, graph)):

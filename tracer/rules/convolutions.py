@@ -23,7 +23,7 @@ from vramcast.tracer.torch_api import (
 )
 
 
-class Card(Protocol):
+class Asker(Protocol):
     """Who notes the requests."""
 
     def begin(self, *indexes: int) -> None:
@@ -48,7 +48,7 @@ def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memo
     return _format(tensor.dim(), usable and any(_lies_channels_last(t) for t in (tensor, weight)))
 
 
-def convolve(card: Card, workspaces: ConvolutionWorkspaces, args: Any, results: Any, *, thread: int) -> None:
+def convolve(card: Asker, workspaces: ConvolutionWorkspaces, args: Any, results: Any, *, thread: int) -> None:
     """Ask for what `aten.convolution(*args)` takes; its only result has the index 0."""
     tensor, weight = args[:2]
     memory_format = convolution_format(tensor, weight)
@@ -64,7 +64,7 @@ def convolve(card: Card, workspaces: ConvolutionWorkspaces, args: Any, results: 
     card.free(*reversed(held))
 
 
-def differentiate(card: Card, workspaces: ConvolutionWorkspaces, args: Any, *, thread: int) -> None:
+def differentiate(card: Asker, workspaces: ConvolutionWorkspaces, args: Any, *, thread: int) -> None:
     """Ask for what `aten.convolution_backward(*args)` takes; its results are the gradients of input, weight and bias."""
     gradient, tensor, weight = args[:3]
     memory_format = convolution_format(tensor, weight)
@@ -80,7 +80,7 @@ def differentiate(card: Card, workspaces: ConvolutionWorkspaces, args: Any, *, t
 
 
 def _differentiate_with_cudnn(
-    card: Card, workspaces: ConvolutionWorkspaces, args: Any, convolution: Convolution, memory_format: torch.memory_format,
+    card: Asker, workspaces: ConvolutionWorkspaces, args: Any, convolution: Convolution, memory_format: torch.memory_format,
     thread: int,
 ) -> None:  # fmt: skip
     """The gradient is copied once if it lies in the other format, and for each operation if it has gaps in the right one.
@@ -117,7 +117,7 @@ def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
     return last if channels_last and last is not None else torch.contiguous_format
 
 
-def _differentiate_depthwise(card: Card, args: Any, *, flat: bool) -> None:
+def _differentiate_depthwise(card: Asker, args: Any, *, flat: bool) -> None:
     """PyTorch's own kernels: `flat` ones compute the weight's gradient first, 3-d ones make both results before all else."""
     gradient, tensor, weight = args[:3]
     wanted = args[-1]
@@ -144,7 +144,7 @@ def cudnn_settings() -> CudnnSettings:
     )
 
 
-def _copy(card: Card, tensor: torch.Tensor, memory_format: torch.memory_format) -> Any:
+def _copy(card: Asker, tensor: torch.Tensor, memory_format: torch.memory_format) -> Any:
     return card.ask(0 if tensor.is_contiguous(memory_format=memory_format) else tensor.nbytes)
 
 
@@ -158,7 +158,7 @@ def _lies_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def _run(
-    card: Card, workspaces: ConvolutionWorkspaces, convolution: Convolution, operation: Operation, thread: int
+    card: Asker, workspaces: ConvolutionWorkspaces, convolution: Convolution, operation: Operation, thread: int
 ) -> None:  # fmt: skip
     found = workspaces.ask(convolution, operation, cudnn_settings(), thread=thread)
     if found is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.record import Context
+from vramcast.tracer.record import Place
 from vramcast.tracer.trace import Action, Trace
 
 
@@ -20,7 +20,7 @@ class History:
 
     def __init__(self) -> None:
         self.position = 0  # requests and frees so far
-        self.contexts: list[tuple[int, Context]] = []  # of each request, by the address which it is given here
+        self.contexts: list[tuple[int, Place]] = []  # of each request, by the address which it is given here
         self._rows: list[tuple[Action, int, int, int]] = []  # action, address, size, block
         self._alive: dict[int, weakref.ref[Any]] = {}  # by StorageImpl
         self._addresses: dict[int, int] = {}
@@ -33,7 +33,7 @@ class History:
         """Return the address which the storage was given; None when it takes no memory of the card."""
         return self._addresses.get(storage._cdata)
 
-    def begin(self, storage: torch.UntypedStorage, size_bytes: int, context: Context) -> None:
+    def begin(self, storage: torch.UntypedStorage, size_bytes: int, context: Place) -> None:
         """A storage of `size_bytes` begins; it ends by itself. One of 0 B takes no memory."""
         key = storage._cdata
         row = self.ask(size_bytes, context) if size_bytes else None
@@ -48,7 +48,7 @@ class History:
         if row is not None:
             self._addresses[key] = row + 1
 
-    def ask(self, size_bytes: int, context: Context) -> int:
+    def ask(self, size_bytes: int, context: Place) -> int:
         """Note a request and return its row."""
         row = len(self._rows)
         self._rows.append((Action.ALLOC, row + 1, size_bytes, row))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vramcast.tracer.operators import ASKS_AS, FACTORIES, STEP
-from vramcast.tracer.record import Context, Recorder, annotate, watch
+from vramcast.tracer.record import Place, Recorder, annotate, watch
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.torch_api import current_autograd_node, current_graph_task_id, sequence_number
@@ -58,24 +58,24 @@ class PortableRecorder(Recorder):
         if func.namespace == "profiler":
             self.data = "enter" in func.__name__ and args[0] == DATA_RANGE
 
-    def context(self, op: str, args: Iterable[Any]) -> Context:
+    def context(self, op: str, args: Iterable[Any]) -> Place:
         """Return what is known of the operator `op`, which runs now with these arguments and asks for memory."""
         given = [argument for argument in args if isinstance(argument, torch.Tensor)]
         dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
         return self._place(op)._replace(shapes=tuple(tuple(tensor.shape) for tensor in given), dtypes=dtypes)
 
-    def _place(self, op: str) -> Context:
+    def _place(self, op: str) -> Place:
         op = ASKS_AS.get(op, op)
         node = current_autograd_node()
         if node is not None:
             module = self._modules_by_sequence.get(node._sequence_nr(), "")
-            return Context(node.name() if op in FACTORIES else op, module, True, self.data, False)
+            return Place(node.name() if op in FACTORIES else op, module, True, self.data, False)
         stack = self._local.__dict__.get("stack")
         module = self._names.get(stack[-1][0], "") if stack else ""
         if self._optimizer and op in FACTORIES:
             op = self._optimizer
         backward = current_graph_task_id() != -1
-        return Context(op, module, backward, self.data, bool(self._optimizer))
+        return Place(op, module, backward, self.data, bool(self._optimizer))
 
     def _position(self) -> int:
         return self._history.position

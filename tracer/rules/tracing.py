@@ -14,9 +14,9 @@ import torch
 from vramcast.job import Job
 from vramcast.tracer.alloc_conf import Watch
 from vramcast.tracer.circumstances import Observer
+from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entry
-from vramcast.tracer.result import Result, peak_resident_bytes
-from vramcast.tracer.rules.card import Card
+from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 
@@ -27,7 +27,7 @@ def go_where(job: Job) -> None:
 
 
 def trace(
-    job: Job, tracer: str, card: Card, modes: Iterable[AbstractContextManager[Any]], run: Callable[[], None], *, cuda: str
+    job: Job, tracer: str, card: RuledCard, modes: Iterable[AbstractContextManager[Any]], run: Callable[[], None], *, cuda: str
 ) -> Result:
     """Run the job in this process and return what came out, without the tracer's own ledger.
 

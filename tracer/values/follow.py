@@ -4,7 +4,7 @@ Every call of PyTorch's Python functions whose arguments are known is made twice
 ever. What the host's run read in between (a count of ones, an `.item()`) is what the card's C++ code is told when it reads.
 So `mask.all()`, `nonzero()` and loops over them go the way which they would go on a GPU, and PyTorch's own code asks for the
 memory. What is large, or depends on weights or activations, is worked out only when something is decided by it
-(`recipes.py`), from drawn numbers (`draws.py`) where nobody knows them, and counted.
+(`recipes.py`), from drawn numbers (`drawn_values.py`) where nobody knows them, and counted.
 
     attention_mask   known: it came from the host
     mask.all()       known: True                          -> bool() is told True
@@ -33,8 +33,8 @@ from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.run_options import Answers
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
-from vramcast.tracer.values import draws, largest
-from vramcast.tracer.values.call import COPIES, Call
+from vramcast.tracer.values import drawn_values, largest
+from vramcast.tracer.values.followed_call import COPIES, Call
 from vramcast.tracer.values.reads import masks, raw
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
 from vramcast.tracer.values.shadows import Shadows, is_small, version
@@ -59,7 +59,7 @@ _NOTHING = object()  # where the host did not make the call
 _MAX_DRAWN_READS = 1000  # arbitrary: a loop until convergence would never end; from here on it reads zeros
 
 
-class Card(Protocol):
+class Answering(Protocol):
     """Whoever answers when C++ code reads from the card."""
 
     def know(self, reads: list[bytes]) -> int:
@@ -82,7 +82,7 @@ class Values(TorchFunctionMode):
     """
 
     def __init__(
-        self, card: Card, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
+        self, card: Answering, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
         answers: Answers = "drawn",
     ) -> None:  # fmt: skip
         super().__init__()
@@ -105,7 +105,7 @@ class Values(TorchFunctionMode):
             return self._backward(func, args, kwargs)
         if name in _PASSED or functorch_level() is not None:
             return func(*args, **kwargs)
-        if draws.is_computing(name):
+        if drawn_values.is_computing(name):
             return self._told(Call(self, func, name, args, kwargs, []), [b"\1"]) if name in _CHECKED else func(*args, **kwargs)
         default = default_device.CURRENT_DEVICE
         if default is not None and kwargs.get("device") is None and func in device_constructors():

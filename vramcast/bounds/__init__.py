@@ -20,7 +20,7 @@ class Bound(Protocol):
         """Name of the artifact behind it; None: there is none."""
 
     @property
-    def is_unlike(self) -> bool | None:
+    def is_out_of_distribution(self) -> bool | None:
         """Whether the job is unlike all that it was learned from; None: nothing was learned."""
 
     def quantile(self, level: float, card: Device, context: Context) -> int:

@@ -61,9 +61,9 @@ class LearnedBound:
         return self.learned.reserved(self.subject)
 
     @property
-    def is_unlike(self) -> bool:
+    def is_out_of_distribution(self) -> bool:
         """Whether the job is unlike all that was learned from."""
-        return self.learned.is_unlike(self.subject)
+        return self.learned.is_out_of_distribution(self.subject)
 
     def context(self, card: Device, assumed: Context) -> tuple[int, int, int]:
         """Return the point, the low and the high end of what the process takes beside, bytes: measured, or as assumed."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from vramcast.context import Context
 from vramcast.devices import Device
-from vramcast.tracer.result import UNKNOWN_SHARE
+from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
 
@@ -60,7 +60,7 @@ ARCHITECTURES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
 }
 
 
-def family(libraries: frozenset[str], capability: tuple[int, int]) -> str:
+def residual_group(libraries: frozenset[str], capability: tuple[int, int]) -> str:
     """Return the family whose residuals apply, a key of RESIDUALS.
 
     Args:
@@ -94,7 +94,7 @@ class PublicBound:
         return None
 
     @property
-    def is_unlike(self) -> None:
+    def is_out_of_distribution(self) -> None:
         """Nobody can tell."""
         return None
 
@@ -114,4 +114,4 @@ class PublicBound:
         return METHOD, self._residuals(card).n
 
     def _residuals(self, card: Device) -> Residuals:
-        return RESIDUALS[family(self.libraries, card.compute_capability)]
+        return RESIDUALS[residual_group(self.libraries, card.compute_capability)]

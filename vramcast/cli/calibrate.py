@@ -28,20 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with learning.packages("Calibrating"):
-        from vramcast.learner import artifact, cards, drift, training
-        from vramcast.lessons import lessons_of
+        from vramcast.learner import artifact, drift, model_cards, training
+        from vramcast.run_examples import examples_of_runs
     old = artifact.load(named(options.artifact))
-    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
-    if not lessons.examples:
+    learned_from = examples_of_runs(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
+    if not learned_from.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
-    new = training.recalibrated(old, lessons.examples)
+    new = training.recalibrated(old, learned_from.examples)
     facts = {"trees from": Path(options.artifact).name, "calibrated on": ", ".join(Path(path).name for path in options.runs)}
-    artifact.save(new, options.out, cards.card_text(new, Path(options.out).name, facts))
+    artifact.save(new, options.out, model_cards.card_text(new, Path(options.out).name, facts))
     said = {
         "schema": 1,
         "out": options.out,
-        "left_out": lessons.left_out,
-        "drift": drift.drift(old, lessons.examples),
+        "left_out": learned_from.left_out,
+        "drift": drift.drift(old, learned_from.examples),
         "contexts": {stack: list(pair) for stack, pair in drift.context_changes(old, new).items()},
     }
     answer(json.dumps(said) if options.json else _text(said))

@@ -32,16 +32,16 @@ def main(options: argparse.Namespace) -> int:
     with learning.packages("Evaluating"):
         from vramcast.learner import artifact, judging
         from vramcast.learner.evaluation import metrics, report
-        from vramcast.lessons import lessons_of
+        from vramcast.run_examples import examples_of_runs
     levels = sorted({*judging.LEVELS, *([options.level] if options.level else [])})
-    lessons = lessons_of(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
-    for reason, count in lessons.left_out.items():
+    learned_from = examples_of_runs(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
+    for reason, count in learned_from.left_out.items():
         say(f"vramcast: left out {count}: {reason}")
     if options.artifact:
         learned = artifact.load(named(options.artifact))
-        scored = [one for example in lessons.examples if (one := judging.scored_of(example, learned, levels)) is not None]
+        scored = [one for example in learned_from.examples if (one := judging.scored_of(example, learned, levels)) is not None]
     else:
-        scored = judging.cross_validated(lessons.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed)
+        scored = judging.cross_validated(learned_from.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed)
     if not scored:
         raise DatasetError("No run can be judged: runs need a target, a batch, a peak, and for a process peak a known context.")
     figures = metrics.evaluate(scored, level=options.level)

@@ -21,7 +21,7 @@ from vramcast.datasets.collector.campaign import Campaign, Limits, say_on_stderr
 from vramcast.datasets.collector.machine import DryRun, RealGpu
 from vramcast.datasets.collector.script import measure_script
 from vramcast.datasets.plain import to_plain
-from vramcast.datasets.workloads import plan
+from vramcast.datasets.workloads import workload_list
 from vramcast.devices import device
 from vramcast.errors import UsageError
 
@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     """Print the shard as JSON lines."""
-    for id_, workload in plan.workloads(options.seed, options.first, options.count or _LISTED):
+    for id_, workload in workload_list.workloads(options.seed, options.first, options.count or _LISTED):
         answer(
             json.dumps(
                 {"id": id_, **{name: value for name, value in to_plain(workload).items() if value not in (None, [], {})}}

@@ -39,37 +39,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with learning.packages("Training"):
-        from vramcast.learner import artifact, cards, dask_engine, drift, stacks, training
-        from vramcast.lessons import lessons_of
+        from vramcast.learner import artifact, dask_engine, drift, model_cards, stacks, training
+        from vramcast.run_examples import examples_of_runs
     runs = learning.read_all(options.runs)
     older = artifact.load(named(options.against)) if options.against else None  # a wrong one is said before hours of tracing
-    lessons = lessons_of(runs, n_jobs=options.jobs, trust=options.trust_targets)
-    if not lessons.examples:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in lessons.left_out.items()) or "the sets are empty"
+    learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    if not learned_from.examples:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"
         raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
     parameters: dict[str, Any] = {"n_jobs": options.jobs}
     if options.trials:
         from vramcast.learner.search import search
 
-        table = training.table_of(lessons.examples, stacks.learn(lessons.examples))
+        table = training.table_of(learned_from.examples, stacks.learn(learned_from.examples))
         parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
     with dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
         learned = training.train(
-            lessons.examples, {**parameters, "engine": options.engine}, folds=options.folds, seed=options.seed
+            learned_from.examples, {**parameters, "engine": options.engine}, folds=options.folds, seed=options.seed
         )
     licences = Counter(run.passport.licence or "the site's own" for run in runs)
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
-    artifact.save(learned, options.out, cards.card_text(learned, Path(options.out).name, facts))
-    helps = {peak: sorted(head.helps) for peak, head in learned.heads.items()}
-    said = {"schema": 1, "out": options.out, "left_out": lessons.left_out, "helps": helps, **learned.card}
+    artifact.save(learned, options.out, model_cards.card_text(learned, Path(options.out).name, facts))
+    helps = {peak: sorted(head.active_segments) for peak, head in learned.heads.items()}
+    said = {"schema": 1, "out": options.out, "left_out": learned_from.left_out, "helps": helps, **learned.card}
     if older is not None:
         changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
-        said |= {"drift": drift.drift(older, lessons.examples), "contexts": changes}
+        said |= {"drift": drift.drift(older, learned_from.examples), "contexts": changes}
     if options.json:
         answer(json.dumps(said))
         return 0
     answer(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
-    for reason, count in lessons.left_out.items():
+    for reason, count in learned_from.left_out.items():
         answer(f"left out {count}: {reason}")
     for peak, segment, errors in ((peak, *row) for peak, by in learned.card["by"].items() for row in by["segment"].items()):
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))

@@ -22,8 +22,8 @@ from vramcast.cli.main import main
 from vramcast.datasets import journal
 from vramcast.datasets.collector import campaign as campaign_module
 from vramcast.datasets.collector.campaign import Campaign, Limits
-from vramcast.datasets.collector.child import Answer, Request
 from vramcast.datasets.collector.machine import DryRun
+from vramcast.datasets.collector.measured_job import Answer, Request
 from vramcast.datasets.run import DRY_RUN, Run, Workload
 from vramcast.devices import Device, device
 from vramcast.errors import DatasetError, TimeLimit, WorkerError

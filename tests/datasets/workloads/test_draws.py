@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.datasets.workloads.draws import Draw
+from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.sizes import (
     GIB,
     HIGHEST_BYTES,

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from vramcast.datasets.workloads import networks  # noqa: E402
-from vramcast.datasets.workloads.shapes import CNN_SHAPES, MLP_SHAPES, layer_widths, stage_widths  # noqa: E402
+from vramcast.datasets.workloads.network_shapes import CNN_SHAPES, MLP_SHAPES, layer_widths, stage_widths  # noqa: E402
 
 NORMS = ("none", "batch", "layer", "group")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vramcast.datasets.plain import from_plain, to_plain
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.plan import FAMILIES, PROPORTIONS, is_capped, is_repeated, workloads
+from vramcast.datasets.workloads.workload_list import FAMILIES, PROPORTIONS, is_capped, is_repeated, workloads
 from vramcast.devices import device
 from vramcast.job import TensorSpec
 
@@ -49,8 +49,8 @@ def test_no_workload_is_in_the_list_twice(entries: list[tuple[str, Workload]]) -
 
 def test_a_repeat_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nine possible answers and eight asked for, repeats are certain to be drawn."""
-    monkeypatch.setattr("vramcast.datasets.workloads.plan.PROPORTIONS", {"mlp": 1})
-    monkeypatch.setattr("vramcast.datasets.workloads.plan._BLOCK", 1)
+    monkeypatch.setattr("vramcast.datasets.workloads.workload_list.PROPORTIONS", {"mlp": 1})
+    monkeypatch.setattr("vramcast.datasets.workloads.workload_list._BLOCK", 1)
     monkeypatch.setitem(FAMILIES, "mlp", lambda draw: Workload(name=str(draw.integer(1, 9))))
     names = [workload.name for _, workload in workloads(1, 0, 8)]
     assert len(set(names)) == 8
@@ -78,7 +78,7 @@ def test_a_tenth_is_measured_twice_and_another_tenth_capped(entries: list[tuple[
 @pytest.mark.integration
 def test_the_list_is_made_without_torch() -> None:
     source = (
-        "import sys; from vramcast.datasets.workloads.plan import workloads; print(len(workloads(1, 0, 100)));"
+        "import sys; from vramcast.datasets.workloads.workload_list import workloads; print(len(workloads(1, 0, 100)));"
         "print(sorted({'torch', 'torchvision', 'timm', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     told = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

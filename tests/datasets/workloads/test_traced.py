@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.plan import PROPORTIONS, workloads
+from vramcast.datasets.workloads.workload_list import PROPORTIONS, workloads
 from vramcast.devices import device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.run_options import RunOptions

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.datasets.workloads.draws import Draw
 from vramcast.datasets.workloads.image_models import SEGMENTATION, TIMM, TORCHVISION
 from vramcast.datasets.workloads.language import TYPES, draw_hugging_face
+from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.zoo import draw_timm
 
 Need = Callable[[str], Any]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from vramcast.job import Job
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.portable import CPU
-from vramcast.tracer.result import Result
 
 
 @pytest.fixture(scope="session")

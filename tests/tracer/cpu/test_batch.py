@@ -10,7 +10,7 @@ import pytest
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.job import Job, TensorSpec
 from vramcast.tracer.cpu.batch import at_batch
-from vramcast.tracer.result import Result
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.trace import Action, Trace
 
 Run = Callable[..., Result]

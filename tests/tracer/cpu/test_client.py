@@ -11,8 +11,8 @@ import pytest
 
 from vramcast.errors import JobError, UsageError, WorkerError
 from vramcast.job import Job
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.portable import CPU
-from vramcast.tracer.result import Result
 
 Run = Callable[..., Result]
 

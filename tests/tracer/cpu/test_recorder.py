@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from vramcast.job import Job
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.portable import CPU, FAKE
-from vramcast.tracer.result import Result
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 Run = Callable[..., Result]

@@ -19,9 +19,9 @@ import pytest
 from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.process import python_path
-from vramcast.tracer.result import Result
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Action, Category, Trace
 

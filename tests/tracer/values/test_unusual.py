@@ -10,10 +10,10 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.job import Job, TensorSpec, Training
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.portable import FAKE
-from vramcast.tracer.result import Result
 
 MODELS = """
 import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.draws import Draw
+from vramcast.datasets.workloads.sampling import Draw
 from vramcast.job import TRAINING_FIELDS, Precision, Training, ZeroGrad
 from vramcast.optimizers import state_tensors
 

@@ -38,7 +38,7 @@ _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 
 
 @dataclass(slots=True)
-class Lessons:
+class ExampleSet:
     """What runs teach.
 
     Attributes:
@@ -144,7 +144,7 @@ def job_key(run: Run) -> str:
     return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
 
 
-def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> Lessons:
+def examples_of_runs(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> ExampleSet:
     """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
 
     Args:
@@ -163,14 +163,14 @@ def lessons_of(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> 
         known |= fresh
         store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], path)
     capped = second_rounds(runs)
-    lessons = Lessons()
+    found_examples = ExampleSet()
     for run, job in jobs:
         found = known[keys[run.id]] if isinstance(job, Job) else job
         if isinstance(found, str):
-            lessons.leave_out(found)
+            found_examples.leave_out(found)
         else:
-            lessons.examples.append(_with_second_round(measured(run, found), capped.get(job_key(run))))
-    return lessons
+            found_examples.examples.append(_with_second_round(measured(run, found), capped.get(job_key(run))))
+    return found_examples
 
 
 def _with_second_round(example: Example, measured: tuple[int | None, int | None] | None) -> Example:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vramcast.devices import Device
-from vramcast.tracer.record import Context
+from vramcast.tracer.record import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.reductions import hold_reduction
@@ -23,7 +23,7 @@ class Call:
     """
 
     def __init__(
-        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Context,
+        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Place,
         convolution_workspaces: ConvolutionWorkspaces, on_card: Callable[[Any], bool],
         storage_of: Callable[[torch.Tensor], torch.UntypedStorage],
     ) -> None:  # fmt: skip
@@ -92,4 +92,4 @@ class Call:
         return hold_reduction(self, tensor, reduced, element_bytes, self.device)
 
 
-Plan = Callable[[Call], None]
+Rule = Callable[[Call], None]

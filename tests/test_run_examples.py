@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from vramcast import lessons
+from vramcast import run_examples
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.devices import device as find_device
 from vramcast.job import Job, TensorSpec
@@ -40,10 +40,10 @@ RUNS = [
 
 
 def test_the_smallest_cap_which_ran_and_the_largest_which_died_are_found() -> None:
-    found = lessons.second_rounds(RUNS)
-    assert found[lessons.job_key(RUNS[0])] == (2 * GIB, GIB + 512)
-    assert found[lessons.job_key(RUNS[5])] == (GIB // 2, None)
-    assert lessons.job_key(RUNS[6]) not in found
+    found = run_examples.second_rounds(RUNS)
+    assert found[run_examples.job_key(RUNS[0])] == (2 * GIB, GIB + 512)
+    assert found[run_examples.job_key(RUNS[5])] == (GIB // 2, None)
+    assert run_examples.job_key(RUNS[6]) not in found
 
 
 def simulated(job: Job) -> Example | str:
@@ -54,9 +54,9 @@ def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
-    monkeypatch.setattr(lessons, "simulated", simulated)
+    monkeypatch.setattr(run_examples, "simulated", simulated)
     for _ in range(2):  # the second time from what was kept
-        found = lessons.lessons_of(RUNS)
+        found = run_examples.examples_of_runs(RUNS)
         assert [example.id for example in found.examples] == ["free", "other"]
         assert [(example.ran_at, example.died_at, example.is_emulated) for example in found.examples] == [
             (2 * GIB, GIB + 512, False),
@@ -64,15 +64,15 @@ def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
         ]
         assert [example.measured_reserved for example in found.examples] == [4 * GIB] * 2
         assert found.left_out == {"the allocator was capped": 5}
-        monkeypatch.setattr(lessons, "simulated", None)
+        monkeypatch.setattr(run_examples, "simulated", None)
 
 
 def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     asked = []
-    monkeypatch.setattr(lessons, "simulated", lambda job: asked.append(job) or simulated(job))
+    monkeypatch.setattr(run_examples, "simulated", lambda job: asked.append(job) or simulated(job))
     repeats = [dataclasses.replace(RUNS[0], id=f"{number}") for number in range(30)]
-    found = lessons.lessons_of(repeats)
+    found = run_examples.examples_of_runs(repeats)
     assert [example.id for example in found.examples] == [one.id for one in repeats]
     assert len(asked) == 1
 
@@ -81,9 +81,9 @@ def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "change",
     [
-        lambda patch: patch.setattr(lessons, "_versions", lambda: ("torch 2.99",)),
-        lambda patch: patch.setattr(lessons, "_own_code", lambda: "another vramcast"),
-        lambda patch: patch.setattr(lessons, "cudnn_asked", lambda stack: "9.99"),
+        lambda patch: patch.setattr(run_examples, "_versions", lambda: ("torch 2.99",)),
+        lambda patch: patch.setattr(run_examples, "_own_code", lambda: "another vramcast"),
+        lambda patch: patch.setattr(run_examples, "cudnn_asked", lambda stack: "9.99"),
         lambda patch: patch.setenv("NVIDIA_TF32_OVERRIDE", "0"),
     ],
     ids=["packages", "our own code", "cuDNN", "a setting"],
@@ -93,12 +93,12 @@ def test_what_decides_an_example_is_in_its_name(
 ) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     asked = []
-    monkeypatch.setattr(lessons, "simulated", lambda job: asked.append(job) or simulated(job))
+    monkeypatch.setattr(run_examples, "simulated", lambda job: asked.append(job) or simulated(job))
     for _ in range(2):
-        lessons.lessons_of(RUNS[:1])
+        run_examples.examples_of_runs(RUNS[:1])
     assert len(asked) == 1
     change(monkeypatch)
-    lessons.lessons_of(RUNS[:1])
+    run_examples.examples_of_runs(RUNS[:1])
     assert len(asked) == 2
 
 
@@ -108,28 +108,28 @@ def test_the_text_of_a_targets_file_is_in_its_name(tmp_path: Path) -> None:
     keys = []
     for text in ("width = 8", "width = 16"):
         path.write_text(text)
-        keys.append(lessons._key(job))
+        keys.append(run_examples._key(job))
     assert keys[0] != keys[1]
 
 
 def test_our_own_code_is_all_that_makes_a_trace_and_its_features() -> None:
-    names = {path.name for path in lessons._own_files()}
+    names = {path.name for path in run_examples._own_files()}
     assert {"requests.py", "entry_points.txt", "caching.c", "features.py", "circumstances.py", "observed.py"} <= names
 
 
 def test_the_answer_of_a_fallback_is_learned_from_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler may be back tomorrow."""
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
-    monkeypatch.setattr(lessons, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
-    assert [one.reserved for one in lessons.lessons_of(RUNS[:1]).examples] == [3]
-    monkeypatch.setattr(lessons, "simulated", simulated)
-    assert [one.reserved for one in lessons.lessons_of(RUNS[:1]).examples] == [9]
+    monkeypatch.setattr(run_examples, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
+    assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [3]
+    monkeypatch.setattr(run_examples, "simulated", simulated)
+    assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [9]
 
 
 def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
-    monkeypatch.setattr(lessons, "simulated", simulated)
-    lessons.lessons_of(RUNS[:1])
+    monkeypatch.setattr(run_examples, "simulated", simulated)
+    run_examples.examples_of_runs(RUNS[:1])
     kept = tmp_path / "examples.jsonl"
     kept.write_text(kept.read_text().replace('"log_allocations"', '"log_requests"'))
-    assert [one.features for one in lessons.lessons_of(RUNS[:1]).examples] == [FEATURES]
+    assert [one.features for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [FEATURES]

@@ -11,17 +11,17 @@ import torch
 
 from vramcast.devices import Device
 from vramcast.tracer.ledger import Code
-from vramcast.tracer.rules.call import Call, Plan
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.in_place import takes_first
+from vramcast.tracer.rules.operator_call import Call, Rule
 from vramcast.tracer.rules.recorder import PortableRecorder
-from vramcast.tracer.rules.requests import PLANS, UNMODELLED, Workspaces
+from vramcast.tracer.rules.rule_table import RULES, UNMODELLED, Workspaces
 from vramcast.tracer.rules.shapes import Shapes
 from vramcast.tracer.torch_api import suggest_memory_format
 
 
-class Card:
+class RuledCard:
     """Plays the rules of this folder, and keeps what came of them.
 
     Args:
@@ -41,7 +41,7 @@ class Card:
 
     def __init__(
         self, device: Device, convolution_workspaces: ConvolutionWorkspaces, on_card: Callable[[Any], bool], *,
-        inside: Callable[[], AbstractContextManager[Any]] = nullcontext, plans: dict[Any, Plan] | None = None,
+        inside: Callable[[], AbstractContextManager[Any]] = nullcontext, plans: dict[Any, Rule] | None = None,
     ) -> None:  # fmt: skip
         self.history = History()
         self.recorder = PortableRecorder(self.history, on_card)
@@ -53,15 +53,15 @@ class Card:
         self.device = device
         self.on_card = on_card
         self._inside = inside
-        self._plans = PLANS | (plans or {})
+        self._rules = RULES | (plans or {})
 
     def takes_first(self, func: Any, args: Any) -> bool:
         """Return whether the result will lie in the first argument's memory."""
         return takes_first(func, args, masking=self.masking, on_card=self.on_card)
 
-    def has_plan(self, func: Any) -> bool:
+    def has_rule(self, func: Any) -> bool:
         """Return whether the operator asks for more than its results."""
-        return func._overloadpacket in self._plans
+        return func._overloadpacket in self._rules
 
     def play(
         self, func: Any, args: Any, kwargs: Any, results: Any,
@@ -77,7 +77,7 @@ class Card:
         """
         fresh = [storage_of(t) for t in results if isinstance(t, torch.Tensor) and t.device.type == "meta"]
         packet = func._overloadpacket
-        plan = self._plans.get(packet)
+        plan = self._rules.get(packet)
         if plan is None and all(self.history.knows(s) for s in fresh):
             return
         context = self.recorder.context(func._schema.name, args)

@@ -42,8 +42,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
                 lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
     for peak, head in learned.heads.items():
-        where = ", ".join(sorted(head.helps)) or "nowhere: the simulation is used as it is"
-        but = f", but for {', '.join(sorted(head.spares))}" if head.spares else ""
+        where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used as it is"
+        but = f", but for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
         lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
     lines += ["", "## Context by stack", ""]
     if learned.contexts:

@@ -123,11 +123,11 @@ def _context_bytes(request: Request) -> int | None:
 def _run(workload: Workload, answer: Answer) -> None:
     import torch
 
-    from vramcast.datasets.collector import features
+    from vramcast.datasets.collector import model_facts
     from vramcast.tracer import drawn, step
 
     def look(model: torch.nn.Module) -> None:
-        answer.model_sha256, answer.features = features.model_sha256(model), features.features(model)
+        answer.model_sha256, answer.features = model_facts.model_sha256(model), model_facts.features(model)
         drawn.fill_weights(model)
 
     # The card is the one that is there; the job's own device only says for which to estimate. The list is our own.

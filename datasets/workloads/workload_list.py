@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import islice
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.draws import Draw
 from vramcast.datasets.workloads.language import draw_hugging_face
+from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.synthetic import draw_cnn, draw_mlp, draw_transformer
 from vramcast.datasets.workloads.zoo import draw_timm, draw_torchvision
 

@@ -15,8 +15,8 @@ import torch
 
 from vramcast.devices import WARP_SIZE, Device
 from vramcast.stack import release_of
-from vramcast.tracer.rules.call import Call, Plan
 from vramcast.tracer.rules.convolutions import convolve, differentiate
+from vramcast.tracer.rules.operator_call import Call, Rule
 from vramcast.tracer.torch_api import suggest_memory_format
 
 aten = torch.ops.aten
@@ -469,7 +469,7 @@ _COPY_GRADIENTS = (
     aten.upsample_trilinear3d_backward, aten.reflection_pad1d_backward, aten.reflection_pad2d_backward,
     aten.nll_loss_backward, aten._upsample_bilinear2d_aa_backward, aten._upsample_bicubic2d_aa_backward,
 )  # fmt: skip
-PLANS: dict[Any, Plan] = {
+RULES: dict[Any, Rule] = {
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
     **dict.fromkeys(_REDUCTIONS, _reduction),

@@ -1,0 +1,22 @@
+"""A newcomer finds a file by its name: no two of the product have the same one without a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("vramcast", "tracer", "simulator", "learner", "datasets")
+# Who comes twice, and why.
+TWICE = {
+    "__init__.py": "packages",
+    "main.py": "where a process begins: the command line, and each portable tracer",
+    "mode.py": "the dispatch mode of each portable tracer",
+    "replay.py": "the verb, and what it does",
+    "run.py": "the verb, and what is measured: a run",
+}
+
+
+def test_no_two_files_have_one_name_without_a_reason() -> None:
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if not path.parent.is_symlink()]
+    assert {name for name, count in Counter(path.name for path in files).items() if count > 1} == TWICE.keys()
