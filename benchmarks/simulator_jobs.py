@@ -212,7 +212,7 @@ def _compare(name: str, job: Job, kind: CardKind, trace: Trace, result: Result) 
 def with_failed_requests(trace: Trace) -> Trace:
     """Return the trace with its OOM rows as requests which the job does without when they cannot be served."""
     rows = np.flatnonzero(trace.action == Action.OOM)
-    columns = {name: getattr(trace, name).copy() for name in ("action", "block", "category", "op")}
+    columns = {name: getattr(trace, name).copy() for name in ("action", "block", "category", "operator")}
     columns["action"][rows] = Action.ALLOC
     columns["block"][rows] = rows
     # What `Requests.of` takes for a request that may fail.
@@ -248,7 +248,7 @@ def _place(trace: Trace, row: int) -> str:
     if row == len(trace):
         return "the end"
     named = np.flatnonzero(trace.op[row:] >= 0)
-    op = trace.ops[trace.op[row + named[0]]] if len(named) else "no operator"
+    op = trace.operator_at(int(row + named[0])).name if len(named) else "no operator"
     return f"{Action(trace.action[row]).name} of {trace.size_bytes[row]:,} B, {op}"
 
 

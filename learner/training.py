@@ -123,18 +123,18 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
     active_segments, excluded_families = set(), set()
     families = np.array([family_key(subject.segment, subject.family) for subject in table.subjects])
     for segment in (MATMUL, CONVOLUTION):
-        if not _helps(table, medians, table.segments == segment, _FEWEST):
+        if not _lowers_the_error(table, medians, table.segments == segment, _FEWEST):
             continue
         active_segments.add(segment)
         own = sorted(set(families[table.segments == segment].tolist()))
         judged = [
             key for key in own if len(set(table.groups[(families == key) & ~table.censored].tolist())) >= _FEWEST_TO_SPARE
         ]
-        excluded_families |= {key for key in judged if not _helps(table, medians, families == key, _FEWEST_TO_SPARE)}
+        excluded_families |= {key for key in judged if not _lowers_the_error(table, medians, families == key, _FEWEST_TO_SPARE)}
     return frozenset(active_segments), frozenset(excluded_families)
 
 
-def _helps(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
+def _lowers_the_error(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
     """Return whether the learned median has less error in these rows: in the mean by enough, and in the median no more."""
     rows = rows & ~table.censored
     if len(set(table.groups[rows].tolist())) < fewest:

@@ -41,7 +41,7 @@ def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: P
     again = artifact.load(folder)
     assert again.process_head is not None
     assert learned.process_head is not None
-    assert again.reserved_head.helps == learned.reserved_head.helps
+    assert again.reserved_head.active_segments == learned.reserved_head.active_segments
     assert again.process_head.names == learned.process_head.names
     assert (again.contexts, again.ranges) == (learned.contexts, learned.ranges)
     for example in make_examples(30, seed=5):

@@ -69,7 +69,7 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
     seen = [abs(leaked.reserved(training.subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
     unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK)]
     assert sum(unseen) / len(unseen) > 0.03
-    assert not leaked.reserved_head.helps or sum(seen) <= sum(unseen)
+    assert not leaked.reserved_head.active_segments or sum(seen) <= sum(unseen)
 
 
 def test_the_process_peak_is_judged_where_it_was_measured(make_examples: MakeExamples) -> None:

@@ -137,7 +137,7 @@ def test_without_a_context_there_is_nothing_to_learn_from(make_examples: MakeExa
 
 # ------------------------------------------------------------------------------------------------ the correction
 def test_where_simulation_is_exact_nothing_is_added(learned: Learned, make_examples: MakeExamples) -> None:
-    assert learned.reserved_head.helps == {"convolution"}
+    assert learned.reserved_head.active_segments == {"convolution"}
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
     assert all(learned.bound(subject(example), 0.99).size_bytes == example.measured_reserved for example in exact)
@@ -156,8 +156,8 @@ def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_correct
     ]
     some = [dataclasses.replace(e, features=without_convolutions(e, count_attention=9.0)) for e in some]
     learned = training.train([*some, *exact], QUICK, folds=4)
-    assert learned.reserved_head.helps == {"matmul"}
-    assert learned.reserved_head.spares == {"matmul|dense"}
+    assert learned.reserved_head.active_segments == {"matmul"}
+    assert learned.reserved_head.excluded_families == {"matmul|dense"}
     assert all(learned.reserved(subject(e)) == e.reserved for e in exact)
     assert any(learned.reserved(subject(e)) != e.reserved for e in some)
 

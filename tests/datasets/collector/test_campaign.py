@@ -43,9 +43,9 @@ def runs_of(out: Path) -> dict[str, Run]:
 def listed(monkeypatch: pytest.MonkeyPatch, workloads: list[Workload]) -> None:
     """Let the list of jobs be this one; nothing of it is repeated or capped unless a test says so."""
     entries = [(f"1-{i}", workload) for i, workload in enumerate(workloads)]
-    monkeypatch.setattr(campaign_module.plan, "workloads", lambda seed, first, count: entries[first : first + count])
-    monkeypatch.setattr(campaign_module.plan, "is_repeated", lambda index: False)
-    monkeypatch.setattr(campaign_module.plan, "is_capped", lambda index: False)
+    monkeypatch.setattr(campaign_module.workload_list, "workloads", lambda seed, first, count: entries[first : first + count])
+    monkeypatch.setattr(campaign_module.workload_list, "is_repeated", lambda index: False)
+    monkeypatch.setattr(campaign_module.workload_list, "is_capped", lambda index: False)
 
 
 class WarmDryRun(DryRun):
@@ -130,8 +130,8 @@ def test_repeats_are_bare_and_equal_and_the_smallest_card_is_found(
     tracer: Callable[[], NullGpuTracer], jobs: dict[str, Workload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed(monkeypatch, [jobs["wide"]])
-    monkeypatch.setattr(campaign_module.plan, "is_repeated", lambda index: True)
-    monkeypatch.setattr(campaign_module.plan, "is_capped", lambda index: True)
+    monkeypatch.setattr(campaign_module.workload_list, "is_repeated", lambda index: True)
+    monkeypatch.setattr(campaign_module.workload_list, "is_capped", lambda index: True)
     on_null_gpu(tmp_path, 1).run()
     runs = runs_of(tmp_path)
     first, again = runs.pop("1-0").measurement, runs.pop("1-0/repeat").measurement
