@@ -83,7 +83,7 @@ def convolution_workspaces(trace: Trace) -> list[int]:
 def requests(trace: Trace) -> list[tuple[int, str]]:
     """Return (size in bytes, operator) of every request."""
     rows = np.flatnonzero(trace.action == Action.ALLOC)
-    return [(int(trace.size_bytes[r]), trace.ops[trace.op[r]] if trace.op[r] >= 0 else "") for r in rows]
+    return [(int(trace.size_bytes[r]), trace.operator_at(r).name) for r in rows]
 
 
 def history(trace: Trace) -> list[int]:
