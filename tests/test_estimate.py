@@ -66,6 +66,7 @@ def found(auto_tracer: str) -> Estimate:
         ({"optimizer": None}, "optimizer is None"),
         ({"stack": 5}, "stack is 5"),
         ({"artifact": 5}, "artifact is 5"),
+        ({"tracer": None}, "tracer None is unknown"),
         ({"channels_last": 1}, "channels_last is 1"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.bounds import learned as artifacts
 from vramcast.bounds.public import PublicBound
-from vramcast.checks import number
+from vramcast.checks import number, shown
 from vramcast.commands import job_of_command
 from vramcast.devices import Device
 from vramcast.devices import device as find_device
@@ -76,8 +76,9 @@ class Estimator:
     learned: tuple[str, Learned] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.tracer, str) and self.tracer not in TRACERS:
-            raise UsageError(f"tracer '{self.tracer}' is unknown: use one of {', '.join(TRACERS)}.")
+        is_known = self.tracer in TRACERS if isinstance(self.tracer, str) else hasattr(self.tracer, "observe")
+        if not is_known:
+            raise UsageError(f"tracer {shown(self.tracer)} is unknown: use one of {', '.join(TRACERS)}.")
         level = number("level", self.level)
         if not 0 < level < 1:
             raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
