@@ -12,6 +12,9 @@ from vramcast.tracer import torch_api
 from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
 from vramcast.tracer.rules.history import History
 
+# Operators of which a build without CUDA has no kernel for it, and which then are made of others (spec: torch 2.13, CPU build).
+_ONLY_CUDAS = ("_fused_rms_norm",)
+
 
 def pretend(device: Device, total_bytes: int, history: History) -> None:
     """Make this process believe in the card, for good: it runs one job and ends.
@@ -64,3 +67,17 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     # foreach is CUDA's default, but the check is for the exact class.
     for known in (torch_api.foreach_types_of_optimizers, torch_api.foreach_types_of_gradients):
         known.append(CudaTensor)
+
+
+def name_kernels(library: torch.library.Library) -> None:
+    """Say that CUDA has kernels which this build lacks: without one autograd takes an operator apart, as on the CPU.
+
+    None is ever called: the dispatch mode answers before.
+    """
+    for name in _ONLY_CUDAS:
+        if torch_api.has(name.removeprefix("_")) and not torch_api.has_kernel(f"aten::{name}", "CUDA"):
+            library.impl(name, _no_kernel, "CUDA")
+
+
+def _no_kernel(*arguments: Any, **named: Any) -> Any:
+    raise NotImplementedError("a kernel of CUDA's was called beside the dispatch mode")

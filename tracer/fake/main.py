@@ -51,6 +51,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     cuda.pretend(job.device, job.total_bytes, mode.card.history)
     library, autocast = torch.library.Library("aten", "IMPL"), Autocast()
     composites.register(library, mode.card, "AutogradCUDA")
+    cuda.name_kernels(library)
     recurrent.register(library)
     register_module_forward_pre_hook(refuse_compiled)
     devices = ("cuda", "meta")
