@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.errors import NullGpuError
+from vramcast.errors import NullGpuError, WorkerError
 from vramcast.tracer.nullgpu import cudnn_backend, cudnn_graph
 from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn_cache import AnswerCache
@@ -672,3 +672,19 @@ def test_a_client_whose_oracle_has_ended_says_so(libraries: Path) -> None:
         for _ in range(3):  # the end of the stream, then a broken pipe
             with pytest.raises(OracleError, match="ended without an answer"):
                 running.version()
+
+
+@pytest.mark.integration
+def test_an_oracle_which_is_killed_while_it_starts_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(self: CudnnOracle) -> Path:
+        while not self._folder.exists():
+            assert self.process.poll() is None
+            time.sleep(0.01)
+        self.process.kill()
+        raise WorkerError("killed while it started")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(CudnnOracle, "_await_socket", killed)
+    with pytest.raises(WorkerError, match="while it started"), CudnnOracle(tmp_path, tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,8 +71,8 @@ class _Talk:
 class CudnnOracle:
     """An oracle process and one connection to it; a context manager.
 
-    The process makes the folder of its socket and removes it when it ends, which it does when this process is gone, however
-    that ended. A fork of this process has no part in it.
+    The process makes the folder of its socket, which is named here, and removes it when it ends. It ends when this process is
+    gone, however that ended. A fork of this process has no part in it.
 
     Args:
         cudnn_dir: Folder of the installed cuDNN's libraries.
@@ -91,8 +93,10 @@ class CudnnOracle:
         self._is_ours = True
 
     def __enter__(self) -> Self:
+        # Named here, so that it can be removed whenever the process is killed, also before it has said anything.
+        self._folder = Path(tempfile.gettempdir()) / f"vramcast-{secrets.token_hex(8)}"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn_oracle", *self._options],
+            [sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn_oracle", "--folder", str(self._folder), *self._options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
             start_new_session=True,  # a Ctrl-C at the terminal is for us
@@ -150,8 +154,8 @@ class CudnnOracle:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.was_killed and hasattr(self, "socket_path"):  # it could not do this itself
-            shutil.rmtree(self.socket_path.parent, ignore_errors=True)
+        if self.was_killed:  # it could not do this itself
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def forget(self) -> None:
         """See `forks.Owner`: the process ends when our parent closes its stdin, also while this fork lives."""

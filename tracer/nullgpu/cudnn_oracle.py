@@ -33,7 +33,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -296,13 +295,15 @@ def _leave(*_: object) -> NoReturn:
 def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(prog="cudnn_oracle", description="Answers on cuDNN's heuristics, without a GPU.")
+    parser.add_argument("--folder", type=Path, required=True, help="of the socket: made here, and removed at the end")
     parser.add_argument("--cudnn-dir", type=Path, required=True, help="folder of libcudnn_graph.so.9")
     parser.add_argument("--libraries", type=Path, required=True, help="folder of the stand-ins which cuDNN finds")
     parser.add_argument("--cache", type=Path, help="sqlite3 file of answers; without it nothing is kept")
     arguments = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    folder = Path(tempfile.mkdtemp(prefix="vramcast-"))
+    folder: Path = arguments.folder
+    folder.mkdir(mode=0o700)  # it must be new, and ours alone
     try:
         serve(Oracle(arguments.cudnn_dir, arguments.libraries, AnswerCache(arguments.cache)), folder / "oracle")
         with contextlib.suppress(BrokenPipeError):  # the parent is gone already
