@@ -680,6 +680,8 @@ def test_an_oracle_which_is_killed_while_it_starts_leaves_no_folder(tmp_path: Pa
         while not self._folder.exists():
             assert self.process.poll() is None
             time.sleep(0.01)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         self.process.kill()
         raise WorkerError("killed while it started")
 
