@@ -94,7 +94,7 @@ def is_used(subject: Subject, active_segments: Collection[str], excluded_familie
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundAtLevel:
     """A bound on a peak at one level.
 
     Attributes:
@@ -189,14 +189,14 @@ class Learned:
             return self.reserved(subject) + subject.context
         return _point(self.process_head, subject, subject.reserved + subject.context)
 
-    def bound(self, subject: Subject, level: float) -> Bound:
+    def bound(self, subject: Subject, level: float) -> BoundAtLevel:
         """Return what the reserved peak stays below with probability `level`, any in (0, 1).
 
         It never falls when the level rises, and never below the point estimate.
         """
         return self.bounds(subject, [level])[0]
 
-    def bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
+    def bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
         """Return `bound` at each level; the trees are asked once."""
         found = self._bounds(self.reserved_head, subject, subject.reserved, levels)
         return [
@@ -204,11 +204,11 @@ class Learned:
             for level, one in zip(levels, found, strict=True)
         ]
 
-    def process_bound(self, subject: Subject, level: float) -> Bound:
+    def process_bound(self, subject: Subject, level: float) -> BoundAtLevel:
         """Return what the process peak stays below with probability `level`, any in (0, 1)."""
         return self.process_bounds(subject, [level])[0]
 
-    def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[Bound]:
+    def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
         """Return `process_bound` at each level."""
         context, spread = subject.context, subject.spread
         if self.process_head is None:
@@ -226,7 +226,7 @@ class Learned:
             for level, one in zip(levels, reserved, strict=True)
         ]
 
-    def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[Bound]:
+    def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[BoundAtLevel]:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
@@ -234,7 +234,7 @@ class Learned:
         for level in levels:
             upper, correction = head.upper(quantiles, level, subject)
             size_bytes = round(simulated * math.exp(point + (upper - point) * wider))
-            found.append(Bound(size_bytes, correction.key, correction.n))
+            found.append(BoundAtLevel(size_bytes, correction.key, correction.n))
         return found
 
     def is_out_of_distribution(self, subject: Subject) -> bool:
@@ -250,7 +250,7 @@ class Learned:
                 found.append(name)
         return found
 
-    def promises(self, bound: Bound) -> bool:
+    def promises(self, bound: BoundAtLevel) -> bool:
         """Return whether enough runs stand behind a bound."""
         return bound.key != TOO_FEW
 

@@ -106,15 +106,9 @@ def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows
         if not touched:
             continue
         moved_bytes = sum(size_bytes for _, size_bytes in touched.values())
+        by = table.setdefault(Operator.of(operator.name), len(table))
         for block, (action, _) in touched.items():
-            values = (
-                place,
-                block,
-                action,
-                table.setdefault(Operator.of(operator.name), len(table)),
-                clock_us,
-                operator.of_optimizer,
-            )
+            values = (place, block, action, by, clock_us, operator.of_optimizer)
             for column, value in zip(new.values(), values, strict=True):
                 column.append(value)
         clock_us += roofline.duration_us(operator.operations, moved_bytes, operator.unit)

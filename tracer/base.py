@@ -12,7 +12,6 @@ from vramcast.job import Job
 from vramcast.tracer.alloc_conf import AllocConf, Source
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Entered, Entry
-from vramcast.tracer.operators import Library
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 
@@ -72,9 +71,7 @@ class Observation:
         """Which libraries the job used that take memory of their own: those which were called, else by its operators."""
         if self.is_answered:
             return frozenset(entry.library for entry in self.ledger if entry.library)
-        used = {operator.library for operator in self.trace.operators}
-        named = {"cublas": Library.CUBLAS in used, "cudnn": any(library.is_cudnn for library in used)}
-        return frozenset(name for name, is_used in named.items() if is_used)
+        return frozenset(operator.library.loaded for operator in self.trace.operators if operator.library.loaded)
 
     def count(self, kind: Entered) -> int:
         """Return how often calls were entered under `kind`."""

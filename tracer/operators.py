@@ -54,9 +54,9 @@ class Library(IntEnum):
     CUDNN_ATTENTION = 5
 
     @property
-    def is_cudnn(self) -> bool:
-        """Whether it is a part of cuDNN."""
-        return self >= Library.CUDNN
+    def loaded(self) -> str:
+        """Which library is loaded for it, as a ledger's entry names it: cublas, cudnn, or "" none."""
+        return "" if self is Library.NONE else "cublas" if self is Library.CUBLAS else "cudnn"
 
 
 class Form(IntEnum):
@@ -192,7 +192,7 @@ class Operator:
     @property
     def activation(self) -> int | None:
         """Which activation function it is: its place among `ACTIVATIONS`."""
-        return next((number for number, is_named in enumerate(_activations(self.name)) if is_named), None)
+        return _activation(self.name)
 
 
 @lru_cache(_REMEMBERED)
@@ -208,5 +208,5 @@ def takes_workspace(name: str) -> bool:
 
 
 @lru_cache(_REMEMBERED)
-def _activations(name: str) -> tuple[bool, ...]:
-    return tuple(re.search(pattern, name, re.IGNORECASE) is not None for pattern in _ACTIVATIONS)
+def _activation(name: str) -> int | None:
+    return next((number for number, pattern in enumerate(_ACTIVATIONS) if re.search(pattern, name, re.IGNORECASE)), None)

@@ -141,17 +141,17 @@ class Estimator:
         _ = self._artifact  # a wrong one is said before the job is traced
         return self.corrected(self.first_principles(job, options))
 
+    def attempt(self, job: Job) -> Estimate | CannotEstimate:
+        """Return the estimate of a job, or why none can be given."""
+        try:
+            return self.of(job)
+        except CannotEstimate as error:
+            return error
+
     def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
         """Return the estimates of a job with other batch sizes; where one cannot be given, why."""
-
-        def of(size: int) -> Estimate | CannotEstimate:
-            try:
-                return self.of(job.with_batch(size))
-            except CannotEstimate as error:
-                return error
-
         sizes = list(batch_sizes)
-        return dict(zip(sizes, in_parallel(of, sizes), strict=True))
+        return dict(zip(sizes, in_parallel(lambda size: self.attempt(job.with_batch(size)), sizes), strict=True))
 
     def advise(self, estimate: Estimate) -> Advice:
         """Return what the estimated job would take if it were changed, one change at a time; see `vramcast.advise`."""
@@ -215,7 +215,8 @@ class Estimator:
     def _named(self, tracer: str, job: Job, options: RunOptions) -> Estimate:
         started = time.perf_counter()
         chosen = _TRACERS[tracer]()
-        return self._by(chosen, job, options, start_s=time.perf_counter() - started)
+        start_s = time.perf_counter() - started
+        return replace(self, tracer=tracer)._by(chosen, job, options, start_s=start_s)
 
     def _by_the_first(self, job: Job, options: RunOptions) -> Estimate:
         """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
@@ -245,12 +246,9 @@ class Estimator:
         return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, *, start_s: float = 0.0) -> Estimate:
-        """Return the estimate which follows from what one tracer sees."""
+        """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
         on_card = observed_on_card(tracer, job, options, timeout_s=self.timeout_s)
-        # Whatever it was corrected by: this one is not.
-        made_by = replace(self, tracer=tracer if tracer.name not in _TRACERS else tracer.name)
-        found = _estimate(made_by, job, on_card, start_s)
-        return self._with_ceiling(found, tracer, options, on_card)
+        return self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card)
 
     def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
         """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vramcast.context import LIBRARIES, Context, context_bytes
@@ -19,16 +18,10 @@ from vramcast.simulator.whatif import min_feasible
 from vramcast.stack import Stack
 from vramcast.tracer.base import Observation, Tracer
 from vramcast.tracer.nullgpu.cudnn_libraries import installed_stack
-from vramcast.tracer.operators import Library, Operator
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 from vramcast.units import torch_size
 
-# Operators at which a library is loaded: its memory is taken then, and not before.
-_FIRST_USE: dict[str, Callable[[Operator], bool]] = {
-    "cublas": lambda operator: operator.library is Library.CUBLAS,
-    "cudnn": lambda operator: operator.library.is_cudnn,
-}
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
 _COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job which was not seen yet
 
@@ -149,6 +142,11 @@ def _smallest(job: Job, found: _Answered) -> int | None:
         return None
 
 
+def _first_use(trace: Trace, library: str) -> int:
+    """Return the row of the first operator for which a library is loaded: its memory is taken then; 0: no operator tells."""
+    return first_row(trace, lambda operator: operator.library.loaded == library) or 0
+
+
 def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[str]) -> Trace:
     """Return the trace with what the process takes beside the allocator: each library's part before its first operator."""
     loaded: set[str] = set()
@@ -159,7 +157,7 @@ def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[
             continue
         loaded |= {library} - {""}
         total_bytes = context_bytes(job.device.key, cuda_major, loaded).bytes
-        row = first_row(trace, _FIRST_USE[library]) if library in _FIRST_USE else 0
-        taken.append((row or 0, total_bytes - at_bytes))
+        row = _first_use(trace, library) if library else 0
+        taken.append((row, total_bytes - at_bytes))
         at_bytes = total_bytes
     return with_context(trace, sorted(taken))

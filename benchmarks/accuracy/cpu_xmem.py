@@ -3,7 +3,7 @@
     python -m benchmarks.accuracy.cpu_xmem [--rows N] [--minutes N] [--gib N]
 
 Each row's job runs for real on the CPU on three small batches. Where all its requests are the same ones there and every size
-is affine in the batch, the row's own batch follows by arithmetic (`tracer/cpu/batch.py`); else the row is left out and
+is affine in the batch, the row's own batch follows by arithmetic (`affine_batch.py`); else the row is left out and
 counted. Convolution workspaces, which are not affine and which xMem does not know either, count as 0 here. Left out too is
 a job whose weights, gradients and optimizer state do not fit in `--gib` of RAM. `--rows` takes a random sample (seed 0).
 """
@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Final
 from unittest import mock
 
+from benchmarks.accuracy.affine_batch import at_batch
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, write_csv
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
@@ -28,7 +29,6 @@ from vramcast.errors import VramcastError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.cpu.batch import at_batch
 from vramcast.tracer.portable import CPU
 from vramcast.tracer.trace import Trace
 

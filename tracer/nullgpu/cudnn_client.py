@@ -41,20 +41,29 @@ class PlanDoesNotBuild(NullGpuError):
 
 
 class _Talk:
-    """One connection to an oracle; closed when it is dropped."""
+    """One connection to an oracle; a question without a whole answer ends it."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(ANSWER_LIMIT_S)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except BaseException:
+            self._socket.close()
+            raise
         self._lines = self._socket.makefile("r", encoding="ascii", newline="\n")
 
     def ask(self, request: str) -> list[str]:
         """Return all lines of the answer; raises ConnectionError when the oracle is gone."""
-        self._socket.sendall(request.encode("ascii") + b"\n")
-        first = self._line()
-        kind, _, count = first.partition(" ")
-        return [first, *(self._line() for _ in range(int(count) if request.startswith("HEUR ") and kind == "OK" else 0))]
+        try:
+            self._socket.sendall(request.encode("ascii") + b"\n")
+            first = self._line()
+            kind, _, count = first.partition(" ")
+            more = int(count) if request.startswith("HEUR ") and kind == "OK" else 0
+            return [first, *(self._line() for _ in range(more))]
+        except BaseException:
+            self.close()
+            raise
 
     def _line(self) -> str:
         line = self._lines.readline()
@@ -62,10 +71,10 @@ class _Talk:
             raise ConnectionError
         return line.rstrip("\n")
 
-    def __del__(self) -> None:
-        for end in ("_lines", "_socket"):
-            if hasattr(self, end):
-                getattr(self, end).close()
+    def close(self) -> None:
+        """End the connection."""
+        self._lines.close()
+        self._socket.close()
 
 
 class CudnnOracle:
@@ -144,11 +153,10 @@ class CudnnOracle:
 
     def close(self) -> None:
         """End the process."""
-        self._talk = None
+        self._hang_up()
         if not self._is_ours:
             return
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self._close_pipes()  # the process ends when its stdin does
         try:
             self.process.wait(timeout=START_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -160,11 +168,19 @@ class CudnnOracle:
     def forget(self) -> None:
         """See `forks.Owner`: the process ends when our parent closes its stdin, also while this fork lives."""
         self._is_ours = False
-        self._talk = None
+        self._hang_up()
+        self._close_pipes()
+        self.process.returncode = 0  # it must not be waited for, nor missed
+
+    def _hang_up(self) -> None:
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            talk.close()
+
+    def _close_pipes(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-        self.process.returncode = 0  # it must not be waited for, nor missed
 
     def ask(self, request: str) -> str:
         """Send one request line and return the first line of the answer, whatever it is."""

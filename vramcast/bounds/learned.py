@@ -18,7 +18,7 @@ from vramcast.devices import Device
 from vramcast.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from vramcast.learner.model import Bound, Learned, Subject
+    from vramcast.learner.model import BoundAtLevel, Learned, Subject
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
@@ -43,9 +43,11 @@ class LearnedBound:
     subject: Subject
     libraries: tuple[str, ...]
     torch: str
-    _bounds: dict[tuple[float, int, int, bool], Bound] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _bounds: dict[tuple[float, int, int, bool], BoundAtLevel] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def bound(self, level: float, card: Device, assumed: Context) -> Bound:
+    def bound(self, level: float, card: Device, assumed: Context) -> BoundAtLevel:
         """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
         point, _, high = self.context(card, assumed)
         is_measured = self._measured(card) is not None
@@ -78,11 +80,11 @@ class LearnedBound:
         best = max(of_card, key=lambda pair: (self.torch in pair[0].split(", "), pair[1].n), default=None)
         return best[1].of(self.libraries) if best is not None else None
 
-    def quantile(self, level: float, card: Device, assumed: Context) -> int:
-        """Return the bytes of `card` which the job stays below with probability `level`."""
+    def quantile(self, level: float, card: Device, context: Context) -> int:
+        """See `Bound`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-        return self.bound(level, card, assumed).size_bytes
+        return self.bound(level, card, context).size_bytes
 
     def promises(self, level: float) -> bool:
         """Return whether enough models stand behind the artifact's bound at `level`."""

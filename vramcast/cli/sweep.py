@@ -65,10 +65,7 @@ def main(options: argparse.Namespace) -> int:
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
 
     def run(size: int) -> Estimate | CannotEstimate:
-        try:
-            return estimator.of(sized.get(size) or job.with_batch(size))
-        except CannotEstimate as error:
-            return error
+        return estimator.attempt(sized.get(size) or job.with_batch(size))
 
     def note(size: int, one: Estimate | CannotEstimate) -> None:
         found[size] = one

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.authors.formats import FORMATS
-from tests.datasets.histories.malformed import check, examine
-from vramcast.errors import DatasetError, TraceFileError
+from tests.datasets.histories.malformed import examine, refuses_an_endless_line, refuses_what_is_absent, survives
 
 from .samples import SAMPLES
 
@@ -22,21 +21,14 @@ def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str
 def test_every_run_of_a_valid_file_survives_the_way_to_json_and_back(
     name: str, file: str, content: bytes, tmp_path: Path
 ) -> None:
-    (tmp_path / file).write_bytes(content)
-    reading = FORMATS[name].read(tmp_path / file)
-    assert reading.runs
-    check(reading)
+    survives(FORMATS[name], file, content, tmp_path)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_absent_file_is_an_error_in_one_line(name: str, tmp_path: Path) -> None:
-    with pytest.raises((DatasetError, TraceFileError), match="absent"):
-        FORMATS[name].read(tmp_path / "absent")
+    refuses_what_is_absent(FORMATS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_line_which_never_ends_is_refused_before_it_fills_the_memory(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "line.txt"
-    path.write_bytes(b"1|" + b"x" * 2_000_000)
-    with pytest.raises(DatasetError):
-        FORMATS[name].read(path)
+    refuses_an_endless_line(FORMATS[name], tmp_path)

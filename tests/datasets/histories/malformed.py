@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -112,3 +113,25 @@ def examine(one: Format, samples: list[tuple[str, bytes]], folder: Path) -> None
             assert (runs, aside) == (len(reading.runs), len(reading.rejected))
 
     read()
+
+
+def survives(form: Format, file: str, content: bytes, folder: Path) -> None:
+    """Read a valid file: it has runs, and each survives the way to JSON and back."""
+    (folder / file).write_bytes(content)
+    reading = form.read(folder / file)
+    assert reading.runs
+    check(reading)
+
+
+def refuses_what_is_absent(form: Format, folder: Path) -> None:
+    """Read a file which is not there: an error in one line."""
+    with pytest.raises((DatasetError, TraceFileError), match="absent"):
+        form.read(folder / "absent")
+
+
+def refuses_an_endless_line(form: Format, folder: Path) -> None:
+    """Read a line which never ends: it is refused before it fills the memory."""
+    path = folder / "line.txt"
+    path.write_bytes(b"1|" + b"x" * 2_000_000)
+    with pytest.raises(DatasetError):
+        form.read(path)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.affine_batch import at_batch
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.job import Job, TensorSpec
-from vramcast.tracer.cpu.batch import at_batch
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.trace import Action, Trace
 
