@@ -105,7 +105,7 @@ def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu")
         outcome.reason = f"{result.status}: {result.message}"
     elif result.foreign:
         outcome.reason = f"NVIDIA's own libraries were loaded: {result.foreign}"
-    elif job.script is None and result.steps != job.training.steps:
+    elif job.command is None and result.steps != job.training.steps:
         outcome.reason = f"{result.steps} of {job.training.steps} steps"
     elif not outcome.allocated_bytes:
         outcome.reason = "the trace is empty"

@@ -709,12 +709,12 @@ def _nccl() -> None:
 def jobs() -> Iterator[tuple[str, Any, str]]:
     """Yield (name, job, text of the error that must come or "")."""
     from vramcast.devices import device as find_device
-    from vramcast.job import Job, Training
+    from vramcast.job import Command, Job, Training
 
     for name, setting in _SETTINGS.items():
         script = (str(Path(__file__).resolve()), name)
         training = Training(steps=1000)
-        job = Job(find_device(setting.device), script=script, alloc_conf=setting.alloc_conf, training=training)
+        job = Job(find_device(setting.device), command=Command(script), alloc_conf=setting.alloc_conf, training=training)
         yield name, job, setting.expected
 
 

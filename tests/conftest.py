@@ -24,7 +24,7 @@ import pytest
 
 from vramcast.devices import device as find_device
 from vramcast.errors import CompilerError, NullGpuError
-from vramcast.job import Job, TensorSpec, Training
+from vramcast.job import Command, Job, TensorSpec, Training
 from vramcast.simulator import compiled
 from vramcast.simulator.planning import packing
 from vramcast.tracer.job_result import Result
@@ -283,7 +283,7 @@ def probe(
         script, answer = folder / f"probe{number}.py", folder / f"probe{number}.json"
         script.write_text(PRELUDE + textwrap.dedent(source) + EPILOGUE)
         options.setdefault("steps", 1000)  # never stopped from outside
-        result = trace(script=(str(script), str(answer)), fresh=True, **options)
+        result = trace(command=Command((str(script), str(answer))), fresh=True, **options)
         return (json.loads(answer.read_text()) if answer.exists() else {}), result
 
     return run

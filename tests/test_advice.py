@@ -19,6 +19,7 @@ from vramcast.advice import Advice, Row, advise, blocks_by_worth  # noqa: E402
 from vramcast.devices import DEVICES  # noqa: E402
 from vramcast.errors import UsageError  # noqa: E402
 from vramcast.estimator import Estimator  # noqa: E402
+from vramcast.job import Command  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
 from vramcast.tracer.alloc_conf import AllocConf  # noqa: E402
 from vramcast.tracer.trace import Action, Category, Phase, Trace  # noqa: E402
@@ -253,7 +254,7 @@ def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.M
 
 def test_the_advice_for_a_script_is_refused() -> None:
     estimate = estimated()
-    script = replace(estimate, job=replace(estimate.job, script=("train.py",), model=None))
+    script = replace(estimate, job=replace(estimate.job, command=Command(("train.py",)), model=None))
     with pytest.raises(UsageError, match=r"'train\.py' is a script: give its model as a TARGET"):
         advise(script)
 

@@ -26,7 +26,7 @@ from vramcast.bounds.learned import LearnedBound  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
 from vramcast.devices import device  # noqa: E402
 from vramcast.estimator import Estimator  # noqa: E402
-from vramcast.job import Job, TensorSpec, Training  # noqa: E402
+from vramcast.job import Command, Job, TensorSpec, Training  # noqa: E402
 from vramcast.learner import judging, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
@@ -157,7 +157,7 @@ def doors(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> lis
         script = (str(folder / "train.py"), name, shape, batch.dtype, optimizer, precision)
         jobs = {
             "TARGET": Job(device(CARD), target=target, batch=batch, labels=labels, training=Training(**same)),
-            "run": Job(device(CARD), script=script, search_path=path),
+            "run": Job(device(CARD), command=Command(script), search_path=path),
         }
         workload = Workload(name, "a family of the row", target, batch=(text,), labels=f"{labels.shape[0]}:int64", **same)
         measured = Measurement("ok", reserved_bytes=MIB, process_bytes=CONTEXT_BYTES + MIB)

@@ -11,7 +11,7 @@ from vramcast.bounds.public import PublicBound
 from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.estimator import Estimator
-from vramcast.job import Job
+from vramcast.job import Command, Job
 from vramcast.result import Estimate
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
@@ -116,7 +116,7 @@ def test_the_json_is_plain() -> None:
 
 
 def test_a_script_has_no_precision_or_optimizer_of_ours() -> None:
-    said = make(job=Job(device("a100-40gb"), script=("train.py", "--x"))).to_dict()
+    said = make(job=Job(device("a100-40gb"), command=Command(("train.py", "--x")))).to_dict()
     assert (said["target"], said["precision"], said["optimizer"]) == ("train.py", None, None)
 
 

@@ -13,7 +13,7 @@ from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.trace import Trace
 
 _TRACER = Path(__file__).parent
-_SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py"})
+_SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py", "program.py"})
 UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 
 

@@ -50,7 +50,7 @@ def trace_in_process(module: str, job: Job, options: RunOptions = AS_USUAL, *, t
         UsageError: the job's description is wrong.
         WorkerError: the process died (out of memory?) or ran out of time.
     """
-    if job.script is not None:
+    if job.command is not None:
         name = module.split(".")[-2]
         raise UsageError(f"The {name} tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
     if sys.platform != "linux":

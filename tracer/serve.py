@@ -160,7 +160,7 @@ class _Job:
         self._connection, self._caller, self._run, self._request = caller.connection, caller, run, request
         self._inherited = inherited
         # A model's chatter is kept for the error message; a script speaks to its user.
-        self._is_script = getattr(request["job"], "script", None) is not None
+        self._is_script = getattr(request["job"], "command", None) is not None
         self._frame = Frame()
         self._last_output = b""
         self._is_reaped = False

@@ -126,8 +126,8 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         UsageError: The estimate is of a script, which nobody but its author can change.
     """
     job = estimate.job
-    if job.script is not None:
-        raise UsageError(f"Advice changes the job, but '{job.script[0]}' is a script: give its model as a TARGET.")
+    if job.command is not None:
+        raise UsageError(f"Advice changes the job, but '{job.command.program}' is a script: give its model as a TARGET.")
     made_by = estimate.made_by if timeout_s is None else replace(estimate.made_by, timeout_s=timeout_s)
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import vramcast
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.errors import UsageError
-from vramcast.job import Job, Training, current_folder
+from vramcast.job import Command, Job, Training, current_folder
 from vramcast.stack import Stack
 from vramcast.tracer.process import checkout_root
 
@@ -39,7 +39,7 @@ def job_of_command(
         raise UsageError(f"The script '{script}' does not exist: write vramcast run [options] -- train.py args.")
     return Job(
         device=device,
-        script=(str(script), *words[1:]),
+        command=Command((str(script), *words[1:])),
         training=Training(steps=steps),
         alloc_conf=alloc_conf,
         stack=stack,

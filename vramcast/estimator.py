@@ -174,7 +174,7 @@ class Estimator:
         try:
             if not isinstance(self.tracer, str):
                 return self._by(self.tracer, job, options)
-            if self.tracer == "auto" and job.script is None:
+            if self.tracer == "auto" and job.command is None:
                 return self._by_the_first(job, options)
             return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options)
         except TimeLimit:
@@ -428,7 +428,7 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         torch=seen.torch,
         cuda_major=on_card.cuda_major,
         stack=stack,
-        steps=seen.steps if job.training.mode == "train" or job.script else job.training.steps,
+        steps=seen.steps if job.training.mode == "train" or job.command else job.training.steps,
         out_of_memory=on_card.out_of_memory,
         libraries=seen.libraries,
         unknown=unknown,

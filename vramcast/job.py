@@ -16,6 +16,7 @@ from vramcast.errors import UsageError
 from vramcast.stack import Stack
 from vramcast.units import INT64_MOST, shortened
 
+Until = Literal["steps", "evaluation", "end"]
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
 ZeroGrad = Literal["step-start", "before-backward", "after-step"]
@@ -262,17 +263,48 @@ TRAINING_FIELDS: Final = tuple(one.name for one in fields(KnownTraining))
 
 
 @dataclass(frozen=True, slots=True)
+class Command:
+    """A training command, read: the program, and what surrounds it.
+
+    Attributes:
+        words: The program and its arguments: `("train.py", "--epochs", "10")`, `("package.train",)`.
+        is_module: Whether the program is a module's name, as for `python -m`.
+        environment: Variables which a launcher would have set, in order.
+        until: How far it is followed: to the last of `Training.steps`, through the evaluation which comes after them, or to
+            its end.
+        budget_s: After so many seconds it is stopped, and what was seen till then counts; None: no such limit.
+    """
+
+    words: tuple[str, ...]
+    is_module: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    until: Until = "steps"
+    budget_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.until not in get_args(Until):
+            raise UsageError(f"until is {shown(self.until)}: use one of {', '.join(get_args(Until))}.")
+        if self.budget_s is not None:
+            object.__setattr__(self, "budget_s", number("budget_s (--budget-s)", self.budget_s, least=0.0))
+
+    @property
+    def program(self) -> str:
+        """The script's path, or the module's name."""
+        return self.words[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """One job. Exactly one of `target`, `model` and `script` says what runs. A wrong value is a UsageError, whoever gives it.
+    """One job. Exactly one of `target`, `model` and `command` says what runs. A wrong value is a UsageError, whoever gives it.
 
     Attributes:
         target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
         model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow.dumps`.
-        script: Path of a training script and its arguments; runs as `python script.py args`.
+        command: A training script and its arguments.
         batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
         labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
         loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
-        training: How it is trained; of a script only `steps` counts.
+        training: How it is trained; of a command only `steps` counts.
         stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
             and the CUDA context.
         memory_bytes: The card's size instead of the device's own.
@@ -283,7 +315,7 @@ class Job:
     device: Device
     target: str | None = None
     model: bytes | None = None
-    script: tuple[str, ...] | None = None
+    command: Command | None = None
     batch: Batch = None
     labels: TensorSpec | None = None
     num_classes: int | None = None
@@ -338,7 +370,7 @@ class Job:
 
     @property
     def input_bytes(self) -> int:
-        """What one batch with its labels takes on the card, in the job's precision; a script's is not known: 0."""
+        """What one batch with its labels takes on the card, in the job's precision; a command's is not known: 0."""
         low = self.training.precision in ("bf16", "fp16")
         sizes: list[int] = []
 

@@ -42,7 +42,7 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
         yield f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
     if on_card.out_of_memory is not None:
         yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"
-    if seen.steps < job.training.steps and job.script is not None:
+    if seen.steps < job.training.steps and job.command is not None:
         yield f"the script ended after {seen.steps} of {job.training.steps} optimizer steps"
     if on_card.min_feasible is None:
         yield "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"

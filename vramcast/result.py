@@ -213,16 +213,16 @@ class Estimate:
         job = self.job
         return {
             "schema": SCHEMA,
-            "target": job.target or (job.script[0] if job.script else None),
+            "target": job.target or (job.command.program if job.command else None),
             "device": job.device.key,
             "memory_bytes": job.total_bytes,
             "tracer": self.tracer,
             "torch": self.torch,
             "stack": self.stack.to_dict(),
             "alloc_conf": {"value": self.alloc_conf.value, "source": self.alloc_conf.source},
-            "precision": job.training.precision if job.script is None else None,
+            "precision": job.training.precision if job.command is None else None,
             "optimizer": (job.training.optimizer if isinstance(job.training.optimizer, str) else "callable")
-            if job.script is None and job.training.mode == "train"
+            if job.command is None and job.training.mode == "train"
             else None,
             "steps": self.steps,
             "peaks": {
@@ -280,7 +280,7 @@ class Estimate:
     def _view(self) -> dict[str, Any]:
         """What a view needs to know besides the trace."""
         job = self.job
-        target = job.target or (job.script[0] if job.script else "job")
+        target = job.target or (job.command.program if job.command else "job")
         return {
             "card_bytes": job.total_bytes,
             "title": f"{target} on {job.device.name}",

@@ -27,7 +27,7 @@ from benchmarks.authors import gpumemnet
 from vramcast.datasets.run import Workload
 from vramcast.errors import VramcastError
 from vramcast.estimator import Estimator
-from vramcast.job import Job, Training
+from vramcast.job import Command, Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.observed import observed
@@ -113,7 +113,7 @@ def _cnn_job(workload: Workload) -> Job:
     described = {"network": json.loads(workload.target.partition("?")[2]), "batch": batch}
     return Job(
         timm_a100.device("a100-40gb"),
-        script=(cnn_script.__file__, json.dumps(described)),
+        command=Command((cnn_script.__file__, json.dumps(described))),
         training=Training(steps=len(cnn_script.batch_sizes(batch))),
         search_path=tuple(sys.path),
         stack=timm_a100.STACK,

@@ -24,7 +24,7 @@ from benchmarks.accuracy import mlp_script
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast.devices import device
-from vramcast.job import Job, Training
+from vramcast.job import Command, Job, Training
 from vramcast.tracer.run_options import RunOptions
 from vramcast.units import MIB
 
@@ -53,7 +53,7 @@ def case_of(row: dict[str, str], file: str) -> Case:
     described = {"features": features, "batch": batch, "dropout": dropout, "layers": layers}
     job = Job(
         device("a100-40gb"),
-        script=(mlp_script.__file__, json.dumps(described)),
+        command=Command((mlp_script.__file__, json.dumps(described))),
         # An epoch with its short last batch, and two full batches after it.
         training=Training(steps=len(mlp_script.batch_sizes(batch)) + 2),
         search_path=tuple(sys.path),

@@ -27,7 +27,7 @@ from benchmarks.accuracy.runner import Answer, Case, Variant, arguments, read_ro
 from vramcast import stack
 from vramcast.context import context_bytes
 from vramcast.devices import device
-from vramcast.job import Job, TensorSpec, Training
+from vramcast.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.run_options import RunOptions
 from vramcast.units import GIB, MIB
 
@@ -95,7 +95,7 @@ def case_of(row: dict[str, str]) -> Case:
     described = {"model": row["model"], "batch": int(row["batch"]), "size": list(size_of(row))}
     job = Job(
         device("a100-40gb"),
-        script=(timm_script.__file__, json.dumps(described)),
+        command=Command((timm_script.__file__, json.dumps(described))),
         training=Training(steps=timm_script.STEPS),
         search_path=tuple(sys.path),
         stack=STACK,

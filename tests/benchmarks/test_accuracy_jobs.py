@@ -100,8 +100,8 @@ def test_every_row_of_xmem_has_a_model_here() -> None:
 
 
 def _mlp_of(job: Job) -> torch.nn.Sequential:
-    assert job.script is not None
-    described = json.loads(job.script[1])
+    assert job.command is not None
+    described = json.loads(job.command.words[1])
     layers = tuple((name, size) for name, size in described["layers"])
     return builders.mlp(described["features"], layers, described["dropout"])
 
@@ -112,8 +112,8 @@ def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
     assert [type(layer).__name__ for layer in model] == ["Linear", "BatchNorm1d", "ReLU", "Dropout", "Linear", "Softmax"]
     assert [sum(p.numel() for p in layer.parameters()) for layer in model] == [55, 10, 0, 0, 18, 0]
     assert model[3].p == 0.25
-    assert job.script is not None
-    assert json.loads(job.script[1])["batch"] == 6
+    assert job.command is not None
+    assert json.loads(job.command.words[1])["batch"] == 6
 
 
 def test_an_epoch_of_the_mlp_runs_ends_with_what_is_left_of_4096_samples() -> None:
@@ -156,8 +156,8 @@ def test_timm_rows_that_look_crashed_are_dropped() -> None:
 def test_a_timm_row_is_trained_as_train_py_does_by_default(need: Need) -> None:
     need("timm")
     job = timm_a100.case_of(TIMM_ROW).job
-    assert job.script is not None
-    assert json.loads(job.script[1]) == {"model": "resnet18", "batch": 8, "size": [3, 224, 224]}
+    assert job.command is not None
+    assert json.loads(job.command.words[1]) == {"model": "resnet18", "batch": 8, "size": [3, 224, 224]}
     plain = timm_a100.plain_job(TIMM_ROW)
     assert plain.target == "timm:resnet18"
     assert plain.batch == TensorSpec((8, 3, 224, 224))

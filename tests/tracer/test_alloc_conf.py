@@ -12,6 +12,7 @@ import pytest
 
 from vramcast.errors import CannotEstimate, OtherAllocator, UsageError
 from vramcast.estimator import Estimator
+from vramcast.job import Command
 from vramcast.simulator.replay import recorded_settings
 from vramcast.tracer.alloc_conf import VARIABLES, AllocConf, of_environment
 from vramcast.tracer.complete import _requested_peak
@@ -28,12 +29,12 @@ def mlp(tiny_models: Path, make_job: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], tuple[str]]:
-    """Returns the path of a script, as `Job.script` takes it."""
+def script(tmp_path: Path) -> Callable[[str], Command]:
+    """Writes a script, as `Job.command` takes it."""
 
-    def write(source: str) -> tuple[str]:
+    def write(source: str) -> Command:
         (tmp_path / "job.py").write_text(source + "\ntorch.empty(1000, device='cuda')\n")
-        return (str(tmp_path / "job.py"),)
+        return Command((str(tmp_path / "job.py"),))
 
     return write
 
@@ -49,7 +50,7 @@ def test_the_callers_environment_is_in_force(
     trace: Run, script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, EXPANDABLE)
-    found = trace(script=script("import torch"), alloc_conf=None)
+    found = trace(command=script("import torch"), alloc_conf=None)
     assert in_force(found) == (AllocConf(EXPANDABLE, "environment"), True)
 
 
@@ -63,14 +64,14 @@ def test_the_callers_environment_is_in_force(
     ],
 )
 def test_the_scripts_own_lines_are_in_force(trace: Run, script: Callable[[str], Any], lines: str) -> None:
-    found = trace(script=script(lines), alloc_conf=None, fresh=True)
+    found = trace(command=script(lines), alloc_conf=None, fresh=True)
     assert in_force(found) == (AllocConf(EXPANDABLE, "script"), True)
     assert found.was_expandable
 
 
 def test_a_line_after_cuda_was_touched_is_too_late(trace: Run, script: Callable[[str], Any]) -> None:
     late = f"import os, torch; torch.cuda.init(); os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'"
-    assert in_force(trace(script=script(late), alloc_conf=None)) == (AllocConf(), False)
+    assert in_force(trace(command=script(late), alloc_conf=None)) == (AllocConf(), False)
 
 
 @pytest.mark.parametrize("option", ["", "max_split_size_mb:64"])
@@ -80,7 +81,7 @@ def test_an_option_wins_over_script_and_environment(
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", EXPANDABLE)
     lines = f"import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'; import torch\n"
     lines += f"torch.cuda.memory._set_allocator_settings('{EXPANDABLE}')"
-    found = trace(script=script(lines), alloc_conf=option, fresh=True)
+    found = trace(command=script(lines), alloc_conf=option, fresh=True)
     assert in_force(found) == (AllocConf(option, "option"), False)
 
 
@@ -145,7 +146,7 @@ def test_another_allocator_in_the_environment_is_refused(
 )
 def test_another_allocator_in_the_script_is_refused(trace: Run, script: Callable[[str], Any], lines: str) -> None:
     with pytest.raises(OtherAllocator):
-        trace(script=script(lines), alloc_conf=None, fresh=True)
+        trace(command=script(lines), alloc_conf=None, fresh=True)
 
 
 @pytest.mark.parametrize("value", ["max_split_size_mb:-5", "max_split_size_mb:99999999999999999999", "expandable_segments:yes"])
@@ -174,7 +175,7 @@ torch.accelerator.memory.reset_peak_memory_stats(); torch.accelerator.memory.res
 torch.cuda.memory._record_memory_history(max_entries=1); torch.cuda.memory._record_memory_history(enabled=None)
 torch.cuda.empty_cache(); torch.accelerator.empty_cache()
 """
-    found = trace(script=script(source)).trace
+    found = trace(command=script(source)).trace
     assert found is not None
     assert found.header["peaks"]["requested"] == _requested_peak(found) == 100 << 20
     assert found.header["peaks"]["reserved"] == 100 << 20
@@ -194,4 +195,4 @@ torch.cuda.empty_cache(); torch.accelerator.empty_cache()
 )
 def test_memory_past_the_allocator_is_an_error(trace: Run, script: Callable[[str], Any], lines: str, message: str) -> None:
     with pytest.raises(CannotEstimate, match=message):
-        trace(script=script(f"import torch; {lines}"), fresh=True)
+        trace(command=script(f"import torch; {lines}"), fresh=True)

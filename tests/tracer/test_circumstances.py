@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.estimator import Estimator
-from vramcast.job import Job, TensorSpec
+from vramcast.job import Command, Job, TensorSpec
 from vramcast.tracer.trace import CIRCUMSTANCES
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -74,7 +74,7 @@ def test_all_tracers_see_the_same(tracer: str, folder: Path, make_job: Callable[
 
 
 def test_a_script_says_nothing_and_is_seen_all_the_same(folder: Path, trace: Callable[..., Any]) -> None:
-    result = trace(script=(str(folder / "train.py"),), search_path=(str(folder), *sys.path), steps=2)
+    result = trace(command=Command((str(folder / "train.py"),)), search_path=(str(folder), *sys.path), steps=2)
     seen = result.trace.header[CIRCUMSTANCES]
     assert (seen["batch_size"], seen["input_elements"], seen["precision"]) == (5, 80, "fp16")
     assert seen["checkpointing"]

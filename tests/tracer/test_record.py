@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from vramcast.devices import device
+from vramcast.job import Command
 from vramcast.tracer.nullgpu.build import build
 from vramcast.tracer.trace import Action, Category, Phase
 
@@ -243,7 +244,7 @@ def test_emptying_the_cache_is_in_the_trace(trace: Run, tmp_path: Path) -> None:
             """
         )
     )
-    recorded = trace(script=(str(script),)).trace
+    recorded = trace(command=Command((str(script),))).trace
     recorded_names = [Action(code).name for code in recorded.action.tolist()]
     one = ["SEGMENT_ALLOC", "ALLOC"]
     freed = ["FREE_REQUESTED", "FREE_COMPLETED"]

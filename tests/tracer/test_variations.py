@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from vramcast.errors import JobError
-from vramcast.job import Job
+from vramcast.job import Command, Job
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.variations import accumulate, checkpoint_blocks
 
@@ -79,7 +79,7 @@ def by_hand(trace: Callable[..., Result], model_file: Path) -> Callable[..., dic
         text = SCRIPT.format(blocks=blocks, batch=batch, every=every, batches=3 * every, after_step=after_step)
         script = model_file.with_name(f"script_{abs(hash(text))}.py")
         script.write_text(MODEL + text)
-        result = trace(script=(str(script),), steps=1000)
+        result = trace(command=Command((str(script),)), steps=1000)
         assert result.trace is not None
         return dict(result.trace.header["peaks"])
 

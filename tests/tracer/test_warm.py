@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import pytest
 
 from vramcast.errors import TimeLimit, UsageError, WorkerError
+from vramcast.job import Command
 from vramcast.tracer.process import python_path
 from vramcast.tracer.warm import WarmWorker
 
@@ -338,7 +339,7 @@ def test_a_worker_ends_with_its_caller_also_while_it_imports(tmp_path: Path) -> 
 
 def test_a_script_speaks_to_its_user_and_a_model_does_not(worker: WarmWorker, capfd: pytest.CaptureFixture[str]) -> None:
     says = "import os, sys, subprocess; print('one'); print('two', file=sys.stderr); subprocess.run(['echo', 'three'])"
-    ask(worker, SimpleNamespace(script=("train.py",), code=says))
+    ask(worker, SimpleNamespace(command=Command(("train.py",)), code=says))
     assert capfd.readouterr() == ("", "one\ntwo\nthree\n")
     ask(worker, says)
     assert capfd.readouterr() == ("", "")

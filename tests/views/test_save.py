@@ -28,7 +28,7 @@ from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.errors import OutputError, UsageError
 from vramcast.estimator import Estimator
-from vramcast.job import Job
+from vramcast.job import Command, Job
 from vramcast.result import Estimate
 from vramcast.simulator import curves
 from vramcast.simulator.terms import with_context
@@ -428,7 +428,7 @@ def test_an_estimate_plots_itself_with_its_card_and_context(estimate: Estimate, 
 
 
 def test_the_view_of_a_script_and_of_a_model_have_a_title(estimate: Estimate) -> None:
-    script = replace(estimate, job=Job(device("t4"), script=("train.py", "--x")))
+    script = replace(estimate, job=Job(device("t4"), command=Command(("train.py", "--x"))))
     assert script.plot_text().startswith("train.py on ")
     assert replace(estimate, job=Job(device("t4"), model=b"pickled")).plot_text().startswith("job on ")
 

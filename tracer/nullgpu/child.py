@@ -19,7 +19,7 @@ from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
-from vramcast.tracer.nullgpu import raw
+from vramcast.tracer.nullgpu import program, raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.run_options import RunOptions
@@ -125,7 +125,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     _refuse_symmetric_memory()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    stop_after = job.training.steps if job.script is not None else None
+    stop_after = job.training.steps if job.command is not None else None
 
     def on_step(steps: int) -> None:
         if stop_after is not None and steps >= stop_after:
@@ -182,7 +182,7 @@ def _refuse_symmetric_memory() -> None:
 @contextmanager
 def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | None]:
     """Follow values if that is asked for, until it compiles something: compiled code must not see who watches."""
-    if not options.follow_values and job.script is None:
+    if not options.follow_values and job.command is None:
         yield None
         return
     import torch
@@ -202,23 +202,11 @@ def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | No
 
 
 def _run(job: Job) -> None:
-    if job.script is not None:
-        _run_script(job.script)
+    if job.command is not None:
+        program.run(job.command)
         return
     import torch
 
     from vramcast.tracer import step
 
     step.run(job, torch.device("cuda"))
-
-
-def _run_script(script: tuple[str, ...]) -> None:
-    import runpy
-
-    sys.argv = list(script)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script[0])))
-    try:
-        runpy.run_path(script[0], run_name="__main__")
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            raise

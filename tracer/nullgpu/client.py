@@ -130,7 +130,7 @@ class NullGpuTracer:
         if options.accesses:
             Roofline.of(job.device)  # better said before the job is traced than by it
         result = self._run(job, options, timeout_s)
-        if result.reads and job.script is None and not options.follow_values:
+        if result.reads and job.command is None and not options.follow_values:
             followed = self._run(job, replace(options, follow_values=True), timeout_s)
             if followed.status != "error" or result.status == "error":
                 result = followed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.errors import JobError, UsageError, WorkerError
-from vramcast.job import Job
+from vramcast.job import Command, Job
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.portable import CPU
 
@@ -40,7 +40,7 @@ def test_a_wrong_target_is_a_usage_error(on_cpu: Run) -> None:
 
 def test_a_script_is_refused(make_job: Callable[..., Job]) -> None:
     with pytest.raises(UsageError, match="runs models, not scripts"):
-        CPU.trace(make_job(script=("train.py",)), timeout_s=60.0)
+        CPU.trace(make_job(command=Command(("train.py",))), timeout_s=60.0)
 
 
 def test_the_result_says_who_traced_what(on_cpu: Run) -> None:

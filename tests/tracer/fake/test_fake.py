@@ -14,7 +14,7 @@ import pytest
 
 from vramcast.devices import device
 from vramcast.errors import JobError, UsageError, WorkerError
-from vramcast.job import Job, TensorSpec, Training
+from vramcast.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.portable import FAKE
 from vramcast.tracer.rules.reductions import split_bytes
 from vramcast.tracer.trace import Action, Category, Phase, Trace
@@ -181,7 +181,7 @@ def test_the_jobs_own_failures_come_back(tiny_models: Path, models: Path) -> Non
     with pytest.raises(WorkerError, match="did not end within 8 s"):
         FAKE.trace(job(f"{models}:sleeps", "8x16"), timeout_s=8)
     with pytest.raises(UsageError, match="not scripts"):
-        FAKE.trace(Job(device("t4"), script=("train.py",)), timeout_s=1)
+        FAKE.trace(Job(device("t4"), command=Command(("train.py",))), timeout_s=1)
 
 
 def test_nothing_of_the_tracer_reaches_the_callers_process(tiny_models: Path) -> None:

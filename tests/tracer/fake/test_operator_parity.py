@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from vramcast.errors import VramcastError
-from vramcast.job import Job
+from vramcast.job import Command, Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -104,7 +104,7 @@ def results(
     ) as process:
         try:
             null = {
-                name: _traced(tracer(), dataclasses.replace(job, script=(str(OPERATORS), "--here", name)))
+                name: _traced(tracer(), dataclasses.replace(job, command=Command((str(OPERATORS), "--here", name))))
                 for name, job, _ in survey_operators.jobs()
                 if name not in REFUSED
             }
