@@ -72,7 +72,6 @@ class Call:
                 unknown.append(tensor)
             else:
                 self._take(tensor, *found)
-                floats |= tensor.numel() > 1 and not isinstance(tensor, torch.nn.Parameter)
         if floats and not drawn_values.makes_integers(name, args):
             for tensor in unknown:
                 if (guess := values.guess(name, tensor)) is not None:
