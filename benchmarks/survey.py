@@ -21,7 +21,7 @@ from pathlib import Path
 import survey_models  # the script's own folder comes first in sys.path
 
 from vramcast.devices import device as find_device
-from vramcast.errors import VramcastError
+from vramcast.errors import JobError, VramcastError
 from vramcast.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.imports import define_torchvision_operators
@@ -79,6 +79,8 @@ def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu")
         if result.status == "oom":
             outcome.fits = False
             result = _trace(tracer, job, RunOptions(limited=False))
+        if result.ended:
+            raise JobError(result.ended)
     except VramcastError as error:
         outcome.reason = f"{type(error).__name__}: {error}"
         if expected and expected in outcome.reason:

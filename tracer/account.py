@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer import torch_api
+from vramcast.tracer.snapshot import Entries
 
 _MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
 # What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
@@ -28,10 +29,12 @@ class Account:
 
     Attributes:
         emptied: Places in the history at which the cache was emptied, which the history itself does not know.
+        earlier: Parts of the history which were taken out of torch's, where an entry takes some kilobyte when it is read.
     """
 
     def __init__(self) -> None:
         self.emptied: list[int] = []
+        self.earlier: list[Entries] = []
         self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
         self._has_begun = False
         self._origin = 0
@@ -43,7 +46,7 @@ class Account:
         torch_api.lazy_call(self._begin)
 
     def _begin(self) -> None:
-        torch_api.record_memory_history(context=None, max_entries=_MAX_EVENTS)
+        self._record(context=None, max_entries=_MAX_EVENTS)
         self._origin = _events()
         self._has_begun = True
         replaced = ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring)
@@ -53,9 +56,26 @@ class Account:
                 self._originals.append((owner, name, original))
                 setattr(owner, name, make(original))
 
+    def _record(self, **options: Any) -> None:
+        """Begin the history; what the job itself calls is replaced, and put back for this."""
+        ours = [(owner, name, getattr(owner, name)) for owner, name, _ in self._originals]
+        for place in self._originals:
+            setattr(*place)
+        torch_api.record_memory_history(**options)
+        for place in ours:
+            setattr(*place)
+
     def position(self) -> int:
         """Return how many requests and frees there were."""
         return _events() - self._origin if self._has_begun else 0
+
+    def drain(self) -> None:
+        """Take out what the history holds so far."""
+        if not self._has_begun:
+            return
+        histories = torch_api.memory_snapshot()["device_traces"]
+        self.earlier.append(Entries.of(histories[0] if histories else (), 0))
+        self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
 
     def end(self) -> dict[str, Any]:
         """End the recording and return torch's snapshot of it."""
@@ -67,6 +87,11 @@ class Account:
         snapshot: dict[str, Any] = torch_api.memory_snapshot()
         torch_api.record_memory_history(enabled=None)
         return snapshot
+
+    @staticmethod
+    def live_bytes() -> int:
+        """Return what is allocated now; 0 before CUDA is touched."""
+        return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
     def peaks(self) -> dict[str, int]:
         """Return the peaks over the whole job in bytes, and how often the allocator retried and gave up."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from vramcast.errors import VramcastError
 from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.ledger import Entered, Entry
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.trace import COURSE, Trace
 
 _TRACER = Path(__file__).parent
 _SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py", "program.py"})
@@ -56,6 +56,12 @@ class Result:
     def reads(self) -> int:
         """How often the host read from the card what nobody knows, and got zeros."""
         return sum(entry.hits for entry in self.ledger if entry.kind is Entered.READ)
+
+    @property
+    def ended(self) -> str:
+        """Why a training command ended before its time, in words; what was seen until then is in the trace."""
+        course = self.trace.header.get(COURSE) if self.trace is not None else None
+        return str(course["ended"]) if course else ""
 
     def note_settings(self, watch: Watch) -> None:
         """Note which settings of the allocator were in force; a job which went past the allocator has failed."""

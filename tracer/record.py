@@ -17,6 +17,7 @@ import bisect
 import dataclasses
 import threading
 import warnings
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from vramcast.throughput import Roofline
 from vramcast.tracer import accesses
 from vramcast.tracer.account import Account
+from vramcast.tracer.course import Course, Limits
+from vramcast.tracer.course_hooks import follow, open_ranges
 from vramcast.tracer.operators import FACTORIES, Operator, Shape, takes_workspace
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
@@ -35,6 +38,7 @@ from vramcast.tracer.torch_api import EventType, RecordFunctionFast, tree_flatte
 from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 _MODULE_RANGE = "vramcast::"
+_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; the profile's events of so many take some 200 MB
 _MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
 
 
@@ -67,7 +71,8 @@ class Recorder:
     """Records one job on one device: `start()`, run the job, `stop()`.
 
     Args:
-        on_step: Called after every optimizer step with the number of steps so far.
+        limits: How far a training command is followed; None: to the job's end.
+        say: Is told of its progress.
         profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
         shapes: Whether the shapes which operators are given are wanted; needs the profile.
         roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
@@ -77,10 +82,10 @@ class Recorder:
     """
 
     def __init__(
-        self, *, on_step: Callable[[int], None] | None = None, profile: bool = True, shapes: bool = False,
-        roofline: Roofline | None = None,
+        self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
+        shapes: bool = False, roofline: Roofline | None = None,
     ) -> None:  # fmt: skip
-        self._on_step = on_step
+        self.course = Course(limits, self._position, Account.live_bytes, say)
         self._profile = profile
         self._roofline = roofline
         self._shapes = shapes or roofline is not None
@@ -90,22 +95,52 @@ class Recorder:
         self._roots: set[int] = set()
         self._local = threading.local()
         self._main = threading.get_ident()
-        self._steps: dict[int, int] = {}
         self._handles: list[Any] = []
         self._profiler: Any = None
+        self._profiled = Profile(has_shapes=self._shapes)
+        self._in_step = 0
+        self._ends: dict[int, int] = {}  # of each training step, where its last optimizer ended
         self._account = Account()
+        self._drained_at = 0
 
     # -------------------------------------------------------------------------------------------- recording
     def start(self) -> None:
         """Begin recording; the allocator's history begins when CUDA is first touched."""
         self._account.begin_when_touched()
-        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
+        self._watch()
         if self._profile:
-            # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
-            self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self._profiler.__enter__()
+            self._begin_profile()
+
+    def _watch(self) -> None:
+        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
+        self._handles += follow(self.course)
+
+    def _begin_profile(self) -> None:
+        # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
+        self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._profiler.__enter__()
+
+    def _end_profile(self) -> Any:
+        """End the profile and return its events; what they say of allocations is noted."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._profiler.__exit__(None, None, None)
+        roots = self._profiler.kineto_results.experimental_event_tree()
+        self._profiled.note(roots)
+        return roots
+
+    def _drain(self) -> None:
+        """Take what was recorded so far out of PyTorch's hands, which keep a kilobyte of each operator, if nothing is open."""
+        if self._profiler is None or self._roofline is not None or self._in_step or open_ranges():
+            return
+        if self._position() - self._drained_at < _DRAINED_EVENTS:
+            return
+        self._drained_at = self._position()
+        self._end_profile()
+        self._account.drain()
+        self._begin_profile()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
         """End recording and return the trace.
@@ -117,27 +152,34 @@ class Recorder:
         snapshot = self._account.end()
         for handle in self._handles:
             handle.remove()
-        contexts: list[tuple[int, Place]] = []
-        roots: list[Any] = []
-        if self._profiler is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self._profiler.__exit__(None, None, None)
-            roots = self._profiler.kineto_results.experimental_event_tree()
-            contexts = _allocations(roots, has_shapes=self._shapes)
+        roots = self._end_profile() if self._profiler is not None else []
+        contexts = self._profiled.contexts()
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
-        trace = trace_from_snapshot(snapshot, header=facts)
+        trace = trace_from_snapshot(snapshot, header=facts, earlier=self._account.earlier)
         trace = _with_empty_cache(trace, self._account.emptied)
-        trace = annotate(trace, self._marks, self._tags, contexts, set(workspace_sizes))
+        trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
         if self._roofline is None:
             return trace
         rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
         return accesses.with_accesses(trace, *accesses.operators(roots), rows, self._roofline)
 
+    def phases(self, trace: Trace) -> list[tuple[int, str]]:
+        """Return (row, phase) where each phase of the job's course begins in its trace."""
+        position = _positions(trace)
+        return [(int(np.searchsorted(position, at, side="right")), phase) for at, phase in self.course.spans]
+
+    def _step_ends(self) -> list[int]:
+        return [self._ends[number] for number in sorted(self._ends)]
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether the job has asked for memory of the card."""
+        return self._position() > 0
+
     @property
     def steps(self) -> int:
-        """Steps so far: of the optimizer which stepped most often."""
-        return max(self._steps.values(), default=0)
+        """Training steps so far."""
+        return self.course.steps
 
     def _position(self) -> int:
         return self._account.position()
@@ -157,6 +199,9 @@ class Recorder:
             return
         stack = self._local.__dict__.setdefault("stack", [])
         if not stack and threading.get_ident() == self._main:
+            self.course.forward(module, has_grad=torch.is_grad_enabled())
+            if not self.course.in_backward:
+                self._drain()
             if id(module) not in self._roots:
                 self._roots.add(id(module))
                 for path, child in module.named_modules():
@@ -183,17 +228,21 @@ class Recorder:
             self._mark("forward end")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._in_step += 1
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._tag(Category.PARAMETER, parameters)
         self._tag(Category.GRADIENT, [p.grad for p in parameters])
         self._mark("step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._in_step -= 1
         self._mark("step end")
         self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])
-        self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
-        if self._on_step is not None:
-            self._on_step(self.steps)
+        at = self._position()
+        try:
+            self.course.stepped(optimizer)  # which may end the job
+        finally:
+            self._ends[self.course.steps] = at
 
 
 def _address(tensor: torch.Tensor) -> int | None:
@@ -211,37 +260,53 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------ the profile
-def _allocations(roots: Iterable[Any], *, has_shapes: bool) -> list[tuple[int, Place]]:
-    """Return (address, context) of every CUDA allocation of the profile, in time order.
+class Profile:
+    """What PyTorch's profiler says of allocations, part by part."""
 
-    Frees are left out: many happen between operators, where autograd's threads report none.
-    """
-    modules_by_sequence: dict[int, str] = {}
-    found: list[tuple[int, int, Place]] = []
-    plain: set[str] = set()
-    # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
-    # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
-    # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
-    levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=_start)), Place())]
-    allocation = EventType.Allocation
-    while levels:
-        events, context = levels[-1]
-        for event in events:
-            name: str = event.name
-            if name == _MEMORY and event.tag == allocation:
-                fields = event.extra_fields
-                if fields.alloc_size > 0 and fields.device.type == "cuda":
-                    found.append((event.start_time_ns, fields.ptr, context))
-                continue
-            inner = _enter(event, name, context, modules_by_sequence, plain, has_shapes)
-            children = event.children
-            if children:
-                levels.append((iter(children), inner))
-                break
-        else:
-            levels.pop()
-    found.sort(key=lambda item: item[0])
-    return [(address, context) for _, address, context in found]
+    def __init__(self, *, has_shapes: bool) -> None:
+        self._has_shapes = has_shapes
+        self._modules_by_sequence: dict[int, str] = {}
+        self._plain: set[str] = set()
+        self._addresses = array("Q")
+        self._places = array("I")
+        self._table: dict[Place, int] = {}
+
+    def contexts(self) -> list[tuple[int, Place]]:
+        """Return (address, context) of every CUDA allocation, in time order.
+
+        Frees are left out: many happen between operators, where autograd's threads report none.
+        """
+        table = list(self._table)
+        return [(address, table[place]) for address, place in zip(self._addresses, self._places, strict=True)]
+
+    def note(self, roots: Iterable[Any]) -> None:
+        """Note what the events of the next part say."""
+        found: list[tuple[int, int, Place]] = []
+        # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
+        # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
+        # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
+        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=_start)), Place())]
+        allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
+        while levels:
+            events, context = levels[-1]
+            for event in events:
+                name: str = event.name
+                if name == _MEMORY and event.tag == allocation:
+                    fields = event.extra_fields
+                    if fields.alloc_size > 0 and fields.device.type == "cuda":
+                        found.append((event.start_time_ns, fields.ptr, context))
+                    continue
+                inner = _enter(event, name, context, self._modules_by_sequence, plain, has_shapes)
+                children = event.children
+                if children:
+                    levels.append((iter(children), inner))
+                    break
+            else:
+                levels.pop()
+        found.sort(key=lambda item: item[0])
+        for _, address, context in found:
+            self._addresses.append(address)
+            self._places.append(self._table.setdefault(context, len(self._table)))
 
 
 def _start(event: Any) -> int:
@@ -306,16 +371,25 @@ def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
 def annotate(
     trace: Trace,
     marks: list[tuple[int, str]],
+    step_ends: list[int],
     tags: list[tuple[int, Category, list[int]]],
     contexts: list[tuple[int, Place]],
     workspace_sizes: set[int],
 ) -> Trace:
-    """Return `trace` with steps, phases, operators, modules and categories."""
+    """Return `trace` with steps, phases, operators, modules and categories.
+
+    Args:
+        marks: (place in the history, what) of passes and of optimizers' steps.
+        step_ends: Where each training step ends.
+        tags: (place in the history, category, addresses) of tensors whose category is known.
+        contexts: What is known of the allocations, in order.
+        workspace_sizes: Of what libraries were handed as workspace.
+    """
     n = len(trace)
     position = _positions(trace)
     by_row, unmatched = _match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)
     known = _Known(by_row, n)
-    step, phase = _steps_and_phases(position, marks, known)
+    step, phase = _steps_and_phases(position, marks, step_ends, known)
     table: dict[tuple[Any, ...], int] = {}
     operator = np.full(n, -1, np.int32)
     for row, context in by_row.items():
@@ -367,8 +441,8 @@ def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tupl
     return by_row, len(allocs) - len(by_row)
 
 
-def _steps_and_phases(position: Any, marks: list[tuple[int, str]], known: _Known) -> tuple[Any, Any]:
-    ends = [p for p, what in marks if what == "step end"] or [p for p, what in marks if what == "forward end"]
+def _steps_and_phases(position: Any, marks: list[tuple[int, str]], step_ends: list[int], known: _Known) -> tuple[Any, Any]:
+    ends = step_ends or [p for p, what in marks if what == "forward end"]
     first_forward = next((p for p, what in marks if what == "forward"), None)
     # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
     step = np.minimum(np.searchsorted(ends, position, side="left"), max(len(ends) - 1, 0)).astype(np.int32)

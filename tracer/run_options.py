@@ -24,6 +24,7 @@ class RunOptions:
             a third more time, and changes no allocation.
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
             roofline; the other tracers cannot. It changes no allocation.
+        limit_s: A training command is stopped after so many seconds, and what was seen till then counts; None: it is not.
     """
 
     context_bytes: int = 0
@@ -33,6 +34,7 @@ class RunOptions:
     answers: Answers = "drawn"
     shapes: bool = False
     accesses: bool = False
+    limit_s: float | None = None
 
 
 AS_USUAL: Final = RunOptions()

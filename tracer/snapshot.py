@@ -22,14 +22,18 @@ import pickletools
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from vramcast.errors import TraceFileError, UsageError
 from vramcast.files import atomic_write
-from vramcast.tracer.trace import Action, BlockState, Category, Trace
+from vramcast.tracer.trace import EVENT_COLUMNS, NAMED_COLUMNS, Action, BlockState, Category, Trace, cast_columns
 from vramcast.units import gib
 
 READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
@@ -54,6 +58,13 @@ _STATES: Final = {
     "inactive": BlockState.INACTIVE,
 }
 _STATE_NAMES: Final = ("active_allocated", "active_pending_free", "inactive")
+
+# What an entry says itself; a stream is still named by its pointer.
+_ENTRY_COLUMNS: Final = {
+    **{name: EVENT_COLUMNS[name] for name in ("action", "address", "size_bytes", "category", "time_us")},
+    **NAMED_COLUMNS,
+    "stream": "<i8",
+}
 
 Frame: TypeAlias = dict[str, Any]
 
@@ -101,13 +112,17 @@ def read_trace(path: str | os.PathLike[str], device_index: int | None = None) ->
     return trace_from_snapshot(snapshot, device_index)
 
 
-def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None) -> Trace:
+def trace_from_snapshot(
+    snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None,
+    earlier: Sequence[Entries] = (),
+) -> Trace:  # fmt: skip
     """Return what `snapshot` recorded on one device as a trace.
 
     Args:
         snapshot: What `read_snapshot` or `torch.cuda.memory._snapshot()` returned.
         device_index: Which device's history.
         header: Facts to add to the trace's header: the file holds neither the GPU's name nor torch's version.
+        earlier: Parts of the history which were taken out of it before.
     Returns:
         Phases are OTHER, operators are the innermost Python function of each stack, modules and categories are unknown
         unless `snapshot_from_trace` wrote the file. header["warnings"] says what was left out.
@@ -120,21 +135,26 @@ def trace_from_snapshot(snapshot: Mapping[str, Any], device_index: int = 0, head
     segments = [s for s in snapshot["segments"] if _integer(s, "device", 0) == device_index]
     if not 0 <= device_index < max(len(histories), 1) and not segments:
         raise UsageError(f"Device {device_index} is not in the snapshot: it has {len(histories)}, counted from 0.")
-    rows = _Events(histories[device_index] if 0 <= device_index < len(histories) else (), device_index)
-    segment_columns, block_columns = _layout_columns(segments, rows.streams)
+    history = histories[device_index] if 0 <= device_index < len(histories) else ()
+    entries = Entries.joined([*earlier, Entries.of(history, device_index)])
+    block, n_overwritten = _blocks(entries.columns["action"].tolist(), entries.columns["address"].tolist())
+    ids = entries.columns["stream"].tolist()
+    streams = {id_: index for index, id_ in enumerate(dict.fromkeys((0, *ids)))}  # in order of appearance
+    stream = [streams[id_] for id_ in ids]
+    segment_columns, block_columns = _layout_columns(segments, streams)
     facts = {
         "tracer": "snapshot",
         "allocator_settings": snapshot["allocator_settings"],
         "device_index": device_index,
-        "oom_device_free_bytes": rows.device_free,
-        "warnings": [*rows.warnings(), *_private_pools(segments)],
+        "oom_device_free_bytes": entries.device_free,
+        "warnings": [*_warnings(entries, n_overwritten), *_private_pools(segments)],
     }
     return Trace.build(
-        rows.columns,
-        ops=rows.ops,
-        modules=rows.modules,
+        {**entries.columns, "stream": stream, "block": block},
+        ops=entries.ops,
+        modules=entries.modules,
         header={**facts, **(header or {})},
-        stream_ids=list(rows.streams),
+        stream_ids=list(streams),
         segments=segment_columns,
         blocks=block_columns,
     )
@@ -318,70 +338,108 @@ def _normalised(snapshot: Any) -> dict[str, Any]:
     return {**snapshot, "device_traces": histories, "allocator_settings": settings}
 
 
-class _Events:
-    """The entries of a history as columns of a trace, a column at a time; those of unknown action are counted and left out."""
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a history, or of a part of it, as columns; those of unknown action are counted and left out."""
 
-    def __init__(self, history: Sequence[dict[str, Any]], device_index: int) -> None:
-        self._device_index = device_index
-        self._entries = list(enumerate(history))
-        names = self._column("action", str, repeat(None))
+    columns: dict[str, npt.NDArray[Any]]
+    ops: list[str]
+    modules: list[str]
+    device_free: list[int]
+    unknown_actions: Counter[str]
+
+    @classmethod
+    def of(cls, history: Sequence[dict[str, Any]], device_index: int) -> Entries:
+        """Return the entries of one device.
+
+        Raises:
+            TraceFileError: an entry is damaged.
+        """
+        rows = _Rows(history, device_index)
+        names = rows.column("action", str, repeat(None))
         actions = {name: Action.__members__.get(name.upper(), Action.READ) for name in set(names)}
         # Accesses name blocks, no history has them.
-        self._unknown_actions = Counter(name for name in names if actions[name] >= Action.READ)
-        if self._unknown_actions:
-            pairs = zip(self._entries, names, strict=True)
-            self._entries = [entry for entry, name in pairs if name not in self._unknown_actions]
-        action = [actions[name] for name in names if name not in self._unknown_actions]
-        address = self._column("addr", int, [None if one < Action.OOM else 0 for one in action])
-        stream = self._column("stream", int, repeat(0))
-        places = [_op_and_module(frames) if (frames := entry.get("frames")) else (None, None) for _, entry in self._entries]
-        self.streams = {id_: index for index, id_ in enumerate(dict.fromkeys((0, *stream)))}  # in order of appearance
-        self.ops, op = _indexed([op for op, _ in places])
-        self.modules, module = _indexed([module for _, module in places])
-        ooms = [entry for entry, one in zip(self._entries, action, strict=True) if one is Action.OOM]
-        block, self._n_overwritten = _blocks(action, address)
-        self.columns: dict[str, Sequence[int]] = {
+        unknown = Counter(name for name in names if actions[name] >= Action.READ)
+        if unknown:
+            rows = rows.chosen(name not in unknown for name in names)
+        action = [actions[name] for name in names if name not in unknown]
+        places = [_op_and_module(frames) if (frames := entry.get("frames")) else (None, None) for _, entry in rows.entries]
+        ops, op = _indexed([op for op, _ in places])
+        modules, module = _indexed([module for _, module in places])
+        columns: dict[str, Sequence[int]] = {
             "action": [*map(int, action)],  # an enumeration's member costs numpy ten times as much
-            "address": address,
-            "size_bytes": self._column("size", int, [None if one < Action.SNAPSHOT else 0 for one in action]),
-            "stream": [self.streams[id_] for id_ in stream],
-            "block": block,
+            "address": rows.column("addr", int, [None if one < Action.OOM else 0 for one in action]),
+            "size_bytes": rows.column("size", int, [None if one < Action.SNAPSHOT else 0 for one in action]),
+            "stream": rows.column("stream", int, repeat(0)),
             "op": op,
             "module": module,
-            "category": [_category(entry.get("category")) for _, entry in self._entries],
-            "time_us": self._column("time_us", int, repeat(0)),
+            "category": [_category(entry.get("category")) for _, entry in rows.entries],
+            "time_us": rows.column("time_us", int, repeat(0)),
         }
-        self._entries = ooms
-        self.device_free = self._column("device_free", int, repeat(0))
+        device_free = rows.chosen(one is Action.OOM for one in action).column("device_free", int, repeat(0))
+        return cls(cast_columns(columns, _ENTRY_COLUMNS, "events"), ops, modules, device_free, unknown)
 
-    def _column(self, key: str, kind: type, defaults: Iterable[Any]) -> list[Any]:
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Entries:
+        """Return the parts of one history as one."""
+        if len(parts) == 1:
+            return parts[0]
+        ops: dict[str, int] = {}
+        modules: dict[str, int] = {}
+        columns: dict[str, list[Any]] = {name: [] for name in parts[0].columns}
+        for part in parts:
+            for name, column in part.columns.items():
+                columns[name].append(column)
+            for name, names, table in (("op", part.ops, ops), ("module", part.modules, modules)):
+                places = np.array([*(table.setdefault(one, len(table)) for one in names), -1])  # the last: it has none
+                columns[name][-1] = places[columns[name][-1]]
+        return cls(
+            {name: np.concatenate(arrays) for name, arrays in columns.items()}, list(ops), list(modules),
+            [free for part in parts for free in part.device_free], sum((part.unknown_actions for part in parts), Counter()),
+        )  # fmt: skip
+
+
+class _Rows:
+    """Entries with their places in the history, a column at a time."""
+
+    def __init__(self, history: Iterable[dict[str, Any]], device_index: int) -> None:
+        self._device_index = device_index
+        self.entries = list(enumerate(history))
+
+    def chosen(self, wanted: Iterable[bool]) -> _Rows:
+        rows = _Rows((), self._device_index)
+        rows.entries = [entry for entry, is_wanted in zip(self.entries, wanted, strict=True) if is_wanted]
+        return rows
+
+    def column(self, key: str, kind: type, defaults: Iterable[Any]) -> list[Any]:
         """Return what every entry has under `key`, or its default."""
-        values = [entry.get(key, default) for (_, entry), default in zip(self._entries, defaults, strict=False)]
+        values = [entry.get(key, default) for (_, entry), default in zip(self.entries, defaults, strict=False)]
         if {*map(type, values)} - {kind}:
             at = next(at for at, value in enumerate(values) if type(value) is not kind)
             words = f"'{key}' is of type {type(values[at]).__name__}, expected {kind.__name__}"
-            raise TraceFileError(f"Entry {self._entries[at][0]} of device {self._device_index} is damaged: {words}.")
+            raise TraceFileError(f"Entry {self.entries[at][0]} of device {self._device_index} is damaged: {words}.")
         return values
 
-    def warnings(self) -> list[str]:
-        """Return what a reader of the trace should know about the loss."""
-        texts = [f"{n} entries of unknown action '{name}' are left out" for name, n in self._unknown_actions.items()]
-        if self._n_overwritten:
-            texts.append(f"{self._n_overwritten} blocks begin where another was never freed: entries are missing")
-        return texts
+
+def _warnings(entries: Entries, n_overwritten: int) -> list[str]:
+    """Return what a reader of the trace should know about the loss."""
+    texts = [f"{n} entries of unknown action '{name}' are left out" for name, n in entries.unknown_actions.items()]
+    if n_overwritten:
+        texts.append(f"{n_overwritten} blocks begin where another was never freed: entries are missing")
+    return texts
 
 
-def _blocks(actions: Sequence[Action], addresses: Sequence[int]) -> tuple[list[int], int]:
+def _blocks(actions: Sequence[int], addresses: Sequence[int]) -> tuple[list[int], int]:
     """Return of each event the row of the ALLOC which began its block (-1: none), and how many blocks lie on a live one."""
     live: dict[int, int] = {}  # address -> row of the ALLOC
     block, n_overwritten = [-1] * len(actions), 0
     for row, (action, address) in enumerate(zip(actions, addresses, strict=True)):
-        if action is Action.ALLOC:
+        if action == Action.ALLOC:
             n_overwritten += address in live
             live[address] = block[row] = row
-        elif action is Action.FREE_REQUESTED:
+        elif action == Action.FREE_REQUESTED:
             block[row] = live.get(address, -1)
-        elif action is Action.FREE_COMPLETED:
+        elif action == Action.FREE_COMPLETED:
             block[row] = live.pop(address, -1)
     return block, n_overwritten
 

@@ -151,6 +151,9 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
     "lazy_init": ("torch.cuda:_lazy_init",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
+    "run_backward": ("torch.autograd:_engine_run_backward",),
+    "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
+    "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
     "symmetric_memory": ("torch._C._distributed_c10d:_SymmetricMemory.empty_strided_p2p",),
 }
 

@@ -39,6 +39,7 @@ _READABLE: Final = (1, 2, 3, 4)
 _NAMES_ONLY: Final = 3  # the last version which had two tables of names instead of operators
 _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a tensor of a file has no more
 
+COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/course.py` saw them
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/circumstances.py` saw
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
@@ -114,7 +115,7 @@ EVENT_COLUMNS: Final[Mapping[str, str]] = {
     "category": "|u1",
     "time_us": "<i8",
 }
-_NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
+NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
 SEGMENT_COLUMNS: Final[Mapping[str, str]] = {
     "address": "<u8",
     "total_size": "<i8",
@@ -275,19 +276,19 @@ class Trace:
         """
         n = np.size(events.get("action", ()))
         defaults = {name: np.full(n, value) for name, value in _EVENT_DEFAULTS.items()}
-        given = {name: column for name, column in events.items() if name not in _NAMED_COLUMNS}
+        given = {name: column for name, column in events.items() if name not in NAMED_COLUMNS}
         if ops or modules:
-            named = _cast({name: events.get(name, np.full(n, -1)) for name in _NAMED_COLUMNS}, _NAMED_COLUMNS, "events")
+            named = cast_columns({name: events.get(name, np.full(n, -1)) for name in NAMED_COLUMNS}, NAMED_COLUMNS, "events")
             given["operator"], operators = _joined({"op": ops, "module": modules}, named)
-        columns: dict[str, Any] = _cast({**defaults, **given}, EVENT_COLUMNS, "events")
+        columns: dict[str, Any] = cast_columns({**defaults, **given}, EVENT_COLUMNS, "events")
         return cls(
             **columns,
             operators=list(operators),
             ledger=tuple(ledger),
             header={**(header or {}), "format": FORMAT, "version": VERSION},
             stream_ids=list(stream_ids),
-            segments=None if segments is None else Segments(**_cast(segments, SEGMENT_COLUMNS, "segments")),
-            blocks=None if blocks is None else Blocks(**_cast(blocks, BLOCK_COLUMNS, "blocks")),
+            segments=None if segments is None else Segments(**cast_columns(segments, SEGMENT_COLUMNS, "segments")),
+            blocks=None if blocks is None else Blocks(**cast_columns(blocks, BLOCK_COLUMNS, "blocks")),
         )
 
     @classmethod
@@ -456,7 +457,7 @@ def _place(trace: Trace, row: int) -> str:
     return " ".join(words)
 
 
-def _cast(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:
+def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:
     """Return `columns` in their dtypes; a value which does not fit is an error, never wrapped."""
     if set(columns) != set(dtypes):
         raise TraceFileError(f"The columns of {what} are {sorted(columns)}, expected {sorted(dtypes)}")
@@ -509,8 +510,8 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
 
 def _operators_of_names(archive: zipfile.ZipFile) -> tuple[npt.NDArray[np.int32], list[Operator]]:
     """Return the column and the table of operators of a file which has names of operators and of modules apart."""
-    tables = {name: _read_json(archive, f"{name}s", list) for name in _NAMED_COLUMNS}
-    return _joined(tables, _read_columns(archive, _NAMED_COLUMNS))
+    tables = {name: _read_json(archive, f"{name}s", list) for name in NAMED_COLUMNS}
+    return _joined(tables, _read_columns(archive, NAMED_COLUMNS))
 
 
 def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -> tuple[npt.NDArray[np.int32], list[Operator]]:

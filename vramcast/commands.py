@@ -6,17 +6,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import vramcast
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.errors import UsageError
-from vramcast.job import Command, Job, Training, current_folder
+from vramcast.job import Command, Job, Training, Until, current_folder
 from vramcast.stack import Stack
 from vramcast.tracer.process import checkout_root
 
+BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in less, once it is cut short
+
 
 def job_of_command(
-    command: Sequence[str], device: Device, *, steps: int = 3, memory: int | str | None = None, alloc_conf: str | None = None,
+    command: Sequence[str], device: Device, *, steps: int = 3, until: Until = "evaluation",
+    budget_s: float | None = BUDGET_S, memory: int | str | None = None, alloc_conf: str | None = None,
     stack: Stack | None = None,
 ) -> Job:  # fmt: skip
     """Return the job of `train.py args` or `python train.py args`.
@@ -24,7 +28,9 @@ def job_of_command(
     Args:
         command: Its words.
         device: The card.
-        steps: Optimizer steps after which it is stopped.
+        steps: Training steps which are wanted.
+        until: How far it is followed, see `Command`.
+        budget_s: Seconds which may pass after the last wanted step.
         memory: The card's size, if not the device's own.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF; None: what script and environment say.
         stack: Software of the card's machine.
@@ -39,7 +45,7 @@ def job_of_command(
         raise UsageError(f"The script '{script}' does not exist: write vramcast run [options] -- train.py args.")
     return Job(
         device=device,
-        command=Command((str(script), *words[1:])),
+        command=Command((str(script), *words[1:]), until=until, budget_s=budget_s),
         training=Training(steps=steps),
         alloc_conf=alloc_conf,
         stack=stack,

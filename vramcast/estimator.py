@@ -116,17 +116,16 @@ class Estimator:
 
         Args:
             command: Its words; `python` before them is left out.
-            options: `steps` after which it is stopped, `memory` of the card, `alloc_conf`: as for `estimate`.
+            options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.job.Command`; `memory` of the card and
+                `alloc_conf` as for `estimate`.
         Raises:
             UsageError: An argument is wrong.
-            CannotEstimate: No number can be given; the script raised, or never stepped.
+            CannotEstimate: No number can be given: it asked the card for nothing.
         """
         found = self.of(job_of_command(command, self._card, stack=self._stack, **options))
-        if found.steps == 0:
-            raise CannotEstimate(
-                f"{command[0]} ended without one optimizer step on the GPU: vramcast counts steps of torch.optim optimizers. "
-                "Does the script train, on device 'cuda', without spawning processes?"
-            )
+        if not found.allocated:
+            why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
+            raise CannotEstimate(f"{command[0]} ended without asking the GPU for memory{why}")
         return found
 
     def of(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:

@@ -272,7 +272,8 @@ class Command:
         environment: Variables which a launcher would have set, in order.
         until: How far it is followed: to the last of `Training.steps`, through the evaluation which comes after them, or to
             its end.
-        budget_s: After so many seconds it is stopped, and what was seen till then counts; None: no such limit.
+        budget_s: So many seconds after the last wanted step it is stopped, and what was seen till then counts; None: it is
+            not.
     """
 
     words: tuple[str, ...]

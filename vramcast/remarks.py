@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramcast.job import Job
 from vramcast.observing import OnCard
+from vramcast.phases import course_of
 from vramcast.stack import Stack, same_minor
 from vramcast.tracer.ledger import Code, Entered, words
 from vramcast.tracer.nullgpu.cudnn_libraries import warning_of
@@ -42,11 +43,24 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
         yield f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
     if on_card.out_of_memory is not None:
         yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"
-    if seen.steps < job.training.steps and job.command is not None:
-        yield f"the script ended after {seen.steps} of {job.training.steps} optimizer steps"
+    if job.command is not None:
+        yield from _of_course(job, on_card)
     if on_card.min_feasible is None:
         yield "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
     yield from seen.notes
+
+
+def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
+    """Yield what is to be said of how far a training command was followed."""
+    course, steps = course_of(on_card.trace), on_card.seen.steps
+    if course.ended:
+        yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
+    elif course.not_reached:
+        yield f"not seen, and so not in the bound: {'; '.join(course.not_reached)}"
+    if steps == 0:
+        yield "no training step was seen: no optimizer stepped after a backward pass"
+    elif steps < job.training.steps:
+        yield f"the command ended after {steps} of {job.training.steps} training steps"
 
 
 def _of_stack(job: Job, on_card: OnCard, stack: Stack, *, is_another: bool) -> Iterator[str]:

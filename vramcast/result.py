@@ -13,6 +13,7 @@ from vramcast.bounds.public import PublicBound
 from vramcast.context import Context, context_bytes
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
+from vramcast.phases import Course, course_of
 from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
@@ -89,6 +90,12 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+
+    # -------------------------------------------------------------------------------------------- what was seen
+    @property
+    def course(self) -> Course:
+        """How far a training command was followed, with the peaks of each phase; of a model's job it is empty."""
+        return course_of(self.trace)
 
     # -------------------------------------------------------------------------------------------- bound
     @property
@@ -210,7 +217,7 @@ class Estimate:
     # -------------------------------------------------------------------------------------------- output
     def to_dict(self) -> dict[str, Any]:
         """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
-        job = self.job
+        job, course = self.job, self.course
         return {
             "schema": SCHEMA,
             "target": job.target or (job.command.program if job.command else None),
@@ -236,6 +243,7 @@ class Estimate:
                 "level": self.level,
                 "bytes": self.upper_bound,
                 **self._method(),
+                "covers": "all" if course.is_whole else "what was reached",
             },
             "context_bytes": self.context.bytes,
             "workspace_bytes": self.workspace_bytes,
@@ -243,6 +251,9 @@ class Estimate:
             "peak_at": self.peak_at,
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
+            "phases": [phase.to_dict() for phase in course.phases],
+            "not_reached": list(course.not_reached),
+            "ended": course.ended or None,
             "seconds": {"simulate": None, "learn": None, **self.seconds},
             "artifact": self.bound.artifact,
             "out_of_distribution": self.bound.is_out_of_distribution,
@@ -287,13 +298,14 @@ class Estimate:
         }
 
     def __str__(self) -> str:
-        card = self.job.device
+        card, course = self.job.device, self.course
+        claim = f"at level {self.level:g}" + ("" if course.is_whole else ", of what was reached")
         verdict = "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"
         smallest = "unknown" if self.min_feasible is None else gib(self.min_feasible)
         lines = [
             f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
             + (" (assumed)" if self.context.assumed else ""),
-            f"{'upper bound':<18}{gib(self.upper_bound):>12}   at level {self.level:g}",
+            f"{'upper bound':<18}{gib(self.upper_bound):>12}   {claim}",
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
             f"{'smallest card':<18}{smallest:>12}   on which it still runs",
@@ -305,8 +317,20 @@ class Estimate:
         at = self.peak_at
         lines.append(f"at the peak       {parts}")
         lines.append(
-            f"peak in           step {at['step']}, {at['phase']}, "
+            f"peak in           {_step(at['step'])}, {at['phase']}, "
             f"{at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}"
         )
+        lines += [
+            f"{phase.name:<18}{gib(phase.reserved or 0):>12}   reserved, {gib(phase.allocated or 0)} allocated"
+            for phase in course.phases
+            if phase.reached
+        ]
+        if course.not_reached:
+            lines.append(f"not reached       {'; '.join(course.not_reached)}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join(lines)
+
+
+def _step(number: int | None) -> str:
+    """Return a step's number for people, who count from 1 as `--steps` does."""
+    return "no step" if number is None else "before step 1" if number < 0 else f"step {number + 1}"

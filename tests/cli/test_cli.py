@@ -247,7 +247,7 @@ def script(tracer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 def test_an_unmodified_script_is_stopped_after_its_steps(call: Call, script: Callable[[str], Path], tmp_path: Path) -> None:
     path = script(PLAIN)
-    code, out, _ = call("run", "--device", "t4", "--steps", "4", "--json", "--", str(path), "--epochs", "3")
+    code, out, _ = call("run", "--device", "t4", "--steps", "4", "--until", "steps", "--json", "--", str(path), "--epochs", "3")
     said = json.loads(out)  # what the script prints does not get here
     assert code == 0
     assert said["steps"] == 4
@@ -267,7 +267,7 @@ def test_the_scripts_own_arguments_are_its_own(call: Call, script: Callable[[str
 
 @pytest.mark.parametrize("source", [AMP, LOADER], ids=["amp", "loader"])
 def test_scripts_of_other_kinds_run(call: Call, script: Callable[[str], Path], source: str) -> None:
-    code, out, err = call("run", "--json", "--", str(script(source)))
+    code, out, err = call("run", "--until", "steps", "--json", "--", str(script(source)))
     assert code == 0, err
     assert json.loads(out)["steps"] == 3
 
@@ -278,7 +278,8 @@ def test_a_hugging_face_trainer_runs(call: Call, script: Callable[[str], Path]) 
             pytest.skip(f"{package} is not installed")
     code, out, err = call("run", "--json", "--", str(script(TRAINER)))
     assert code == 0, err
-    assert json.loads(out)["steps"] == 3
+    said = json.loads(out)
+    assert (said["steps"], said["ended"]) == (3, None)  # its data loader ends after the last wanted step
 
 
 def test_a_script_which_ends_early_is_estimated_with_a_warning(call: Call, script: Callable[[str], Path]) -> None:

@@ -8,8 +8,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vramcast.devices import Device
@@ -17,20 +17,18 @@ from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf, torch_api
+from vramcast.tracer.course import Course, Limits, StopJob
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
 from vramcast.tracer.nullgpu import program, raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
+from vramcast.tracer.nullgpu.stopping import stoppable
 from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.trace import CIRCUMSTANCES
+from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
 
 if TYPE_CHECKING:
     from vramcast.tracer.values.follow import Values
-
-
-class StopJob(BaseException):
-    """Ends an unmodified script after its last wanted step; a BaseException, so that no `except Exception` stops it."""
 
 
 def kernel_arch(built_for: str, major: int, minor: int) -> int:
@@ -125,28 +123,28 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     _refuse_symmetric_memory()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    stop_after = job.training.steps if job.command is not None else None
-
-    def on_step(steps: int) -> None:
-        if stop_after is not None and steps >= stop_after:
-            raise StopJob
-
-    roofline = Roofline.of(job.device) if options.accesses else None
-    recorder = Recorder(on_step=on_step, shapes=options.shapes, roofline=roofline)
+    recorder = Recorder(
+        limits=_limits(job), say=_say if job.command is not None else None, shapes=options.shapes,
+        roofline=Roofline.of(job.device) if options.accesses else None,
+    )  # fmt: skip
     observer = Observer()
     values: Values | None = None
+    is_whole, ended = False, ""
     try:
         gpu.configure(device_config(job, options, torch_api.cuda_arch_flags() or ""))
         settings.start()
         recorder.start()
         with observer, _values(job, options, gpu) as values:
-            _run(job)
+            _run(job, recorder.course, options.limit_s)
+        is_whole = True
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
     except StopJob:
-        pass
+        ended = recorder.course.stopped_by
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
+        if job.command is not None and result.error == "JobError" and recorder.has_requests:
+            result.status, ended = "ok", f"it raised {result.message}"
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     result.steps = recorder.steps
     result.ledger = gpu.ledger()
@@ -159,10 +157,25 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         header: dict[str, Any] = {CIRCUMSTANCES: observer.seen()}
         header |= {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
         result.trace = recorder.stop(header=header, workspace_sizes=sizes)
+        if job.command is not None:
+            facts = recorder.course.facts(recorder.phases(result.trace), is_whole=is_whole, ended=ended)
+            result.trace = replace(result.trace, header={**result.trace.header, COURSE: facts})
         _KEPT.append(recorder)
     result.foreign = foreign_libraries()
     result.max_resident_bytes = peak_resident_bytes()
     return result
+
+
+def _limits(job: Job) -> Limits | None:
+    if job.command is None:
+        return None
+    return Limits(job.training.steps, job.command.until, job.command.budget_s)
+
+
+def _say(text: str) -> None:
+    """Tell the user how the job goes on; the job may have put anything in place of its stderr."""
+    with suppress(OSError):
+        os.write(2, f"vramcast: {text}\n".encode())
 
 
 def _refuse_symmetric_memory() -> None:
@@ -201,9 +214,10 @@ def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | No
         yield values
 
 
-def _run(job: Job) -> None:
+def _run(job: Job, course: Course, limit_s: float | None) -> None:
     if job.command is not None:
-        program.run(job.command)
+        with stoppable(course, limit_s):
+            program.run(job.command)
         return
     import torch
 

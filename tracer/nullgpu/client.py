@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NullGpuError, VramcastError, WorkerError
@@ -34,6 +34,8 @@ from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.process import checked, job_environment
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
+
+_SOFT: Final = 0.7  # arbitrary: share of the time after which a command is stopped; the rest is for what was seen
 
 
 class NullGpuTracer:
@@ -150,6 +152,8 @@ class NullGpuTracer:
             WorkerError: the oracle was killed again; what ended by itself would do so each time, and the result says it.
         """
         device = job.device.with_memory(job.total_bytes)
+        if job.command is not None:
+            options = replace(options, limit_s=_SOFT * timeout_s)
         for _ in range(2):
             oracle = self._oracle_for(job.stack)
             result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s, options)

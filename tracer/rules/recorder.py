@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vramcast.tracer.operators import ASKS_AS, FACTORIES, STEP
-from vramcast.tracer.record import Place, Recorder, annotate, watch
+from vramcast.tracer.record import Place, Recorder, annotate
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.torch_api import current_autograd_node, current_graph_task_id, sequence_number
@@ -35,14 +35,14 @@ class PortableRecorder(Recorder):
 
     def start(self) -> None:
         """Begin recording."""
-        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
+        self._watch()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
         """End recording and return the trace; it has no addresses, and `peaks` are left to the simulator."""
         for handle in self._handles:
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
-        trace = annotate(trace, self._marks, self._tags, self._history.contexts, set(workspace_sizes))
+        trace = annotate(trace, self._marks, self._step_ends(), self._tags, self._history.contexts, set(workspace_sizes))
         return dataclasses.replace(trace, address=np.zeros_like(trace.address))
 
     def note(self) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
+from vramcast.commands import BUDGET_S
 from vramcast.devices import DEVICES, checked_card_bytes, device
 from vramcast.estimator import Estimator
-from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, current_folder, parse_batch
+from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, Until, current_folder, parse_batch
 from vramcast.result import Estimate
 from vramcast.stack import parse as parse_stack
 from vramcast.views import check_path
@@ -100,6 +101,23 @@ def add_training(parser: argparse.ArgumentParser, names: Collection[str] = _TRAI
         if isinstance(option.default, bool):
             kind = {"action": argparse.BooleanOptionalAction if option.default else "store_true"}
         parser.add_argument(f"--{option.name.replace('_', '-')}", default=option.default, **kind, **option.metadata)
+
+
+def add_course(parser: argparse.ArgumentParser) -> None:
+    """Add how far a training command is followed."""
+    parser.add_argument(
+        "--until",
+        choices=get_args(Until),
+        default="evaluation",
+        help="follow the command to its last wanted step, through the evaluation after it (default), or to its end",
+    )
+    parser.add_argument(
+        "--budget-s",
+        type=float,
+        default=BUDGET_S,
+        metavar="SECONDS",
+        help=f"which may pass after the last wanted step (default: {BUDGET_S:g})",
+    )
 
 
 def job_of(options: argparse.Namespace) -> Job:

@@ -1,4 +1,4 @@
-"""Run an unmodified training script on the null GPU, stop it after --steps optimizer steps, and estimate.
+"""Run an unmodified training script on the null GPU, through --steps training steps and an evaluation, and estimate.
 
 vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
 """
@@ -14,6 +14,7 @@ from vramcast.cli import simulated
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_training(parser, ["steps"])
+    shared.add_course(parser)
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- script.py args", help="the script and its arguments")
@@ -25,12 +26,17 @@ def command_of(options: argparse.Namespace) -> list[str]:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0 when there is an estimate, 3 when the script raised or never stepped."""
+    """Run the verb; 0 when there is an estimate, 3 when the script asked the card for nothing."""
     questions = simulated.Questions(options)
     command = command_of(options)
     with shared.progress(f"running {' '.join(command[:1])}"):
         estimate = shared.estimator_of(options).command(
-            command, steps=options.steps, memory=options.memory, alloc_conf=options.alloc_conf
+            command,
+            steps=options.steps,
+            until=options.until,
+            budget_s=options.budget_s,
+            memory=options.memory,
+            alloc_conf=options.alloc_conf,
         )
     shared.finish(options, estimate, questions)
     return 0

@@ -117,7 +117,8 @@ def results(
 
 def _traced(tracer: NullGpuTracer, job: Job) -> Result | str:
     try:
-        return tracer.trace(job, RunOptions(limited=False), timeout_s=_LONGEST_S)
+        result = tracer.trace(job, RunOptions(limited=False), timeout_s=_LONGEST_S)
+        return result.ended or result
     except VramcastError as error:
         return str(error)
 

@@ -1,0 +1,48 @@
+"""Stops a training command from outside, so that what was seen of it counts: after a time, or when its user has enough."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from vramcast.tracer.course import Course, StopJob
+
+# A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
+STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
+_GRACE: Final = 0.1  # arbitrary: of the limit, to come to a place where nothing is half done
+
+
+@contextmanager
+def stoppable(course: Course, limit_s: float | None) -> Iterator[None]:
+    """Let STOP, or the end of the time, end the job which runs inside by `StopJob`.
+
+    Args:
+        course: Of the job.
+        limit_s: Seconds; None: as many as it takes.
+    """
+    main = threading.get_ident()
+    timers: list[threading.Timer] = []
+
+    def stop(number: int, frame: Any) -> None:
+        course.stop(course.stopped_by or "its user stopped it")
+        raise StopJob
+
+    def at_once() -> None:
+        signal.pthread_kill(main, STOP)
+
+    signal.signal(STOP, stop)
+    if limit_s is not None:
+        late = f"its time was up after {limit_s:.0f} s: raise the limit (--timeout)"
+        timers = [threading.Timer(limit_s * (1 - _GRACE), course.stop, [late]), threading.Timer(limit_s, at_once)]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        signal.signal(STOP, signal.SIG_IGN)
+        for timer in timers:
+            timer.cancel()
