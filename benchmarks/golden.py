@@ -89,7 +89,9 @@ def asked(command: list[str]) -> Estimate:
     estimator = shared.estimator_of(options)
     if command[0] != "run":
         return estimator.of(shared.job_of(options))
-    return estimator.command(run_verb.command_of(options), steps=options.steps, memory=options.memory)
+    return estimator.command(
+        run_verb.command_of(options), steps=options.steps, until=options.until, budget_s=options.budget_s, memory=options.memory
+    )
 
 
 def requests_digest(trace: Trace) -> str:

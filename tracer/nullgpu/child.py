@@ -194,7 +194,7 @@ def _refuse_symmetric_memory() -> None:
 
 @contextmanager
 def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | None]:
-    """Follow values if that is asked for, until it compiles something: compiled code must not see who watches."""
+    """Follow values if that is asked for, but for compiled code, which must not see who watches."""
     if not options.follow_values and job.command is None:
         yield None
         return
@@ -203,13 +203,7 @@ def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | No
     from vramcast.tracer.values.follow import Values
 
     values = Values(gpu, answers=options.answers)
-    compile_ = torch.compile
-
-    def leave_and_compile(*args: Any, **kwargs: Any) -> Any:
-        values.leave()
-        return compile_(*args, **kwargs)
-
-    torch.compile = leave_and_compile
+    torch.compile = values.unseen_by(torch.compile)
     with values:
         yield values
 

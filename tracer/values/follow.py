@@ -20,6 +20,7 @@ decides by them is not seen; nn.MultiheadAttention leaves its fast path while an
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -96,7 +97,7 @@ class Values(TorchFunctionMode):
         self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
         self._shadows = Shadows()
         self._budget = Budget()
-        self._left = False
+        self._compiles = False  # the job compiles something
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -128,18 +129,39 @@ class Values(TorchFunctionMode):
         entries += [Entry(kind, name, hits) for (kind, name), hits in sorted(self._of_large.items())]
         return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
 
-    def leave(self) -> None:
-        """Follow nothing from here on; the `with` which entered may still end."""
-        if function_modes()[-1:] == [self]:
-            super().__exit__(None, None, None)
-            self._left = True
+    def unseen_by(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `torch.compile` with compiled code that runs where nothing is followed: it would be compiled with it."""
 
-    def __exit__(self, *error: Any) -> None:
-        if not self._left:
-            super().__exit__(*error)
+        @functools.wraps(compile_)
+        def compile_unseen(model: Any = None, **options: Any) -> Any:
+            self._compiles = True
+            if model is None:
+                return lambda model: compile_unseen(model, **options)
+            compiled = compile_(model, **options)
+            if isinstance(compiled, torch.nn.Module):
+                compiled.forward = self._unseen(compiled.forward)
+                return compiled
+            return self._unseen(compiled)
+
+        return compile_unseen
+
+    def _unseen(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(compiled)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if function_modes()[-1:] != [self]:
+                return compiled(*args, **kwargs)
+            super(Values, self).__exit__(None, None, None)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                super(Values, self).__enter__()
+
+        return run
 
     def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a backward pass with this mode active inside the engine: a checkpointed forward runs again there."""
+        if self._compiles:  # a compiled graph's backward pass is compiled when it is first run
+            return func(*args, **kwargs)
         autograd: Any = torch.autograd
         run = autograd._engine_run_backward
 
