@@ -210,7 +210,9 @@ def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | No
 
 def _run(job: Job, course: Course, limit_s: float | None) -> None:
     if job.command is not None:
-        with stoppable(course, limit_s):
+        from vramcast.tracer.nullgpu import checkpoints
+
+        with checkpoints.kept_apart(), stoppable(course, limit_s):
             program.run(job.command)
         return
     import torch

@@ -1,0 +1,126 @@
+"""`vramcast run`: what comes after the wanted steps, and what is left of a command that ends before its time."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+EPOCHS = """
+    import sys
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def loader(batch):
+        return DataLoader(TensorDataset(torch.randn(4096, 256), torch.randint(0, 10, (4096,))), batch_size=batch)
+
+    net = torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10)).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    training, testing = loader(16), loader(2048)
+    for epoch in range(1000):
+        net.train()
+        for x, y in training:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(x.cuda()), y.cuda()).backward()
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            correct = sum(int((net(x.cuda()).argmax(1) == y.cuda()).sum()) for x, y in testing)
+        torch.save(net.state_dict(), sys.argv[1])
+        torch.save(net.state_dict(), sys.argv[1] + ".new")
+        assert torch.load(sys.argv[1] + ".new")
+"""
+RAISES = """
+    import torch
+    net = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(10):
+        net(torch.randn(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        if step == 1:
+            raise ValueError("a metric of zeros")
+"""
+BY_HAND = """
+    import torch
+    net = torch.nn.Linear(1024, 1024).cuda()
+    for step in range(7):
+        net(torch.randn(8, 1024, device="cuda")).sum().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+"""
+SLOW = """
+    import time, torch
+    kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    while True:
+        try:
+            time.sleep(600)
+        except Exception:
+            pass
+"""
+
+
+@pytest.fixture
+def run(call: Call, tracer: object, tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    def said(source: str, *words: str, options: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(source))
+        code, out, err = call("run", "--device", "t4", "--json", *options, "--", str(path), *words)
+        return code, json.loads(out), err
+
+    return said
+
+
+@pytest.mark.integration
+def test_the_first_evaluation_and_checkpoint_are_in_the_answer(
+    run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path
+) -> None:
+    mine = tmp_path / "best.pt"
+    mine.write_text("weights which took a week")
+    code, said, _ = run(EPOCHS, str(mine))
+    assert code == 0
+    phases = {phase["name"]: phase for phase in said["phases"]}
+    assert {name: (phase["reached"], phase["steps"]) for name, phase in phases.items()} == {
+        "build": (True, 0), "training": (True, 3), "evaluation": (True, 2), "checkpoint": (True, 2),
+    }  # fmt: skip
+    assert phases["evaluation"]["peaks"]["allocated"] > phases["training"]["peaks"]["allocated"]
+    assert said["peaks"]["allocated"] == phases["evaluation"]["peaks"]["allocated"]
+    assert (said["not_reached"], said["ended"], said["upper_bound"]["covers"]) == ([], None, "all")
+    assert mine.read_text() == "weights which took a week"
+    assert not (tmp_path / "best.pt.new").exists()
+
+
+@pytest.mark.integration
+def test_what_is_not_reached_is_not_in_the_bound(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
+    code, said, _ = run(EPOCHS, str(tmp_path / "x"), options=("--until", "steps"))
+    assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (0, ["evaluation"], "what was reached")
+    assert any("evaluation" in warning for warning in said["warnings"])
+
+
+@pytest.mark.integration
+def test_a_script_which_raises_gives_its_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, said, _ = run(RAISES)
+    assert (code, said["steps"], said["upper_bound"]["covers"]) == (0, 2, "what was reached")
+    assert "ValueError: a metric of zeros" in said["ended"]
+    assert said["peaks"]["allocated"] >= 4 * 4 * 1024 * 1024  # weight, gradient, and Adam's state of the first step
+
+
+@pytest.mark.integration
+def test_a_script_without_an_optimizer_steps_by_hand(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, said, _ = run(BY_HAND, options=("--until", "steps"))
+    assert (code, said["steps"], said["ended"]) == (0, 3, None)
+
+
+@pytest.mark.integration
+def test_a_time_limit_gives_the_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, said, _ = run(SLOW, options=("--timeout", "3"))
+    assert (code, said["steps"]) == (0, 0)
+    assert "raise the limit" in said["ended"]
+    assert said["peaks"]["allocated"] == 64 << 20

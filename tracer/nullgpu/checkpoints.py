@@ -1,0 +1,76 @@
+"""What a traced command writes as checkpoints: its weights are nobody's, so none is left behind, and no real one is replaced.
+
+A file which is there stays as it is, and what would replace it goes elsewhere. A new one is written, with holes in place of large storages, since the script may read it
+again; when the job has ended it is removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final
+
+import torch
+
+_FOLDER: Final = "vramcast-"
+_WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
+
+
+@contextmanager
+def kept_apart() -> Iterator[None]:
+    """Let checkpoints which are written inside be as above."""
+    written: list[str] = []
+    places: list[tuple[Any, str]] = [(torch, "save")]
+    with suppress(ImportError):
+        import safetensors.torch
+
+        places.append((safetensors.torch, "save_file"))
+    originals = [(owner, name, getattr(owner, name)) for owner, name in places]
+    for owner, name, original in originals:
+        setattr(owner, name, _apart(original, written))
+    try:
+        yield
+    finally:
+        for place in originals:
+            setattr(*place)
+        for path in written:
+            with suppress(OSError):
+                os.remove(path)
+                if os.path.basename(os.path.dirname(path)).startswith(_FOLDER):
+                    os.rmdir(os.path.dirname(path))
+
+
+def _apart(save: Callable[..., Any], written: list[str]) -> Callable[..., Any]:
+    """Return `torch.save`, or safetensors' `save_file`, for what need not last."""
+
+    @functools.wraps(save)
+    def saved(content: Any, *args: Any, **kwargs: Any) -> Any:
+        path = args[0] if args else kwargs.pop("f", kwargs.pop("filename", None))
+        if isinstance(path, str | os.PathLike):  # else it is a file of the script's own, or a buffer
+            path = os.path.abspath(os.fspath(path))
+            if os.path.exists(path) and path not in written:
+                path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), "checkpoint")
+            if path not in written:
+                written.append(path)
+        is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > _WHOLE_BYTES
+        with torch.serialization.skip_data() if is_large else nullcontext():
+            return save(content, path, *args[1:], **kwargs)
+
+    return saved
+
+
+def _size_bytes(content: Any) -> int:
+    """Return what the tensors in dicts and lists take."""
+    left, total = [content], 0
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            total += one.nbytes
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+    return total
