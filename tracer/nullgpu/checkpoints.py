@@ -1,7 +1,7 @@
 """What a traced command writes as checkpoints: its weights are nobody's, so none is left behind, and no real one is replaced.
 
-A file which is there stays as it is, and what would replace it goes elsewhere. A new one is written, with holes in place of large storages, since the script may read it
-again; when the job has ended it is removed.
+A file which is there stays as it is, and what would replace it goes elsewhere. A new one is written, with holes in place of
+large storages, since the script may read it again; when the job has ended it is removed.
 """
 
 from __future__ import annotations

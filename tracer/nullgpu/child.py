@@ -200,11 +200,12 @@ def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | No
         return
     import torch
 
+    from vramcast.tracer.values import collectives
     from vramcast.tracer.values.follow import Values
 
     values = Values(gpu, answers=options.answers)
     torch.compile = values.unseen_by(torch.compile)
-    with values:
+    with values, collectives.followed(values.same):
         yield values
 
 

@@ -175,6 +175,13 @@ class Values(TorchFunctionMode):
         finally:
             autograd._engine_run_backward = run
 
+    def same(self, result: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
+        if result is source:
+            self._shadows.changed(result)
+        elif (found := self.value(source)) is not None:
+            self._shadows.keep(result, *found)
+
     def _names_card(self, args: Any, kwargs: Any) -> bool:
         return any(self.is_card(value) for value in (*args, kwargs.get("device")))
 

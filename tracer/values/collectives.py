@@ -1,0 +1,44 @@
+"""What collectives leave in the tensors of a group of one rank: what was there, which the library's own code does not show."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+_IN_PLACE: Final = ("all_reduce", "broadcast", "reduce")
+_TO_OUTPUT: Final = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+
+
+@contextmanager
+def followed(keep: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Call `keep(output, input)` after each collective of a group of one rank which runs inside."""
+    distributed: Any = torch.distributed
+    if not distributed.is_available():
+        yield
+        return
+    owners = (distributed, distributed.distributed_c10d)
+    originals = [(owner, name, getattr(owner, name)) for owner in owners for name in (*_IN_PLACE, *_TO_OUTPUT)]
+    for owner, name, original in originals:
+        setattr(owner, name, _keeping(original, 1 if name in _TO_OUTPUT else 0, keep))
+    try:
+        yield
+    finally:
+        for place in originals:
+            setattr(*place)
+
+
+def _keeping(original: Callable[..., Any], source: int, keep: Callable[[Any, Any], None]) -> Callable[..., Any]:
+    """Return a collective whose first argument then holds what its argument number `source` held."""
+
+    @functools.wraps(original)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        done = original(*args, **kwargs)
+        if len(args) > source and torch.distributed.get_world_size(kwargs.get("group")) == 1:
+            keep(args[0], args[source])
+        return done
+
+    return collective
