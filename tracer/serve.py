@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramcast.tracer.protocol import Frame, Gone, pack, receive, send, send_packed
+from vramcast.tracer.stopping import STOP
 from vramcast.tracer.warm import LAST_OUTPUT_BYTES, death
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # spec: Linux prctl(2)
@@ -79,6 +80,8 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
     """
     while _waits(caller):
         request = receive(caller.connection)
+        if "stop" in request:  # of a job which has ended meanwhile
+            continue
         with _ended_with(caller.connection), _kept():
             _preload(request["preload"])
         if "twin" not in request:
@@ -200,7 +203,7 @@ class _Job:
     def _follow(self) -> int | None:
         """Wait for the job's answer and return None; its process's status, if it ended without one."""
         poll = select.poll()
-        poll.register(self._connection, select.POLLRDHUP)
+        poll.register(self._connection, select.POLLRDHUP | select.POLLIN)
         poll.register(self._answers, select.POLLIN)
         poll.register(self._said, select.POLLIN)
         look_ms = _LOOK_MS
@@ -208,8 +211,11 @@ class _Job:
             ended, status = os.waitpid(self._pid, os.WNOHANG)
             self._is_reaped = bool(ended)
             events = dict(poll.poll(0 if ended else look_ms))
-            if self._connection.fileno() in events or self._caller.is_gone():
+            on_connection = events.get(self._connection.fileno(), 0)
+            if on_connection & ~select.POLLIN or self._caller.is_gone():
                 raise Gone
+            if on_connection and receive(self._connection) == {"stop": self._request["number"]}:
+                os.kill(self._pid, STOP)
             if self._answers.fileno() in events:
                 while self._frame.missing_bytes and (piece := self._piece()):
                     self._frame.add(piece)

@@ -168,6 +168,11 @@ class _Running:
         self.in_step = True
         return dict(message)
 
+    def stop(self) -> None:
+        """Let the job end now, with what was seen of it, if it can be stopped; its answer comes as ever."""
+        with contextlib.suppress(OSError):
+            send(self._connection, {"stop": self.number}, time.monotonic() + _END_S)
+
     def hang_up(self) -> None:
         """Let the worker, and whoever waits for it in another thread, see the end of the connection."""
         with contextlib.suppress(OSError):
@@ -307,6 +312,11 @@ class WarmWorker:
             raise WorkerError(answer["died"])
         self._preload = answer["imported"]  # what this job had to import, the next one finds imported
         return answer["answer"]
+
+    def stop(self) -> None:
+        """Let the training command which runs now end, with what was seen of it."""
+        for running in list(self._asked):
+            running.stop()
 
     def widen(self, lanes: int) -> None:
         """Fork the processes of other lanes now; later they wait until this one's job has ended."""

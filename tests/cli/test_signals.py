@@ -42,3 +42,27 @@ def test_what_was_opened_is_closed_and_the_exit_code_names_the_signal(number: si
 
 def test_what_nohup_ignores_stays_ignored() -> None:
     assert told(signal.SIGHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", 1) == (0, "closed\n")
+
+
+STOPS = """
+from vramcast.cli.signals import first_interrupt
+import time
+with first_interrupt(lambda: print("stopped", flush=True)):
+    print("ready", flush=True)
+    for _ in range(2):
+        time.sleep(60)
+"""
+
+
+def test_the_first_interrupt_stops_and_the_second_one_leaves() -> None:
+    default = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=default
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stopped\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) not in (0, None)
+        assert "KeyboardInterrupt" in process.communicate()[1]

@@ -23,8 +23,8 @@ from vramcast.tracer.ledger import Entered
 from vramcast.tracer.nullgpu import program, raw
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.nullgpu.stopping import stoppable
 from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.stopping import stoppable
 from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
 
 if TYPE_CHECKING:

@@ -241,6 +241,12 @@ class NullGpuTracer:
         record = json.dumps(device.cudnn_record(), separators=(",", ":"))
         return {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
 
+    @classmethod
+    def stop_command(cls) -> None:
+        """Let the training command which runs now in this process's tracer end, with what was seen of it."""
+        if cls._shared is not None:
+            cls._shared._worker.stop()
+
     def close(self) -> None:
         """End the worker and the oracles."""
         self._worker.close()

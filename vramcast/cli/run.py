@@ -9,6 +9,8 @@ import argparse
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
+from vramcast.cli.signals import first_interrupt
+from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, 3 when the script asked the card for nothing."""
     questions = simulated.Questions(options)
     command = command_of(options)
-    with shared.progress(f"running {' '.join(command[:1])}"):
+    with shared.progress(f"running {' '.join(command[:1])}"), first_interrupt(NullGpuTracer.stop_command):
         estimate = shared.estimator_of(options).command(
             command,
             steps=options.steps,

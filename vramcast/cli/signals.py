@@ -8,8 +8,13 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+from vramcast.cli.streams import say
 
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _told: list[int] = []
@@ -22,6 +27,26 @@ def end_orderly() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _leave)
+
+
+@contextmanager
+def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at the first Ctrl-C while what is inside runs; the second one interrupts it as ever."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stopped(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, before)
+        say("vramcast: stopping, with what was seen so far; once more to leave")
+        stop()
+
+    signal.signal(signal.SIGINT, stopped)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
