@@ -106,6 +106,7 @@ class Course:
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
         self._growth = ""
+        self._is_cut = False  # the budget ended inside of an evaluation
         self.stopped_by = ""
         self._stopped = False
         self._started = self._said_at = time.monotonic()
@@ -229,7 +230,7 @@ class Course:
 
     def not_reached(self) -> list[str]:
         """Return what of a job which was stopped was not seen, in words."""
-        missing = ["evaluation"] if not self._evaluated else []
+        missing = ["evaluation"] if not self._evaluated else ["the rest of the evaluation"] if self._is_cut else []
         missing += [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
         return missing + ([self._growth] if self._growth else [])
 
@@ -277,6 +278,7 @@ class Course:
             is_late = budget_s is not None and time.monotonic() - self._enough_at > budget_s
             is_seen = self._limits.until == "evaluation" and self._evaluated and phase == TRAINING
             if self._limits.until == "steps" or is_seen or is_late:
+                self._is_cut = is_late and self.spans[-1][1] == EVALUATION
                 self._stopped = True
                 raise StopJob
         if phase is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +161,16 @@ def test_the_budget_ends_a_job_which_never_evaluates() -> None:
     with pytest.raises(StopJob):
         job.train(optimizer, times=4)
     assert (job.course.steps, job.course.not_reached()) == (2, ["evaluation"])
+
+
+def test_an_evaluation_beyond_the_budget_is_not_whole() -> None:
+    job = Job(Limits(steps=1, until="evaluation", budget_s=0.2))
+    job.train(job.optimizer())
+    job.evaluate()
+    time.sleep(0.3)
+    with pytest.raises(StopJob):
+        job.evaluate()
+    assert job.course.not_reached() == ["the rest of the evaluation"]
 
 
 def test_what_was_stopped_stays_stopped() -> None:
