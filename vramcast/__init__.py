@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         VramcastError,
         WorkerError,
     )
-    from vramcast.estimator import Estimator, estimate
+    from vramcast.estimator import Estimator, estimate, estimate_command
     from vramcast.job import TensorSpec
     from vramcast.result import Estimate
 
@@ -70,11 +70,12 @@ __all__ = [
     "__version__",
     "advise",
     "estimate",
+    "estimate_command",
 ]
 
 _HOMES = {
     "Advice": "advice", "Estimate": "result", "Estimator": "estimator", "TensorSpec": "job", "advise": "advice",
-    "estimate": "estimator",
+    "estimate": "estimator", "estimate_command": "estimator",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,10 +113,10 @@ class Estimator:
         return self.of(job_of_model(model, batch, self._card, stack=self._stack, **options))
 
     def command(self, command: Sequence[str], **options: Any) -> Estimate:
-        """Return the estimate of a training command, `["train.py", "--epochs", "10"]`.
+        """Return the estimate of a training command, `["torchrun", "train.py", "--epochs", "10"]`.
 
         Args:
-            command: Its words; `python` before them is left out.
+            command: Its words, as people type them; launchers are read, and not run.
             options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.job.Command`; `memory` of the card and
                 `alloc_conf` as for `estimate`.
         Raises:
@@ -356,6 +357,36 @@ def estimate(
     }  # fmt: skip
     estimator = Estimator(device, tracer, level, artifact, timeout_s, stack)
     return estimator.estimate(model, batch, labels=labels, loss=loss, memory=memory, alloc_conf=alloc_conf, **of_training)
+
+
+def estimate_command(
+    command: str | Sequence[str],
+    *,
+    device: str | Device = "h200",
+    stack: str | Stack | None = None,
+    level: float = 0.99,
+    timeout_s: float = 1800.0,
+    artifact: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Estimate:
+    """Return how much GPU memory a training command takes: `vramcast run -- COMMAND` in Python.
+
+    Args:
+        command: What people type, as words or as one text: `train.py --epochs 10`, `python -m package.train`,
+            `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py`, `deepspeed train.py`. Launchers are read, and
+            not run. The script itself runs in the current folder, with the current environment.
+        device: The card, see `vramcast.devices.DEVICES`.
+        stack: As for `estimate`.
+        level: Of `upper_bound`.
+        timeout_s: The job is stopped after so many seconds.
+        artifact: As for `estimate`.
+        options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`.
+    Raises:
+        UsageError: An argument is wrong, or no Python program stands behind the command.
+        CannotEstimate: No number can be given: it asks for more than one rank, or the script raised.
+    """
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    return Estimator(device, "nullgpu", level, artifact, timeout_s, stack).command(words, **options)
 
 
 def _check_settings(job: Job) -> None:

@@ -267,13 +267,15 @@ class Command:
     """A training command, read: the program, and what surrounds it.
 
     Attributes:
-        words: The program and its arguments: `("train.py", "--epochs", "10")`, `("package.train",)`.
+        words: The program and its arguments: `("train.py", "--epochs", "10")`, `("package.train",)`, `("print(1)",)`.
         is_module: Whether the program is a module's name, as for `python -m`.
         environment: Variables which a launcher would have set, in order.
         until: How far it is followed: to the last of `Training.steps`, through the evaluation which comes after them, or to
             its end.
         budget_s: So many seconds after the last wanted step it is stopped, and what was seen till then counts; None: it is
             not.
+        is_code: Whether the program is Python code, as for `python -c`.
+        notes: What a reader of the answer should know of how the command was read.
     """
 
     words: tuple[str, ...]
@@ -281,6 +283,8 @@ class Command:
     environment: tuple[tuple[str, str], ...] = ()
     until: Until = "steps"
     budget_s: float | None = None
+    is_code: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.until not in get_args(Until):
@@ -290,7 +294,7 @@ class Command:
 
     @property
     def program(self) -> str:
-        """The script's path, or the module's name."""
+        """The script's path, the module's name, or the code."""
         return self.words[0]
 
 

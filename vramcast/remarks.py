@@ -23,6 +23,8 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
     """
     seen, context = on_card.seen, on_card.context
     yield from on_card.trace.header.get("warnings", [])
+    if job.command is not None:
+        yield from job.command.notes
     if context.assumed:
         low, high = gib(context.low_bytes), gib(context.high_bytes)
         yield f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from multiprocessing import process
+from types import ModuleType
 
 from vramcast.job import Command
 
@@ -16,14 +18,26 @@ def run(command: Command) -> None:
         SystemExit: it ended with another code.
     """
     os.environ.update(command.environment)
+    # Python notes when it starts where it was started. Processes which `multiprocessing` spawns look there for the script.
+    vars(process)["ORIGINAL_DIR"] = os.getcwd()
     sys.argv = list(command.words)
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(command.program, run_name="__main__", alter_sys=True)
+        elif command.is_code:
+            _run_code(command)
         else:
             sys.path.insert(0, os.path.dirname(os.path.abspath(command.program)))
             runpy.run_path(command.program, run_name="__main__")
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
+
+
+def _run_code(command: Command) -> None:
+    """Run `python -c`: the code's own name is `-c`, and the current folder comes first, whichever it is."""
+    sys.argv[0] = "-c"
+    sys.path.insert(0, "")
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(command.program, "<string>", "exec"), vars(main))

@@ -24,6 +24,7 @@ from vramcast.units import MIB, gib, shortened
 VERBS = (
     "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "doctor",
 )  # fmt: skip
+_BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
@@ -122,9 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _start_ahead(given)
         known = parser(given[:1] if given and given[0] in VERBS else VERBS)
         try:
-            options = known.parse_args(given)
+            own_words, command = _split(given)
+            options = known.parse_args(own_words)
         except _ParserEnd as end:
             return int(end.code or 0)
+        if command is not None:
+            options.command = command
         streams.require_stdout()
         return int(options.function(options))
     except KeyboardInterrupt:
@@ -150,6 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
         text = f"{shortened(words, _LONGEST_MESSAGE)}. Nobody foresaw this, and it is no answer: please report it; {report}."
         return _failed(error, text, _CANNOT_ESTIMATE, is_json=options.json)
+
+
+def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return a verb's own words, and those of the command behind `--`; None: the verb takes none there."""
+    if not given or given[0] not in _BEFORE_COMMAND:
+        return list(given), None
+    at = given.index("--") if "--" in given else len(given)
+    return list(given[:at]), list(given[at + 1 :])
 
 
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool) -> int:

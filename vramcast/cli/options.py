@@ -25,8 +25,8 @@ from vramcast.views import check_path
 _TRAINING: Final = tuple(field.name for field in fields(Training))
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add what every verb with an estimate understands."""
+def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACERS) -> None:
+    """Add what every verb with an estimate understands; `tracers` are those which it can use."""
     parser.add_argument("--device", default="h200", help=f"the card: {', '.join(DEVICES)} (default: h200)")
     parser.add_argument("--memory", metavar="SIZE", help="the card's size instead of the device's own: 12622168064 or 12GiB")
     parser.add_argument(
@@ -42,7 +42,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         type=values.checked(parse_stack),
         help="software of the card's machine where it differs from this one: torch==2.8.0, or any of torch==,cudnn==,cuda==",
     )
-    parser.add_argument("--tracer", choices=TRACERS, default="auto")
+    parser.add_argument("--tracer", choices=tracers, default="auto")
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
     parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long")
@@ -73,11 +73,12 @@ def _plot_path(text: str) -> str:
     return text
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """Add the description of a job by TARGET."""
+def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
+    """Add the description of a job by TARGET; `is_optional` where a command may stand in its place."""
     parser.add_argument(
         "target",
         metavar="TARGET",
+        nargs="?" if is_optional else None,
         help="torchvision:NAME, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, package.module:factory or file.py:factory",
     )
     parser.add_argument(

@@ -1,0 +1,71 @@
+"""`check -- COMMAND`, `run -- COMMAND` and `estimate_command`: one answer, in exit codes and in Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vramcast
+
+Call = Callable[..., tuple[int, str, str]]
+
+# A package's module which trains, and says what it saw of its command.
+TRAINER = """
+import os, sys, torch
+assert sys.path[0] == os.getcwd() and sys.argv[1:] == ["--width", "1000"], (sys.path[0], sys.argv)
+model = torch.nn.Linear(1000, 1000).cuda()
+torch.distributed.init_process_group("nccl")
+model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])])
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(5):
+    model(torch.randn(8, 1000, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("check",), "vramcast check TARGET"),
+        (("check", "--"), "vramcast check TARGET"),
+        (("check", "torchvision:vgg16", "--lr", "3", "--", "train.py"), "TARGET, --lr: this describes a model"),
+        (("check", "--tracer", "cpu", "--", "train.py"), "--tracer cpu runs models"),
+        (("run", "--tracer", "cpu", "--", "train.py"), "invalid choice: 'cpu'"),
+        (("check", "--", "absent.py"), "'absent.py' does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, ...], said: str) -> None:
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_many_ranks_cannot_be_estimated(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    code, out, _ = call("check", "--json", "--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
+    assert code == 3
+    assert "8 ranks" in json.loads(out)["message"]
+
+
+@pytest.mark.usefixtures("tracer")
+def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(TRAINER)
+    monkeypatch.chdir(tmp_path)
+    command = ("torchrun", "--nproc_per_node=1", "-m", "package.train", "--width", "1000")
+    code, out, err = call("check", "--json", "--on", "rtx4090", "--", *command)
+    found = json.loads(out)
+    assert (code, found["verdict"], found["steps"]) == (0, "fits", 3), err
+    estimate = vramcast.estimate_command(" ".join(command), device="rtx4090")
+    assert {"allocated": estimate.allocated, "reserved": estimate.reserved}.items() <= found["peaks"].items()
+    small = str(found["peaks"]["process"] - 1)
+    code, out, err = call("check", "--memory", small, "--on", "rtx4090", "--", *command)
+    assert code == 1
+    assert err.splitlines()[-1].startswith("does not fit: needs ")
+    code, out, _ = call("run", "--memory", small, "--device", "rtx4090", "--", *command)
+    assert code == 0
+    assert out.splitlines()[0].startswith("does not fit: needs ")

@@ -1,0 +1,78 @@
+"""The job of a command as people type it: which program it runs, with which import path, in which environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import vramcast
+from vramcast.commands.launcher import one_rank
+from vramcast.commands.reading import read
+from vramcast.devices import Device, checked_card_bytes
+from vramcast.job import Command, Job, Training, Until, current_folder
+from vramcast.stack import Stack
+from vramcast.tracer.process import checkout_root
+
+BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in less, once it is cut short
+
+
+def job_of_command(
+    command: Sequence[str], device: Device, *, steps: int = 3, until: Until = "evaluation",
+    budget_s: float | None = BUDGET_S, memory: int | str | None = None, alloc_conf: str | None = None,
+    stack: Stack | None = None,
+) -> Job:  # fmt: skip
+    """Return the job of a command: `train.py args`, `python -m package.train`, `torchrun train.py`, ...
+
+    Args:
+        command: Its words.
+        device: The card.
+        steps: Training steps which are wanted.
+        until: How far it is followed, see `Command`.
+        budget_s: Seconds which may pass after the last wanted step.
+        memory: The card's size, if not the device's own.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF; None: what script and environment say.
+        stack: Software of the card's machine.
+    Raises:
+        UsageError: there is no Python program behind it, or it does not exist.
+        CannotEstimate: it asks for more than one rank.
+    """
+    program = read(command, os.environ)
+    environment = {**os.environ, **dict(program.environment)}
+    _check_ranks(environment)
+    return Job(
+        device=device,
+        command=replace(program, until=until, budget_s=budget_s),
+        training=Training(steps=steps),
+        alloc_conf=alloc_conf,
+        stack=stack,
+        memory_bytes=checked_card_bytes(memory) if memory is not None else None,
+        search_path=_search_path(program),
+        working_folder=current_folder(),
+    )
+
+
+def _check_ranks(environment: Mapping[str, str]) -> None:
+    """Raise where the environment says that there are other ranks: the job would wait for them in vain.
+
+    Raises:
+        CannotEstimate: it does.
+    """
+    ranks = environment.get("WORLD_SIZE", "")
+    if ranks.isdecimal():
+        one_rank(int(ranks), f"WORLD_SIZE={ranks} in the environment", "WORLD_SIZE=1 RANK=0")
+
+
+def _search_path(command: Command) -> tuple[str, ...]:
+    """Return the import path as the interpreter has it before it puts the program's folder first.
+
+    Without the folder in which `python -m vramcast` was started: in a checkout of ours that folder has rooms which would pass
+    for packages, `datasets` for Hugging Face's.
+    """
+    told = [entry for entry in dict(command.environment).get("PYTHONPATH", "").split(os.pathsep) if entry]
+    named = [*told, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    ours = {"", current_folder(), str(checkout_root(vramcast))}
+    path = (*map(os.path.abspath, told), *(entry for entry in sys.path if entry not in ours or entry in named))
+    return tuple(dict.fromkeys(path))

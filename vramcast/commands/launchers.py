@@ -1,0 +1,111 @@
+"""The launchers which are known, each as a table of its options, so that none needs to be importable.
+
+Tests compare the tables with the launchers' own parsers where these are installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from vramcast.commands.accelerate import ACCELERATE
+from vramcast.commands.launcher import Launched, Launcher, one_rank, only_rank, whole_number
+from vramcast.errors import CannotEstimate
+
+_ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for a process a card; a job here has one card
+
+# ------------------------------------------------------------------------------------------------ torchrun
+_TORCHRUN_VALUED: Final = (
+    "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "max_restarts", "monitor_interval",
+    "start_method", "event_log_handler", "role", "log_dir", "r|redirects", "t|tee", "local_ranks_filter",
+    "duplicate_stdout_filters", "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr",
+    "logs_specs", "numa_binding", "signals_to_handle", "shutdown_timeout",
+)  # fmt: skip
+_TORCHRUN_FLAGS: Final = ("standalone", "m|module", "no_python", "run_path", "virtual_local_rank")
+
+
+def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+    def option(name: str, default: str) -> str:
+        return str(options.get(name, environment.get(f"PET_{name.upper()}", default)))  # spec: torch's argparse_util.env
+
+    nnodes, per_node = option("nnodes", "1"), option("nproc_per_node", "1")
+    nodes = whole_number("--nnodes", nnodes.rpartition(":")[2])
+    processes = 1 if per_node in _ALL else whole_number("--nproc_per_node", per_node)
+    asked = [f"--nnodes={nnodes}"] if nodes > 1 else []
+    asked += [f"--nproc_per_node={per_node}"] if processes > 1 else []
+    one_rank(nodes * processes, " ".join(asked), "--nnodes=1 --nproc_per_node=1" if nodes > 1 else "--nproc_per_node=1")
+    ranks = only_rank(restarts=option("max_restarts", "0"), run_id=option("rdzv_id", "none"), role=option("role", "default"))
+    return Launched(words, "module" in options, "no_python" in options, ranks)
+
+
+def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+    launched = _of_torchrun(options, words, environment)
+    rest = launched.words if "use_env" in options else (words[0], "--local-rank=0", *words[1:])
+    return Launched(rest, launched.is_module, launched.is_command, launched.environment)
+
+
+# ------------------------------------------------------------------------------------------------ deepspeed
+_DEEPSPEED_VALUED: Final = (
+    "H|hostfile", "i|include", "e|exclude", "num_nodes", "min_elastic_nodes", "max_elastic_nodes", "num_accelerators|num_gpus",
+    "master_port", "master_addr", "node_rank", "launcher", "launcher_args", "enable_each_rank_log", "autotuning", "comment",
+    "account", "bind_core_list", "ssh_port", "venv_script",
+)  # fmt: skip
+_DEEPSPEED_FLAGS: Final = (
+    "module", "no_python", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "elastic_training",
+    "bind_cores_to_rank", "q|quiet",
+)  # fmt: skip
+
+
+def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+    if options.get("autotuning"):
+        raise CannotEstimate("deepspeed --autotuning runs many jobs: leave it out, and vary the script's own options.")
+    nodes = max(whole_number("--num_nodes", options.get("num_nodes", "1")), 1)
+    processes = max(whole_number("--num_gpus", options.get("num_gpus", "1")), 1)
+    asked = [f"--num_nodes={nodes}"] if nodes > 1 else []
+    asked += [f"--num_gpus={processes}"] if processes > 1 else []
+    included = re.findall(r"[^@:]+(?::([\d,]+))?(?:@|$)", options.get("include", ""))
+    slots = sum(len(part.split(",")) if part else 1 for part in included)
+    if slots > 1:
+        asked.append(f"--include={options['include']}")
+    one_rank(max(nodes * processes, slots), " ".join(asked), "--num_gpus=1")
+    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    ranks = {name: value for name, value in only_rank().items() if name in told}
+    ranks |= {"LOCAL_SIZE": "1", "CROSS_RANK": "0", "CROSS_SIZE": "1"}  # spec: DeepSpeed 0.18, launcher/launch.py
+    arguments = words[1:] if "no_local_rank" in options else ("--local_rank=0", *words[1:])
+    return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks)
+
+
+# ------------------------------------------------------------------------------------------------ who is one
+TORCHRUN: Final = Launcher("torchrun", _TORCHRUN_VALUED, _TORCHRUN_FLAGS, _of_torchrun)
+TORCH_LAUNCH: Final = Launcher(
+    "python -m torch.distributed.launch", _TORCHRUN_VALUED, (*_TORCHRUN_FLAGS, "use_env"), _of_torch_launch
+)
+DEEPSPEED: Final = Launcher("deepspeed", _DEEPSPEED_VALUED, _DEEPSPEED_FLAGS, _of_deepspeed)
+
+# As they are typed: the words before their options.
+BY_WORDS: Final[dict[tuple[str, ...], Launcher]] = {
+    ("torchrun",): TORCHRUN,
+    ("deepspeed",): DEEPSPEED,
+    ("accelerate", "launch"): ACCELERATE,
+    ("accelerate-launch",): ACCELERATE,
+}
+BY_MODULE: Final[dict[tuple[str, ...], Launcher]] = {
+    ("torch.distributed.run",): TORCHRUN,
+    ("torch.distributed.launch",): TORCH_LAUNCH,
+    ("accelerate.commands.launch",): ACCELERATE,
+    ("accelerate.commands.accelerate_cli", "launch"): ACCELERATE,
+    ("deepspeed.launcher.runner",): DEEPSPEED,
+}
+
+
+def find(words: Sequence[str], table: Mapping[tuple[str, ...], Launcher]) -> tuple[Launcher, Sequence[str]] | None:
+    """Return the launcher which a command begins with, and the words behind its name."""
+    if not words:
+        return None
+    named = (os.path.basename(words[0]) if table is BY_WORDS else words[0], *words[1:2])
+    for begin, launcher in table.items():
+        if named[: len(begin)] == begin:
+            return launcher, words[len(begin) :]
+    return None
