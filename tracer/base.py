@@ -52,8 +52,8 @@ class Observation:
         assert result.trace is not None
         return cls(
             result.trace, tracer, result.torch, result.alloc_conf, result.steps,
-            result.message if result.status == "oom" else "", result.was_expandable, tuple(result.foreign), notes,
-            result.max_resident_bytes,
+            result.message if result.status == "oom" else "", result.was_expandable, tuple(result.foreign),
+            (*notes, *result.notes), result.max_resident_bytes,
         )  # fmt: skip
 
     @property

@@ -206,6 +206,11 @@ class Course:
         """Whether a backward pass runs."""
         return bool(self._in_backward)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the job was told to end, since enough was seen or from outside."""
+        return self._stopped
+
     def stop(self, why: str) -> None:
         """Let the job end at the next place where nothing is half done."""
         self._stopped, self.stopped_by = True, why

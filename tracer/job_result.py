@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import sysconfig
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +35,9 @@ class Result:
     `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
     the exception's name among vramcast's, "JobError" for the user's own code).
     `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
+    `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
     `is_ours`: it was the tracer's own code which raised, and not the job's.
+    `notes`: what whoever reads the estimate should know.
     `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
     """
 
@@ -51,6 +56,7 @@ class Result:
     was_expandable: bool = False
     taken: Taken | None = None
     is_ours: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def reads(self) -> int:
@@ -78,7 +84,8 @@ class Result:
             return
         self.error = "JobError"
         self.is_ours = _is_ours(error)
-        self.message = f"{type(error).__name__}: {_message(error)}"
+        place = _place(error)
+        self.message = f"{_what(error)}{f' ({place})' if place else ''}"
         self.job_traceback = "".join(traceback.format_exception(error))
 
 
@@ -86,6 +93,37 @@ def _is_ours(error: BaseException) -> bool:
     """Return whether an exception was raised by the tracer, and not by the job or what speaks for it."""
     raised_in = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(raised_in) and _TRACER in raised_in[-1].parents and raised_in[-1].name not in _SPEAKS_FOR_THE_JOB
+
+
+def _what(error: BaseException) -> str:
+    """Return what became of the job, as the end of a sentence."""
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return f"ended with exit code {error.code}"
+    return f"raised {type(error).__name__}: {_message(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    others = [(code, line) for code, line in frames if _TRACER not in Path(code.co_filename).parents]
+    users = [(code, line) for code, line in others if not _is_library(code.co_filename)]
+    if not (users or others):
+        return ""
+    code, line = (users or others)[-1]
+    name = code.co_filename
+    with contextlib.suppress(OSError, ValueError):  # the current folder was removed; it is no path
+        name = str(Path(name).relative_to(Path.cwd()))
+    return f"{name}:{line}, in {code.co_name}"
+
+
+def _is_library(file: str) -> bool:
+    """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
+    if file.startswith("<"):
+        return file != "<string>"  # spec: python -c
+    path = Path(file)
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__)}
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return bool(installed) or any(Path(folder) in path.parents for folder in folders)
 
 
 def _message(error: BaseException) -> str:

@@ -141,6 +141,7 @@ def job_environment() -> dict[str, str]:
     Its working folder is not the caller's, and a user without a name (a container's) cannot import parts of torch.
     """
     environment = {**os.environ, "PYTHONPATH": python_path()}
+    environment.pop("VRAMCAST_SUBPROCESSES", None)  # of the job in which the caller itself runs (nullgpu/subprocesses.py)
     with contextlib.suppress(CompilerError):  # no cache: whoever needs one says so
         environment["VRAMCAST_CACHE"] = str(cache_folder())
     try:
@@ -150,13 +151,16 @@ def job_environment() -> dict[str, str]:
     return environment
 
 
-def python_path() -> str:
-    """Return PYTHONPATH for a process which must find what the caller finds, also in a checkout that is not installed."""
+def import_root() -> str:
+    """Return a folder on whose path vramcast is found."""
     import vramcast
 
-    return os.pathsep.join(
-        dict.fromkeys([str(_importable(vramcast)), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-    )
+    return str(_importable(vramcast))
+
+
+def python_path() -> str:
+    """Return PYTHONPATH for a process which must find what the caller finds, also in a checkout that is not installed."""
+    return os.pathsep.join(dict.fromkeys([import_root(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
 
 
 def checkout_root(package: ModuleType) -> Path | None:
@@ -211,7 +215,7 @@ def checked(result: Result) -> Result:
         drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
         said = shortened(result.job_traceback, _LONGEST_TRACEBACK)
-        raise JobError(f"The job raised {shortened(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
+        raise JobError(f"The job {shortened(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
     raise kind(shortened(message, _LONGEST_MESSAGE))
 
 

@@ -150,7 +150,7 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
     [
         ("print('no training here')", ("without asking the GPU for memory", "on device 'cuda'")),
         ("raise ValueError('bad\\ndata')", ("ValueError: bad",)),
-        ("import sys; sys.exit(1)", ("SystemExit: 1",)),
+        ("import sys; sys.exit(1)", ("ended with exit code 1 (", "train.py:1, in <module>)", "--verbose")),
         ("import no_such_package", ("No module named 'no_such_package'",)),
         ("def broken(:", ("SyntaxError",)),
         ("import os; os._exit(4)", ("ended with exit code 4",)),

@@ -162,3 +162,35 @@ def test_the_tables_have_the_options_of_the_launchers_own_parsers(
 def test_deepspeeds_options_have_values_where_they_do() -> None:
     words = ["-H", "hosts", "--master_port", "29501", "--save_pid", "--bind_cores_to_rank", "train.py", "--num_gpus", "8"]
     assert DEEPSPEED.launched(words, {}).words == ("train.py", "--local_rank=0", "--num_gpus", "8")
+
+
+_CONFIGS = {
+    "plain": "distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\ndynamo_config:\n  dynamo_backend: INDUCTOR\n",
+    "fsdp": "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 1\nfsdp_config:\n  fsdp_version: 2\n"
+    "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_transformer_layer_cls_to_wrap: Block\n"
+    "  fsdp_offload_params: true\n",
+    "deepspeed": "distributed_type: DEEPSPEED\nmixed_precision: fp16\nnum_processes: 1\ndeepspeed_config:\n  zero_stage: 3\n"
+    "  zero3_init_flag: true\n  offload_param_device: none\n  gradient_accumulation_steps: 4\n  gradient_clipping: 1.0\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", _CONFIGS)
+@pytest.mark.parametrize("options", ["", "--mixed_precision no", "--dynamo_backend eager --zero_stage 2 --fsdp_version 1"])
+def test_the_environment_is_accelerates_own(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str) -> None:
+    parser = _accelerates()
+    launch = importlib.import_module("accelerate.commands.launch")
+    monkeypatch.setattr("os.environ", {"PATH": ""})
+    (folder / "config.yaml").write_text("compute_environment: LOCAL_MACHINE\nnum_machines: 1\n" + _CONFIGS[kind])
+    words = ["--config_file", "config.yaml", *options.split(), "train.py"]
+    arguments, defaults, is_precision_theirs = launch._validate_launch_command(parser.parse_args(words))
+    fields = [*defaults.deepspeed_config, *(["mixed_precision"] if is_precision_theirs else [])]
+    arguments.deepspeed_fields_from_accelerate_config = ",".join(fields)
+    if kind == "fsdp":
+        theirs = launch.prepare_multi_gpu_env(arguments)
+    else:
+        prepare = launch.prepare_simple_launcher_cmd_env if kind == "plain" else launch.prepare_deepspeed_cmd_env
+        theirs = prepare(arguments)[1]
+    ours = dict(_read("accelerate launch " + " ".join(words)).environment)
+    told = ("ACCELERATE_", "FSDP_")
+    assert {k: v for k, v in ours.items() if k.startswith(told)} == {k: v for k, v in theirs.items() if k.startswith(told)}

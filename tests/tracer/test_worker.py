@@ -40,7 +40,7 @@ def works(trace: Run, tiny_models: Path) -> Callable[[], bool]:
         ("raise ValueError('broken on purpose')", "The job raised ValueError: broken on purpose"),
         ("raise KeyboardInterrupt", "The job raised KeyboardInterrupt: no message"),
         ("class Own(BaseException): pass\nraise Own('mine')", "The job raised Own: mine"),
-        ("sys.exit(1)", "The job raised SystemExit: 1"),
+        ("sys.exit(1)", "The job ended with exit code 1"),
         ("sys.exit('no data')", "The job raised SystemExit: no data"),
         ("import not_a_package_of_ours", "No module named 'not_a_package_of_ours'"),
         ("1 / 0", "ZeroDivisionError"),

@@ -20,7 +20,7 @@ from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.course import Course, Limits, StopJob
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
-from vramcast.tracer.nullgpu import program, raw
+from vramcast.tracer.nullgpu import program, raw, subprocesses
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.run_options import RunOptions
@@ -28,6 +28,7 @@ from vramcast.tracer.stopping import stoppable
 from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
 
 if TYPE_CHECKING:
+    from vramcast.tracer.record import Recorder
     from vramcast.tracer.values.follow import Values
 
 
@@ -117,21 +118,19 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
 
     from vramcast.tracer import host_checks
     from vramcast.tracer.circumstances import Observer
-    from vramcast.tracer.record import Recorder
 
     host_checks.take_as_passed()
-    _refuse_symmetric_memory()
+    refuse_symmetric_memory()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    recorder = Recorder(
-        limits=_limits(job), say=_say if job.command is not None else None, shapes=options.shapes,
-        roofline=Roofline.of(job.device) if options.accesses else None,
-    )  # fmt: skip
+    recorder = recorder_of(job, options)
     observer = Observer()
+    if job.command is not None:
+        subprocesses.follow_forks(subprocesses.Watched(job, gpu, recorder, observer, settings))
     values: Values | None = None
     is_whole, ended = False, ""
     try:
-        gpu.configure(device_config(job, options, torch_api.cuda_arch_flags() or ""))
+        gpu.configure(device_config(job, options, _built_for(job)))
         settings.start()
         recorder.start()
         with observer, _values(job, options, gpu) as values:
@@ -144,7 +143,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
         if job.command is not None and result.error == "JobError" and recorder.has_requests:
-            result.status, ended = "ok", f"it raised {result.message}"
+            result.status, ended = "ok", f"it {result.message}"
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     result.steps = recorder.steps
     result.ledger = gpu.ledger()
@@ -178,7 +177,26 @@ def _say(text: str) -> None:
         os.write(2, f"vramcast: {text}\n".encode())
 
 
-def _refuse_symmetric_memory() -> None:
+def _built_for(job: Job) -> str:
+    """Return for which cards torch was built; after the question torch refuses CUDA to forks, and a command may make some."""
+
+    def asked() -> str:
+        return torch_api.cuda_arch_flags() or ""
+
+    return asked() if job.command is None else subprocesses.asked_in_a_fork(asked)
+
+
+def recorder_of(job: Job, options: RunOptions) -> Recorder:
+    """Return who records a process of `job`, and stops one of a command when enough was seen."""
+    from vramcast.tracer.record import Recorder
+
+    return Recorder(
+        limits=_limits(job), say=_say if job.command is not None else None, shapes=options.shapes,
+        roofline=Roofline.of(job.device) if options.accesses else None,
+    )  # fmt: skip
+
+
+def refuse_symmetric_memory() -> None:
     """Let symmetric memory raise: torch calls NVML for it without asking whether there is one, which ends the process."""
     import torch
 

@@ -31,7 +31,8 @@ from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.process import checked, job_environment
+from vramcast.tracer.nullgpu.subprocesses import VARIABLE, Shared
+from vramcast.tracer.process import checked, import_root, job_environment
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
 
@@ -64,7 +65,8 @@ class NullGpuTracer:
         """
         torch = find_torch()
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
-        libraries = build(torch)
+        libraries = self._libraries = build(torch)
+        self._torch_file = torch.lib.parent / "__init__.py"
         self._ask_cudnn = ask_cudnn
         self._start_oracle = start_oracle or _oracle
         self._oracles: dict[Path, CudnnOracle] = {}
@@ -156,7 +158,7 @@ class NullGpuTracer:
             options = replace(options, limit_s=_SOFT * timeout_s)
         for _ in range(2):
             oracle = self._oracle_for(job.stack)
-            result: Result = self._ask(job, self._cudnn_environment(device, oracle), timeout_s, options)
+            result = self._ask_job(job, self._cudnn_environment(device, oracle), timeout_s, options)
             if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
         else:
@@ -166,6 +168,16 @@ class NullGpuTracer:
         if calls and oracle is not None and choose(job.stack).is_another:
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
         return result
+
+    def _ask_job(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
+        """Run `job` once; of a command's processes the one counts which takes most of the card."""
+        if job.command is None:
+            result: Result = self._ask(job, environment, timeout_s, options)
+            return result
+        shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=import_root())
+        with shared as processes:
+            told = {**environment, VARIABLE: str(processes.folder)}
+            return processes.fullest(self._ask(job, told, timeout_s, options), job.command.words)
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
         """Run code of ours beside a torch whose card is the null GPU, in a process of its own, and return its answer.

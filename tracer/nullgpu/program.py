@@ -9,6 +9,7 @@ from multiprocessing import process
 from types import ModuleType
 
 from vramcast.job import Command
+from vramcast.tracer.nullgpu import subprocesses
 
 
 def run(command: Command) -> None:
@@ -18,6 +19,7 @@ def run(command: Command) -> None:
         SystemExit: it ended with another code.
     """
     os.environ.update(command.environment)
+    subprocesses.let_follow(os.environ)
     # Python notes when it starts where it was started. Processes which `multiprocessing` spawns look there for the script.
     vars(process)["ORIGINAL_DIR"] = os.getcwd()
     sys.argv = list(command.words)

@@ -137,9 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except streams.ReaderGone:
         return 0
     except VramcastError as error:
-        if isinstance(error, JobError) and error.job_traceback and options.verbose:
-            streams.say(error.job_traceback)
-        return _failed(error, str(error), error.exit_code, is_json=options.json)
+        hint = ""
+        if isinstance(error, JobError) and error.job_traceback:
+            if options.verbose:
+                streams.say(error.job_traceback)
+            else:
+                hint = " [--verbose shows the traceback]"
+        return _failed(error, str(error), error.exit_code, is_json=options.json, hint=hint)
     except BaseException as error:  # SystemExit too: Python's own exit code 1 would say "does not fit"
         if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _BY_SIGNAL:
             raise  # a signal's handler ends us, as a shell expects it
@@ -164,9 +168,9 @@ def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return list(given[:at]), list(given[at + 1 :])
 
 
-def _failed(error: BaseException, text: str, code: int, *, is_json: bool) -> int:
+def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: str = "") -> int:
     """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
-    streams.say(f"vramcast: {_line(text)}")
+    streams.say(f"vramcast: {_line(text)}{hint}")
     if is_json and code != 2 and sys.stdout is not None:
         message = {"schema": 1, "error": type(error).__name__, "message": shortened(text, _LONGEST_MESSAGE)}
         try:

@@ -1,0 +1,69 @@
+"""Gives torch the null GPU in each Python which a job starts: it runs there, for its folder is first on PYTHONPATH.
+
+A process which never imports torch pays for nothing but this file: vramcast itself is imported when torch is. The user's own
+sitecustomize, which this one hides, runs as it would. See tracer/nullgpu/subprocesses.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+TYPE_CHECKING = False  # the module `typing` is slow to import, and every Python of a job would pay for it
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _BeforeTorch:
+    """An import hook which is asked once, for torch."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return where torch is, with the null GPU loaded before it and the rest of ours run after it."""
+        if name != "torch":
+            return None
+        import importlib.util
+
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        with open(os.path.join(self._folder, "root"), encoding="utf-8") as file:
+            root = file.read()
+        sys.path.insert(0, root)
+        try:
+            from vramcast.tracer.nullgpu import subprocesses
+        finally:
+            sys.path.remove(root)
+        after = subprocesses.before_torch(self._folder, spec.origin)
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            if after is not None:
+                after()
+
+        vars(spec.loader)["exec_module"] = exec_module
+        return spec
+
+
+def _run_the_users_own() -> None:
+    """Run the sitecustomize which stands behind ours."""
+    spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if os.path.abspath(entry) != _HERE])
+    if spec is not None and spec.loader is not None:
+        import importlib.util
+
+        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("VRAMCAST_SUBPROCESSES"):
+    sys.meta_path.insert(0, _BeforeTorch(os.environ["VRAMCAST_SUBPROCESSES"]))
+_run_the_users_own()
