@@ -62,7 +62,7 @@ def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypa
     assert (code, found["verdict"], found["steps"]) == (0, "fits", 3), err
     estimate = vramcast.estimate_command(" ".join(command), device="rtx4090")
     assert {"allocated": estimate.allocated, "reserved": estimate.reserved}.items() <= found["peaks"].items()
-    small = str(found["peaks"]["process"] - 1)
+    small = str(found["peaks"]["min_feasible"] // 2)
     code, out, err = call("check", "--memory", small, "--on", "rtx4090", "--", *command)
     assert code == 1
     assert err.splitlines()[-1].startswith("does not fit: needs ")

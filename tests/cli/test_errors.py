@@ -291,4 +291,5 @@ def test_a_long_message_of_a_job_is_cut(call: Call, tmp_path: Path, auto_tracer:
     assert len(err.splitlines()[-1]) < 3_000
     for text in (message, err.splitlines()[-1]):
         assert "characters cut" in text
-        assert text.endswith("the end")
+        assert "the end (" in text
+        assert text.endswith("long.py:1, in model)")
