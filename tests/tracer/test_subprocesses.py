@@ -138,8 +138,8 @@ def _peaks(result: Result) -> dict[str, int]:
 def test_forked_spawned_and_started_processes_have_the_card(
     tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
 ) -> None:
-    alone = tracer().trace(job("train.py", "2048"))
-    found = tracer().trace(job("starts.py"))
+    alone = tracer().trace(job("train.py", "2048", until="steps"))
+    found = tracer().trace(job("starts.py", until="steps"))
     assert _peaks(found) == _peaks(alone)
     assert found.steps == alone.steps == 3
     assert "3 processes used the card: estimated is the process 'train.py 2048'" in found.notes[0]
@@ -149,5 +149,5 @@ def test_a_process_for_which_the_card_is_too_small_says_so(
     tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
 ) -> None:
     code = "import subprocess as s, sys; s.run([sys.executable, 'train.py', '8192'])"
-    found = tracer().trace(job("python", "-c", code, memory="600MiB"))
+    found = tracer().trace(job("python", "-c", code, memory="600MiB", until="steps"))
     assert found.status == "oom"
