@@ -124,3 +124,15 @@ def test_a_time_limit_gives_the_peaks_so_far(run: Callable[..., tuple[int, dict[
     assert (code, said["steps"]) == (0, 0)
     assert "raise the limit" in said["ended"]
     assert said["peaks"]["allocated"] == 64 << 20
+
+
+@pytest.mark.integration
+def test_what_ended_before_its_time_is_not_said_to_fit(call: Call, tracer: object, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(RAISES))
+    code, _, err = call("check", "--on", "t4", "--", str(path))
+    assert (code, "ended before its time" in err) == (4, True)
+    path.write_text(textwrap.dedent(BY_HAND))
+    for options, expected in (((), 0), (("--strict",), 4)):  # it was stopped before any evaluation
+        code, _, _ = call("check", "--on", "t4", "--until", "steps", *options, "--", str(path))
+        assert code == expected

@@ -36,6 +36,10 @@ def main(options: argparse.Namespace) -> int:
         code, verdict = 1, "does not fit"
     elif estimate.open_calls:
         code, verdict = 4, f"uncertain: there is no largest shape, and so no bound, for {', '.join(estimate.open_calls)}"
+    elif estimate.course.ended:
+        code, verdict = 4, "uncertain: what was reached fits, and the command ended before its time"
+    elif options.strict and estimate.course.not_reached:
+        code, verdict = 4, f"uncertain: what was reached fits, and this was not: {'; '.join(estimate.course.not_reached)}"
     elif estimate.fits():
         code, verdict = 0, "fits"
     else:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vramcast.cli.streams import say
+from vramcast.errors import VramcastError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _told: list[int] = []
@@ -31,13 +32,21 @@ def end_orderly() -> None:
 
 @contextmanager
 def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first Ctrl-C while what is inside runs; the second one interrupts it as ever."""
+    """Call `stop` at the first Ctrl-C while what is inside runs; the second one interrupts it as ever.
+
+    Raises:
+        KeyboardInterrupt: what was stopped had nothing to tell yet.
+    """
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    told = False
+
     def stopped(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
         signal.signal(number, before)
         say("vramcast: stopping, with what was seen so far; once more to leave")
         stop()
@@ -45,6 +54,10 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     signal.signal(signal.SIGINT, stopped)
     try:
         yield
+    except VramcastError:
+        if told:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 
