@@ -73,6 +73,11 @@ class Observation:
             return frozenset(entry.library for entry in self.ledger if entry.library)
         return frozenset(operator.library.loaded for operator in self.trace.operators if operator.library.loaded)
 
+    @property
+    def outside_bytes(self) -> int:
+        """What libraries of the job took from the card at most, past PyTorch's allocator."""
+        return sum(entry.size_bytes for entry in self.ledger if entry.kind is Entered.OUTSIDE)
+
     def count(self, kind: Entered) -> int:
         """Return how often calls were entered under `kind`."""
         return sum(entry.hits for entry in self.ledger if entry.kind is kind)

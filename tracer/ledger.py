@@ -28,6 +28,8 @@ class Entered(StrEnum):
     LARGEST = "largest"  # a shape, which has a largest: a run of the job with that gives a ceiling
     BRANCH = "branch"  # a yes or no: a run of the job with the other answer gives another peak
     OPEN = "open"  # something which has no largest: no bound covers it
+    OUTSIDE = "outside"  # memory of the card given past PyTorch's allocator: at most `size_bytes` at once, by whom `name` says
+    MANAGED = "managed"  # managed memory, which a card takes from the host and gives back: at most `size_bytes` at once
     WORKSPACE = "workspace"  # a size that a library was handed as workspace
     LAUNCHES = "launches"
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramcast import devices
 from vramcast.devices import DEVICES, Device
@@ -43,6 +43,7 @@ class Context:
         high_bytes: Upper end; a bound on the process peak must use this one.
         provenance: Where the number comes from, for the report.
         assumed: True when this card, CUDA and set of libraries was not measured together.
+        outside_bytes: What of it libraries of the job took from the card themselves, past PyTorch's allocator.
     """
 
     bytes: int
@@ -50,6 +51,15 @@ class Context:
     high_bytes: int
     provenance: str
     assumed: bool
+    outside_bytes: int = 0
+
+    def with_outside(self, outside_bytes: int) -> Context:
+        """Return it with what libraries of the job took themselves."""
+        low, high = self.low_bytes + outside_bytes, self.high_bytes + outside_bytes
+        return replace(
+            self, bytes=self.bytes + outside_bytes, low_bytes=low, high_bytes=high,
+            outside_bytes=self.outside_bytes + outside_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,14 +110,15 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     smallest = _smallest(job, found)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     return OnCard(
-        found.seen, found.trace, found.allocated, found.reserved, smallest, context(found.seen.libraries), cuda_major,
+        found.seen, found.trace, found.allocated, found.reserved, smallest,
+        context(found.seen.libraries).with_outside(found.seen.outside_bytes), cuda_major,
         out_of_memory, seconds,
     )  # fmt: skip
 
 
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> _Answered:
     """Return an observation with its context in the trace, its requests answered."""
-    trace = _with_context(job, seen.trace, cuda_major, seen.libraries)
+    trace = _with_context(job, seen, cuda_major)
     if seen.is_answered:
         peaks = trace.header["peaks"]
         return _Answered(seen, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
@@ -147,10 +148,14 @@ def _first_use(trace: Trace, library: str) -> int:
     return first_row(trace, lambda operator: operator.library.loaded == library) or 0
 
 
-def _with_context(job: Job, trace: Trace, cuda_major: int, libraries: frozenset[str]) -> Trace:
-    """Return the trace with what the process takes beside the allocator: each library's part before its first operator."""
+def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
+    """Return the trace with what the process takes beside the allocator: each library's part before its first operator.
+
+    When something was taken past the allocator is not known; it counts from the start.
+    """
+    trace, libraries = seen.trace, seen.libraries
     loaded: set[str] = set()
-    taken = []
+    taken = [(0, seen.outside_bytes)] if seen.outside_bytes else []
     at_bytes = 0
     for library in ("", *LIBRARIES):
         if library and library not in libraries:

@@ -38,6 +38,13 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
         if entry.kind is Entered.BOUNDED:
             most = gib(entry.size_bytes // entry.hits)
             yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals were measured with it)"
+        if entry.kind is Entered.OUTSIDE:
+            yield f"{entry.name} took {gib(entry.size_bytes)} of the card past PyTorch's allocator: counted in the process peak"
+        if entry.kind is Entered.MANAGED:
+            yield (
+                f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as there is room: in none of "
+                "the peaks; a card with room holds it beside them"
+            )
     yield from _of_stack(job, on_card, stack, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
     if reads := seen.count(Entered.READ):
         yield f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"

@@ -140,7 +140,7 @@ class Estimate:
             return False
         if self.open_calls:
             return False
-        context = context_bytes(card.key, self.cuda_major, self.libraries)
+        context = context_bytes(card.key, self.cuda_major, self.libraries).with_outside(self.context.outside_bytes)
         chosen = self.level if level is None else level
         needed = self._quantile(chosen, card, context)
         return max(needed, self.reserved + context.bytes) <= card.total_bytes

@@ -10,8 +10,10 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +37,8 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libnvrtc": ("nvrtc.c",),
     "libcupti": ("cupti.c",),
 }
+# spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them
+_CUDNN_PARTS = ("adv", "cnn", "engines_precompiled", "engines_runtime_compiled", "graph", "heuristic", "ops")
 _FLAGS = (*FLAGS, "-Wno-deprecated-declarations")
 # A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
 
@@ -169,7 +173,20 @@ def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
     by_soname = entry_points.needed_symbols(torch.lib)
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
-        _build_one(soname, by_soname[soname], compiler, work, includes, extra)
+        _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
+    for soname in _parts(by_soname):
+        path = work / f"null-{soname[3:].split('.so')[0]}.so"
+        run_compiler(compiler, [*_FLAGS, *extra, "-o", str(path), "-x", "c", os.devnull, f"-Wl,-soname,{soname}", "-shared"])
+
+
+def _parts(sonames: Iterable[str]) -> list[str]:
+    """Return the names of cuDNN's parts, to which some libraries are linked although they call cuDNN itself."""
+    return [
+        name.replace("libcudnn", f"libcudnn_{part}")
+        for name in sonames
+        if name.startswith("libcudnn.")
+        for part in _CUDNN_PARTS
+    ]
 
 
 def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]) -> None:
@@ -188,13 +205,13 @@ def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, in
         driver_calls = {n for n in written if n.startswith("cu")} | {s.name for s in symbols}
         table.write_text(entry_points.driver_table_source(driver_calls))
         sources.append(str(table))
-        options += ["-lpthread"]
+        options += ["-lpthread", "-ldl"]
     else:
         options += [f"-L{work}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
     versions = {symbol.version for symbol in symbols if symbol.version}
     if versions:
         script = work / f"{library}.map"
-        exported = sorted({s.name for s in symbols} | {n for n in written if entry_points._guess(n) == library})
+        exported = sorted({s.name for s in symbols} | {n for n in written if entry_points.guess(n) == library})
         script.write_text("".join(f"{v} {{ global: {'; '.join(exported)}; local: *; }};\n" for v in sorted(versions)[:1]))
         options.append(f"-Wl,--version-script={script}")
     # torch looks for a file named libcudart.so* among the loaded ones, and then loads NVIDIA's own libraries by path.

@@ -68,6 +68,46 @@ def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, st
     return entries
 
 
+def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
+    """Return {wheel and version: {symbol: library}}: what other libraries look up (`benchmarks.looked_up`)."""
+    wheels: dict[str, dict[str, str]] = {}
+    for raw in path.read_text().splitlines():
+        line = raw.split("#")[0].strip()
+        if not line:
+            continue
+        if section := re.fullmatch(r"\[(.+)\]", line):
+            wheel = wheels.setdefault(section[1], {})
+            continue
+        library, _, names = line.partition(": ")
+        wheel |= dict.fromkeys(names.split(), library)
+    return wheels
+
+
+def exported(needed: Iterable[Symbol], soname: str) -> list[Symbol]:
+    """Return all symbols of the stand-in for one library: what torch needs of it, what the list and what other wheels name.
+
+    A listed body is left out where torch does not need it: whether this version of CUDA has it, the C file knows.
+    """
+    symbols = {symbol.name: symbol for symbol in needed}
+    library = soname.split(".so")[0]
+    # A versioned library's symbols all have its one node; PyTorch's build says whether there is one.
+    version = next((symbol.version for symbol in symbols.values() if symbol.version), "")
+    listed = read_list()
+    names = [name for name, (owner, kind) in listed.items() if owner == library and kind != "body"]
+    for looked_up in read_wheels().values():
+        names += [name for name, owner in looked_up.items() if owner == library and listed.get(name, ("", ""))[1] != "body"]
+    for name in names:
+        symbols.setdefault(name, Symbol(name, version, soname))
+    return list(symbols.values())
+
+
+def looked_up_by(path: Path) -> dict[str, str]:
+    """Return {symbol: library} of the entry points of NVIDIA's which a shared library needs; without those that it brings."""
+    text = run_tool("nm", "-D", "--undefined-only", str(path))
+    names = {line.split()[-1].partition("@")[0] for line in text.splitlines() if line}
+    return {name: library for name in sorted(names) if (library := guess(name))}
+
+
 def run_tool(*command: str) -> str:
     """Return what a program of binutils prints.
 
@@ -103,7 +143,7 @@ def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
     listed = read_list()
     needed: dict[str, list[Symbol]] = {soname: [] for soname in sorted(sonames)}
     for name, version in sorted(undefined.items()):
-        library = listed[name][0] if name in listed else _guess(name)
+        library = listed[name][0] if name in listed else guess(name)
         soname = version if version in sonames else by_library.get(library)
         if library and soname:
             needed[soname].append(Symbol(name, version, soname))
@@ -134,7 +174,7 @@ _PREFIXES = (
 )
 
 
-def _guess(name: str) -> str:
+def guess(name: str) -> str:
     """The library of a symbol which the list lacks, by its prefix; "" if it is none of NVIDIA's."""
     for prefix, library in _PREFIXES:
         if name.startswith(prefix):

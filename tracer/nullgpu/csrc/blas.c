@@ -60,6 +60,10 @@ EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
+EXPORT const char *cublasGetStatusString(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS_NOT_SUPPORTED";
+}
+
 EXPORT cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size_bytes) {
     (void)handle, (void)workspace;
     ng_workspace(size_bytes);

@@ -75,6 +75,11 @@ size_t nullgpu_report(char *text, size_t capacity) {
     for (const struct ng_counter *c = ledger; c; c = c->next) report_line(&r, kinds[c->kind], c->name, c->hits, c->bytes);
     for (size_t i = 0; i < n_workspace_sizes; i++) report_line(&r, "workspace", "size", 1, workspace_sizes[i]);
     pthread_mutex_unlock(&ledger_lock);
+    uint64_t outside, managed;
+    const char *by;
+    ng_beside(&outside, &by, &managed);
+    if (outside) report_line(&r, "outside", by, 1, outside);
+    if (managed) report_line(&r, "managed", "cudaMallocManaged", 1, managed);
     report_line(&r, "launches", "kernels", launches, 0);
     return r.length;
 }

@@ -96,7 +96,9 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) { return (CUresult)ng_malloc((uint64_t *)pointer, size); }
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
+    return (CUresult)ng_malloc((uint64_t *)pointer, size, __builtin_return_address(0));
+}
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) { return (CUresult)ng_free(pointer); }
 
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
@@ -120,7 +122,7 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                             unsigned long long flags) {
     (void)properties, (void)flags;
-    return (CUresult)ng_create_physical((uint64_t *)handle, size);
+    return (CUresult)ng_create_physical((uint64_t *)handle, size, __builtin_return_address(0));
 }
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return (CUresult)ng_release_physical(handle); }
@@ -132,11 +134,11 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)value = context(); return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)value = place == NG_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        *(unsigned *)value = place == NG_HOST ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)value = pointer; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = 0; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)value = 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)value = place == NG_MANAGED; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         if (ng_range_of(pointer, &start, &size)) return CUDA_ERROR_INVALID_VALUE;
         *(CUdeviceptr *)value = start;

@@ -4,10 +4,13 @@
  *   - cudaMalloc and cuMemCreate charge whole 2 MiB pages against total - context, and fail with error 2 beyond that;
  *   - addresses are 2 MiB aligned, the lowest free range that fits is taken (arbitrary: real drivers differ; notes in
  *     docs/null-gpu.md), so freed addresses come back;
- *   - reserving addresses (expandable segments) costs nothing, only mapping physical memory does.
+ *   - reserving addresses (expandable segments) costs nothing, only mapping physical memory does;
+ *   - managed memory is the host's: a card takes its pages when it uses them, and a full card gives them back.
  */
+#define _GNU_SOURCE /* dladdr */
 #include "nullgpu.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +28,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct range {
     uint64_t address, size;
     int live;
+    int outside; /* given past PyTorch's allocator */
 };
 static struct range *ranges;
 static size_t n_ranges, ranges_capacity;
-static uint64_t arena, top, used_bytes, ever_bytes;
+static uint64_t arena, top, used_bytes, ever_bytes; /* `used` is all, `ever` the allocator's alone */
 
 static uint64_t round_up(uint64_t size) { return (size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
 
@@ -75,30 +79,32 @@ static void drop(size_t at) {
     n_ranges--;
 }
 
-static uint64_t take(uint64_t size) {
+static uint64_t take(uint64_t size, int outside) {
     open_arena();
     for (size_t i = 0; i < n_ranges; i++) {
         if (ranges[i].live || ranges[i].size < size) continue;
         if (ranges[i].size > size) {
-            const struct range rest = {ranges[i].address + size, ranges[i].size - size, 0};
+            const struct range rest = {ranges[i].address + size, ranges[i].size - size, 0, 0};
             ranges[i].size = size;
             insert(i + 1, rest);
         }
         ranges[i].live = 1;
+        ranges[i].outside = outside;
         return ranges[i].address;
     }
     if (top + size > arena + ARENA_BYTES - PAGE_BYTES) return 0;
-    const struct range fresh = {top, size, 1};
+    const struct range fresh = {top, size, 1, outside};
     insert(n_ranges, fresh);
     top += size;
     return fresh.address;
 }
 
-/* Frees the live range at `address`; returns its size, or 0 when there is none. */
-static uint64_t give_back(uint64_t address) {
+/* Frees the live range at `address`; returns its size, or 0 when there is none, and whether it lay past the allocator. */
+static uint64_t give_back(uint64_t address, int *outside) {
     long i = find(address);
     if (i < 0 || ranges[i].address != address || !ranges[i].live) return 0;
     const uint64_t size = ranges[i].size;
+    *outside = ranges[i].outside;
     ranges[i].live = 0;
     if ((size_t)i + 1 < n_ranges && !ranges[i + 1].live) {
         ranges[i].size += ranges[i + 1].size;
@@ -117,15 +123,44 @@ static uint64_t give_back(uint64_t address) {
 }
 
 /* -------------------------------------------------------------------------------- accounts */
-static int charge(uint64_t size) {
+static uint64_t outside_bytes, outside_peak_bytes, managed_bytes, managed_peak_bytes;
+static char outside_by[64]; /* arbitrary: a file's name; of the first library which asked */
+
+/* Whether it is not PyTorch's caching allocator, which lives in libc10_cuda, that asks. */
+static int is_outside(const void *caller) {
+    Dl_info info;
+    const char *file = dladdr(caller, &info) && info.dli_fname ? info.dli_fname : "unknown code";
+    const char *slash = strrchr(file, '/');
+    const char *name = slash ? slash + 1 : file;
+    if (!strncmp(name, "libc10_cuda", 11)) return 0;
+    if (!outside_by[0]) snprintf(outside_by, sizeof outside_by, "%s", name);
+    return 1;
+}
+
+static int charge(uint64_t size, int outside) {
     const struct ng_device *d = ng_device();
     if (d->context_bytes + used_bytes + size > d->capacity_bytes) return NG_OUT_OF_MEMORY;
     used_bytes += size;
-    ever_bytes += size;
+    if (!outside) ever_bytes += size;
+    if (outside) outside_bytes += size;
+    if (outside_bytes > outside_peak_bytes) outside_peak_bytes = outside_bytes;
     return 0;
 }
 
-int ng_malloc(uint64_t *address, uint64_t size_bytes) {
+static void uncharge(uint64_t size, int outside) {
+    used_bytes -= size;
+    if (outside) outside_bytes -= size;
+}
+
+void ng_beside(uint64_t *outside, const char **by, uint64_t *managed) {
+    pthread_mutex_lock(&lock);
+    *outside = outside_peak_bytes;
+    *by = outside_by;
+    *managed = managed_peak_bytes;
+    pthread_mutex_unlock(&lock);
+}
+
+int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller) {
     if (!size_bytes) {
         *address = 0;
         return 0;
@@ -133,10 +168,11 @@ int ng_malloc(uint64_t *address, uint64_t size_bytes) {
     if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
     const uint64_t size = round_up(size_bytes);
     pthread_mutex_lock(&lock);
-    int error = charge(size);
-    if (!error && !(*address = take(size))) {
-        used_bytes -= size;
-        ever_bytes -= size;
+    const int outside = is_outside(caller);
+    int error = charge(size, outside);
+    if (!error && !(*address = take(size, outside))) {
+        uncharge(size, outside);
+        if (!outside) ever_bytes -= size;
         error = NG_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&lock);
@@ -146,8 +182,9 @@ int ng_malloc(uint64_t *address, uint64_t size_bytes) {
 int ng_free(uint64_t address) {
     if (!address) return 0;
     pthread_mutex_lock(&lock);
-    const uint64_t size = give_back(address);
-    used_bytes -= size;
+    int outside = 0;
+    const uint64_t size = give_back(address, &outside);
+    uncharge(size, outside);
     pthread_mutex_unlock(&lock);
     return size ? 0 : NG_INVALID_VALUE;
 }
@@ -164,37 +201,41 @@ void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes) {
 EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now) {
     pthread_mutex_lock(&lock);
     *ever = ever_bytes;
-    *now = used_bytes;
+    *now = used_bytes - outside_bytes;
     pthread_mutex_unlock(&lock);
 }
 
 int ng_reserve_range(uint64_t *address, uint64_t size_bytes) {
     if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
     pthread_mutex_lock(&lock);
-    *address = take(round_up(size_bytes));
+    *address = take(round_up(size_bytes), 0);
     pthread_mutex_unlock(&lock);
     return *address ? 0 : NG_OUT_OF_MEMORY;
 }
 
 int ng_release_range(uint64_t address) {
     pthread_mutex_lock(&lock);
-    const uint64_t size = give_back(address);
+    int outside = 0;
+    const uint64_t size = give_back(address, &outside);
     pthread_mutex_unlock(&lock);
     return size ? 0 : NG_INVALID_VALUE;
 }
 
 struct physical {
     uint64_t size;
+    int outside;
 };
 
-int ng_create_physical(uint64_t *handle, uint64_t size_bytes) {
+int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller) {
     pthread_mutex_lock(&lock);
-    const int error = charge(round_up(size_bytes));
+    const int outside = is_outside(caller);
+    const int error = charge(round_up(size_bytes), outside);
     pthread_mutex_unlock(&lock);
     if (error) return error;
     struct physical *p = malloc(sizeof *p);
     if (!p) abort();
     p->size = round_up(size_bytes);
+    p->outside = outside;
     *handle = (uint64_t)p;
     return 0;
 }
@@ -202,7 +243,7 @@ int ng_create_physical(uint64_t *handle, uint64_t size_bytes) {
 int ng_release_physical(uint64_t handle) {
     struct physical *p = (struct physical *)handle;
     pthread_mutex_lock(&lock);
-    used_bytes -= p->size;
+    uncharge(p->size, p->outside);
     pthread_mutex_unlock(&lock);
     free(p);
     return 0;
@@ -222,21 +263,24 @@ int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes) {
 
 /* ------------------------------------------------------------------------------ host memory
  * Pinned memory is real memory, but untouched pages of it cost nothing. */
+enum pin_kind { REGISTERED, MAPPED, MANAGED };
 struct pinned {
     uint64_t address, size;
-    int mapped;
+    enum pin_kind kind;
 };
 static struct pinned *pins;
 static size_t n_pins, pins_capacity;
 
-static void add_pin(void *address, uint64_t size_bytes, int mapped) {
+static void add_pin(void *address, uint64_t size_bytes, enum pin_kind kind) {
     pthread_mutex_lock(&lock);
     if (n_pins == pins_capacity) {
         pins_capacity = pins_capacity ? 2 * pins_capacity : 64;
         pins = realloc(pins, pins_capacity * sizeof *pins);
         if (!pins) abort();
     }
-    pins[n_pins++] = (struct pinned){(uint64_t)address, size_bytes, mapped};
+    pins[n_pins++] = (struct pinned){(uint64_t)address, size_bytes, kind};
+    if (kind == MANAGED) managed_bytes += size_bytes;
+    if (managed_bytes > managed_peak_bytes) managed_peak_bytes = managed_bytes;
     pthread_mutex_unlock(&lock);
 }
 
@@ -247,40 +291,46 @@ static long find_pin(uint64_t address) {
 }
 
 static struct pinned remove_pin(void *address) {
-    struct pinned found = {0, 0, 0};
+    struct pinned found = {0, 0, REGISTERED};
     pthread_mutex_lock(&lock);
     const long i = find_pin((uint64_t)address);
     if (i >= 0) {
         found = pins[i];
         pins[i] = pins[--n_pins];
+        if (found.kind == MANAGED) managed_bytes -= found.size;
     }
     pthread_mutex_unlock(&lock);
     return found;
 }
 
-int ng_host_malloc(void **address, uint64_t size_bytes) {
+static int map_host(void **address, uint64_t size_bytes, enum pin_kind kind) {
     void *p = mmap(NULL, size_bytes ? size_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return NG_OUT_OF_MEMORY;
-    add_pin(p, size_bytes ? size_bytes : 1, 1);
+    add_pin(p, size_bytes ? size_bytes : 1, kind);
     *address = p;
     return 0;
 }
 
+int ng_host_malloc(void **address, uint64_t size_bytes) { return map_host(address, size_bytes, MAPPED); }
+int ng_managed_malloc(void **address, uint64_t size_bytes) { return map_host(address, size_bytes, MANAGED); }
+
 int ng_host_free(void *address) {
     const struct pinned p = remove_pin(address);
-    if (p.mapped) munmap((void *)p.address, p.size);
-    return p.mapped ? 0 : NG_INVALID_VALUE;
+    if (p.kind == REGISTERED) return NG_INVALID_VALUE;
+    munmap((void *)p.address, p.size);
+    return 0;
 }
 
-void ng_host_register(void *address, uint64_t size_bytes) { add_pin(address, size_bytes, 0); }
+void ng_host_register(void *address, uint64_t size_bytes) { add_pin(address, size_bytes, REGISTERED); }
 void ng_host_unregister(void *address) { remove_pin(address); }
 
 enum ng_place ng_place_of(uint64_t address) {
     if (in_arena(address)) return NG_DEVICE;
     pthread_mutex_lock(&lock);
-    const int pinned = find_pin(address) >= 0;
+    const long pin = find_pin(address);
+    const enum ng_place place = pin < 0 ? NG_UNREGISTERED : pins[pin].kind == MANAGED ? NG_MANAGED : NG_HOST;
     pthread_mutex_unlock(&lock);
-    return pinned ? NG_HOST : NG_UNREGISTERED;
+    return place;
 }
 
 /* ----------------------------------------------------------------------------------- copies

@@ -62,16 +62,18 @@ EXPORT void *ng_driver_symbol(const char *name);
 /* ---- memory (memory.c): 0 or a CUDA error number ------------------------------------------------------------------ */
 #define NG_INVALID_VALUE 1 /* spec: CUDA driver and runtime API, CUDA_ERROR_INVALID_VALUE */
 #define NG_OUT_OF_MEMORY 2 /* spec: CUDA driver and runtime API, CUDA_ERROR_OUT_OF_MEMORY */
-enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE };
-EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes);
+enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE, NG_MANAGED };
+/* `caller`: an address in the code which asks; what is not PyTorch's allocator is counted apart (nullgpu_outside). */
+EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller);
 EXPORT int ng_free(uint64_t address);
 EXPORT void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
 EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);
 EXPORT int ng_release_range(uint64_t address);
-EXPORT int ng_create_physical(uint64_t *handle, uint64_t size_bytes);
+EXPORT int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller);
 EXPORT int ng_release_physical(uint64_t handle);
 EXPORT int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes);
 EXPORT int ng_host_malloc(void **address, uint64_t size_bytes);
+EXPORT int ng_managed_malloc(void **address, uint64_t size_bytes);
 EXPORT int ng_host_free(void *address);
 EXPORT void ng_host_register(void *address, uint64_t size_bytes);
 EXPORT void ng_host_unregister(void *address);
@@ -83,7 +85,9 @@ EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
 /* Say what the next n reads of the device give, their bytes one after the other; returns how many answers of the last call
  * nobody took. n = 0: nothing is known any more. */
 EXPORT size_t nullgpu_know(const void *bytes, const uint64_t *sizes, size_t n);
-/* The whole account, in pages: bytes ever given, and those not given back. */
+/* The allocator's account, in pages: bytes ever given, and those not given back. */
 EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now);
+/* Peaks beside it, for the report: pages given past the allocator, by whom, and bytes of managed memory. */
+EXPORT void ng_beside(uint64_t *outside, const char **by, uint64_t *managed);
 
 #endif

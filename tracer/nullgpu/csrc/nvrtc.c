@@ -20,6 +20,16 @@ EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source,
     return NVRTC_SUCCESS;
 }
 
+EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int *count) {
+    *count = 1;
+    return NVRTC_SUCCESS;
+}
+
+EXPORT nvrtcResult nvrtcGetSupportedArchs(int *architectures) {
+    *architectures = ng_device()->kernel_arch;
+    return NVRTC_SUCCESS;
+}
+
 static nvrtcResult empty_size(size_t *size_bytes) {
     *size_bytes = 1;
     return NVRTC_SUCCESS;

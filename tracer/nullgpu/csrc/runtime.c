@@ -208,21 +208,32 @@ EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **fun
 #endif
 
 /* ---------------------------------------------------------------------------------------- memory */
-EXPORT cudaError_t cudaMalloc(void **pointer, size_t size) {
+static cudaError_t allocate(void **pointer, size_t size, const void *caller) {
     ng_activate_context(current_device);
-    return result(ng_malloc((uint64_t *)pointer, size));
+    return result(ng_malloc((uint64_t *)pointer, size, caller));
 }
 
-EXPORT cudaError_t cudaFree(void *pointer) { return result(ng_free((uint64_t)pointer)); }
+EXPORT cudaError_t cudaMalloc(void **pointer, size_t size) { return allocate(pointer, size, __builtin_return_address(0)); }
+
+EXPORT cudaError_t cudaFree(void *pointer) {
+    if (ng_place_of((uint64_t)pointer) == NG_MANAGED) return result(ng_host_free(pointer));
+    return result(ng_free((uint64_t)pointer));
+}
 
 EXPORT cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream) {
     (void)stream;
-    return cudaMalloc(pointer, size);
+    return allocate(pointer, size, __builtin_return_address(0));
 }
 
 EXPORT cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
     (void)stream;
     return cudaFree(pointer);
+}
+
+/* Managed memory is the host's until a card takes its pages, and a full card gives them back: it is not charged, but said. */
+EXPORT cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned int flags) {
+    (void)flags;
+    return result(ng_managed_malloc(pointer, size));
 }
 
 EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
@@ -259,7 +270,8 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
         attributes->devicePointer = (void *)pointer;
         break;
     case NG_HOST:
-        attributes->type = cudaMemoryTypeHost;
+    case NG_MANAGED:
+        attributes->type = ng_place_of((uint64_t)pointer) == NG_HOST ? cudaMemoryTypeHost : cudaMemoryTypeManaged;
         attributes->device = 0;
         attributes->devicePointer = attributes->hostPointer = (void *)pointer;
         break;
@@ -574,6 +586,19 @@ EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, 
 EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared) {
     (void)kernel;
     *blocks = ng_blocks_per_sm(threads, shared);
+    return cudaSuccess;
+}
+
+/* As the driver's query of the same name: how many clusters of a kernel run at once, which decides grids and no memory. */
+EXPORT cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
+    (void)kernel, (void)config;
+    *clusters = ng_device()->sm_count / 2; /* arbitrary */
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaOccupancyMaxPotentialClusterSize(int *size, const void *kernel, const cudaLaunchConfig_t *config) {
+    (void)kernel, (void)config;
+    *size = 8; /* spec: CUDA C++ Programming Guide, the portable cluster size */
     return cudaSuccess;
 }
 
