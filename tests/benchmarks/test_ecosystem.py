@@ -1,0 +1,27 @@
+"""What 8-bit and 4-bit optimizers and weights take, against arithmetic by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchmarks import ecosystem
+from benchmarks.ecosystem import JOBS, Ecosystem, rounded
+
+
+def test_each_tensor_is_rounded_up_alone() -> None:
+    assert rounded(1, 512, 513) == 512 + 512 + 1024
+
+
+def test_a_table_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ecosystem, "JOBS", (Ecosystem("a job", ("no_such_package",), "1 byte", 1, ""),))
+    assert list(ecosystem.rows())[1:] == ["| a job | 1 byte | 1 | needs no_such_package | |"]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=[job.name for job in JOBS])
+def test_the_bytes_are_those_one_computes_by_hand(job: Ecosystem, tracer: Callable[[], Any]) -> None:
+    if job.missing:
+        pytest.skip(f"needs {job.missing}")
+    assert ecosystem.measured(job) == job.by_hand
