@@ -197,7 +197,8 @@ def rows(only: str = "") -> Iterator[str]:
                 yield f"| {job.name} | {job.formula} | {job.by_hand:,} | needs {job.missing} | |"
                 continue
             found = measured(job)
-            yield f"| {job.name} | {job.formula} | {job.by_hand:,} ({gib(job.by_hand)}) | {found:,} | {found - job.by_hand:+,} |"
+            by_hand = f"{job.by_hand:,} ({gib(job.by_hand)})"
+            yield f"| {job.name} | {job.formula} | {by_hand} | {found:,} | {found - job.by_hand:+,} |"
 
 
 def main() -> None:

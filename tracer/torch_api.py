@@ -154,7 +154,6 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
-    "symmetric_memory": ("torch._C._distributed_c10d:_SymmetricMemory.empty_strided_p2p",),
 }
 
 # Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind

@@ -36,7 +36,11 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libnccl": ("comm.c",),
     "libnvrtc": ("nvrtc.c",),
     "libcupti": ("cupti.c",),
+    "libnvidia-ml": ("nvml.c",),
 }
+TOOLS = "tools"  # the folder beside the libraries with programs which a job finds
+# The interpreter and the program are those of the job (load.py): the folder serves several of both.
+_SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
 # spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them
 _CUDNN_PARTS = ("adv", "cnn", "engines_precompiled", "engines_runtime_compiled", "graph", "heuristic", "ops")
 _FLAGS = (*FLAGS, "-Wno-deprecated-declarations")
@@ -171,12 +175,18 @@ def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
 def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -> None:
     includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
-    by_soname = entry_points.needed_symbols(torch.lib)
+    # NVML is loaded by name: by torch where it asks for it, and by nvidia-ml-py.
+    by_soname = {**entry_points.needed_symbols(torch.lib), "libnvidia-ml.so.1": []}
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
     for soname in _parts(by_soname):
         path = work / f"null-{soname[3:].split('.so')[0]}.so"
         run_compiler(compiler, [*_FLAGS, *extra, "-o", str(path), "-x", "c", os.devnull, f"-Wl,-soname,{soname}", "-shared"])
+
+    tool = work / TOOLS / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(_SMI)
+    tool.chmod(0o755)
 
 
 def _parts(sonames: Iterable[str]) -> list[str]:

@@ -120,7 +120,6 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     from vramcast.tracer.circumstances import Observer
 
     host_checks.take_as_passed()
-    refuse_symmetric_memory()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     recorder = recorder_of(job, options)
@@ -131,6 +130,8 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     is_whole, ended = False, ""
     try:
         gpu.configure(device_config(job, options, _built_for(job)))
+        if job.command is not None:
+            gpu.show_tools()
         settings.start()
         recorder.start()
         with observer, _values(job, options, gpu) as values:
@@ -194,20 +195,6 @@ def recorder_of(job: Job, options: RunOptions) -> Recorder:
         limits=_limits(job), say=_say if job.command is not None else None, shapes=options.shapes,
         roofline=Roofline.of(job.device) if options.accesses else None,
     )  # fmt: skip
-
-
-def refuse_symmetric_memory() -> None:
-    """Let symmetric memory raise: torch calls NVML for it without asking whether there is one, which ends the process."""
-    import torch
-
-    if not torch.distributed.is_available():
-        return
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError("symmetric memory asks NVML for the card's fabric, and the null GPU has no NVML")
-
-    for owner, name in torch_api.places("symmetric_memory"):
-        setattr(owner, name, staticmethod(refuse))
 
 
 @contextmanager

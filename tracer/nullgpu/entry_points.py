@@ -31,6 +31,7 @@ _NOT_SUPPORTED = {
     "libcusolver": 9,  # spec: CUSOLVER_STATUS_NOT_SUPPORTED
     "libnccl": 5,  # spec: ncclInvalidUsage
     "libnvrtc": 11,  # spec: NVRTC_ERROR_INTERNAL_ERROR
+    "libnvidia-ml": 3,  # spec: NVML_ERROR_NOT_SUPPORTED
     "libcupti": 27,  # spec: CUPTI_ERROR_NOT_SUPPORTED
 }
 _OTHERWISE = 1  # spec: any non-zero status is an error in the remaining libraries (cuFile, NVSHMEM, cuRAND)
@@ -58,7 +59,7 @@ def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, st
         line = raw.split("#")[0].strip()
         if not line:
             continue
-        if section := re.fullmatch(r"\[(\w+)\]", line):
+        if section := re.fullmatch(r"\[([\w-]+)\]", line):
             library = section[1]
             continue
         name, _, kind = line.partition(" ")
@@ -167,6 +168,7 @@ _PREFIXES = (
     ("cupti", "libcupti"),
     ("cuFile", "libcufile"),
     ("nccl", "libnccl"),
+    ("nvml", "libnvidia-ml"),
     ("nvrtc", "libnvrtc"),
     ("nvshmem", "libnvshmem_host"),
     ("__cuda", "libcudart"),
@@ -194,6 +196,8 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
         if kind == "handle":
             body = f'NG_HIT(NG_NOOP, "{symbol.name}", 0); *out = ng_new_handle(); return 0;'
             lines.append(f"EXPORT int {symbol.name}(void **out);\nint {symbol.name}(void **out) {{ {body} }}")
+        elif symbol.library == "libnvidia-ml":  # what a card has not; nothing of the job depends on it
+            lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ return {status}; }}")
         else:
             ledger, value = ("NG_NOOP", 0) if kind == "noop" else ("NG_REFUSED", status)
             body = f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'

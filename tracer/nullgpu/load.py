@@ -16,6 +16,7 @@ from pathlib import Path
 from vramcast.errors import NullGpuError
 from vramcast.tracer.job_result import Taken
 from vramcast.tracer.ledger import Entry
+from vramcast.tracer.nullgpu.build import TOOLS
 
 
 class NullGpu:
@@ -29,6 +30,7 @@ class NullGpu:
         """
         if "torch" in sys.modules:
             raise NullGpuError("torch is already loaded in this process: the null GPU must come first. Use the worker process.")
+        self._folder = folder
         try:
             self._driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
             for path in sorted(folder.glob("null-*.so")):
@@ -48,6 +50,15 @@ class NullGpu:
     def configure(device: str) -> None:
         """Set the device model: `Device.to_config()` plus context_bytes; read at the first CUDA call of the process."""
         os.environ["NULLGPU_DEVICE"] = device
+
+    def show_tools(self) -> None:
+        """Let the job's processes see nvidia-smi, and all of them what they hold of the card together."""
+        account = os.memfd_create("nullgpu-account")
+        os.ftruncate(account, 8)
+        os.environ["NULLGPU_ACCOUNT"] = f"/proc/{os.getpid()}/fd/{account}"
+        os.environ["NULLGPU_PYTHON"] = sys.executable
+        os.environ["NULLGPU_SMI"] = str(Path(__file__).with_name("smi.py"))
+        os.environ["PATH"] = os.pathsep.join(filter(None, (str(self._folder / TOOLS), os.environ.get("PATH", os.defpath))))
 
     def know(self, reads: Sequence[bytes]) -> int:
         """Say what the next reads of the device give; return how many answers of the last call nobody took."""

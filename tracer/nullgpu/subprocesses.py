@@ -196,12 +196,10 @@ def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
 def _after_torch(job: Job, options: RunOptions, gpu: NullGpu) -> None:
     """Prepare the process, which has not touched CUDA yet: most never will."""
     from vramcast.tracer import alloc_conf, host_checks, torch_api
-    from vramcast.tracer.nullgpu.child import refuse_symmetric_memory
 
     if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
         return
     host_checks.take_as_passed()
-    refuse_symmetric_memory()
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     settings.start()
     for owner, name in torch_api.places("lazy_init"):

@@ -19,7 +19,10 @@ static __thread CUcontext current;
 
 static CUcontext context(void) { return current ? current : primary_active[0] ? &primary[0] : NULL; }
 
-void ng_activate_context(int device) { primary_active[device] = 1; }
+void ng_activate_context(int device) {
+    primary_active[device] = 1;
+    ng_use_context();
+}
 
 EXPORT CUresult cuInit(unsigned int flags) {
     (void)flags;
@@ -63,7 +66,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     primary[device].device = device;
-    primary_active[device] = 1;
+    ng_activate_context(device);
     *out = &primary[device];
     return CUDA_SUCCESS;
 }

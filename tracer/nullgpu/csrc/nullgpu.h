@@ -67,6 +67,8 @@ enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE, NG_MANAGED };
 EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller);
 EXPORT int ng_free(uint64_t address);
 EXPORT void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
+EXPORT uint64_t ng_used_on_card(void); /* by all processes of the job, their contexts included */
+EXPORT void ng_use_context(void);
 EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);
 EXPORT int ng_release_range(uint64_t address);
 EXPORT int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller);
