@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vramcast.errors import VramcastError
+from vramcast.tracer import missing_files
 from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.trace import COURSE, Trace
@@ -85,7 +86,7 @@ class Result:
         self.error = "JobError"
         self.is_ours = _is_ours(error)
         place = _place(error)
-        self.message = f"{_what(error)}{f' ({place})' if place else ''}"
+        self.message = f"{_what(error)}{f' ({place})' if place else ''}{missing_files.advice(error)}"
         self.job_traceback = "".join(traceback.format_exception(error))
 
 

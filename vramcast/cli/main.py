@@ -23,6 +23,7 @@ from vramcast.units import MIB, gib, shortened
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
     "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "doctor",
+    "stub_checkpoint",
 )  # fmt: skip
 _BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
@@ -95,7 +96,7 @@ def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         verb = importlib.import_module(f"vramcast.cli.{name}")
         words = (verb.__doc__ or "").strip()  # python -OO leaves none
         sub = verbs.add_parser(
-            name.rstrip("_"),  # `import` is a keyword of Python
+            _verb(name),
             help=words.partition("\n")[0],
             description=words,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -104,6 +105,11 @@ def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         sub.add_argument("--verbose", action="store_true", help="show tracebacks: the job's when it raises, ours when we fail")
         sub.set_defaults(function=verb.main)
     return top
+
+
+def _verb(module: str) -> str:
+    """Return the verb of a module: `import` is a keyword of Python, and a hyphen no letter."""
+    return module.rstrip("_").replace("_", "-")
 
 
 def _version() -> str:
@@ -121,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         streams.secure()
         _require_memory()
         _start_ahead(given)
-        known = parser(given[:1] if given and given[0] in VERBS else VERBS)
+        known = parser([name for name in VERBS if given and _verb(name) == given[0]] or VERBS)
         try:
             own_words, command = _split(given)
             options = known.parse_args(own_words)

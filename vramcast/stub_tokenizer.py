@@ -1,0 +1,68 @@
+"""A tokenizer of a model's vocabulary size, for scripts which load one: it cuts at spaces, and every word is the same token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+_ROLES: Final = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+# Models which read both ways have these tokens, whatever their config says of them.
+_BOTH_WAYS: Final = ("pad", "unk", "cls", "sep", "mask")
+_MANY: Final = 1 << 20  # arbitrary: tokens; a vocabulary beyond it is not one
+# A token which is taken as it stands.
+_WHOLE: Final = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+# The form which most open chat models have.
+_CHAT: Final = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_tokenizer(config: Any, folder: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json for a model's config; nothing where it has no vocabulary."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    size = getattr(text, "vocab_size", None)
+    if not isinstance(size, int) or not 0 < size <= _MANY:
+        return
+    special = _special(text, size)
+    names = {index: f"<{role}>" for role, index in reversed(special.items())}
+    vocabulary = {names.get(index, f"<{index}>"): index for index in range(size)}
+    unknown = names[special["unk"]] if "unk" in special else next(name for name in vocabulary if name not in names.values())
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": index, "content": name, **_WHOLE} for index, name in sorted(names.items())],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    longest = getattr(text, "max_position_embeddings", None)
+    about = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{role}_token": names[index] for role, index in special.items()},
+        "model_max_length": longest if isinstance(longest, int) and longest > 0 else 512,
+        "chat_template": _CHAT,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1))
+
+
+def _special(config: Any, size: int) -> dict[str, int]:
+    """Return {role: id} of the special tokens which a config names, and those which a model of its kind must have."""
+    found: dict[str, int] = {}
+    for role in _ROLES:
+        index = getattr(config, f"{role}_token_id", None)
+        index = index[0] if isinstance(index, list) and index else index  # several ends: the first
+        if isinstance(index, int) and 0 <= index < size:
+            found[role] = index
+    if not {"bos", "eos"} & set(found) or "mask" in found:
+        free = iter(index for index in range(size) if index not in found.values())
+        for role in _BOTH_WAYS:
+            if role not in found and (index := next(free, None)) is not None:
+                found[role] = index
+    return found
