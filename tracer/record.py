@@ -27,7 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from vramcast.throughput import Roofline
-from vramcast.tracer import accesses
+from vramcast.tracer import accesses, owners
 from vramcast.tracer.account import Account
 from vramcast.tracer.course import Course, Limits
 from vramcast.tracer.course_hooks import follow, open_ranges
@@ -188,7 +188,7 @@ class Recorder:
         self._marks.append((self._position(), what))
 
     def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
-        on_device = [t for t in tensors if isinstance(t, torch.Tensor) and t.is_cuda and t.layout == torch.strided]
+        on_device = [t for t in owners.plain(tensors) if t.is_cuda and t.layout == torch.strided]
         addresses = [address for t in on_device if (address := _address(t)) is not None]
         if addresses:
             self._tags.append((self._position(), category, addresses))
@@ -510,4 +510,5 @@ def _categories(
                 category[candidates[last]] = kind
             elif kind is Category.PARAMETER:
                 strangers.add(address)
+    owners.claim(category, trace.size_bytes, position, freed_at, phase, marks)
     return category, len(strangers)
