@@ -1,6 +1,6 @@
 """Libraries of the ecosystem on the null GPU against arithmetic by hand: 8-bit and 4-bit optimizers and weights.
 
-python -m benchmarks.ecosystem [--only TEXT]
+python -m benchmarks.ecosystem [--only TEXT]      # --models: LoRA and QLoRA of Llama 3.1 8B too, minutes
 
 Each job is a script of a few lines which prints what PyTorch's allocator gained over the part in question. By hand: codes,
 scales and tables as the library's own documentation has them, each tensor rounded up to the allocator's 512 bytes.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vramcast import Estimator
+from vramcast.stubs import write_stub
 from vramcast.units import gib
 
 _ROUND_BYTES = 512  # spec: kMinBlockSize of PyTorch's allocator
@@ -188,6 +189,54 @@ def measured(job: Ecosystem) -> int:
         return int(json.loads(answer.read_text()))
 
 
+# ------------------------------------------------------------------------------------------------ whole models
+# spec: config.json of Llama 3.1 8B, as far as it decides shapes
+LLAMA_8B = {
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "tie_word_embeddings": False,
+}  # fmt: skip
+_LINEAR = [(4096, 4096), (4096, 1024), (4096, 1024), (4096, 4096), (4096, 14336), (4096, 14336), (14336, 4096)] * 32
+_EMBEDDING_BYTES, _NORM_BYTES = 2 * 128256 * 4096, 2 * 4096
+_LORA = 16 * sum(rows_ + columns for rows_, columns in _LINEAR if (rows_, columns) in ((4096, 4096), (4096, 1024)))
+_ROTARY_BYTES = 64 * 4
+_OTHERS = (_EMBEDDING_BYTES, _EMBEDDING_BYTES, *([_NORM_BYTES] * 65), _ROTARY_BYTES, _ROTARY_BYTES, 4 * _LORA)
+_LORA_SCRIPT = """
+import sys, torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+options = {"quantization_config": nf4} if sys.argv[2] == "nf4" else {}
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16, device_map={"": 0}, **options)
+targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
+model = get_peft_model(model, LoraConfig(r=16, target_modules=targets, task_type="CAUSAL_LM"))
+model.gradient_checkpointing_enable()
+model.enable_input_require_grads()
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+for _ in range(3):
+    x = torch.ones(1, 256, dtype=torch.long, device="cuda")
+    model(input_ids=x, labels=x).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def model_rows() -> Iterator[str]:
+    """Yield the rows of LoRA and QLoRA of Llama 3.1 8B: parameters, optimizer state, and what of the host they took."""
+    nf4 = rounded(*(s for a, b in _LINEAR for s in (a * b // 2, a * b // 64 * 4, 64)), *_OTHERS)
+    bf16 = rounded(*(2 * a * b for a, b in _LINEAR), *_OTHERS)
+    for kind, by_hand in (("bf16", bf16), ("nf4", nf4)):
+        with tempfile.TemporaryDirectory() as folder:
+            config, script = Path(folder) / "config.json", Path(folder) / "train.py"
+            config.write_text(json.dumps(LLAMA_8B))
+            script.write_text(_LORA_SCRIPT)
+            stub = write_stub(str(config), Path(folder) / "stub", dtype="bfloat16")
+            found = Estimator(device="rtx4090").command([str(script), str(stub.folder), kind])
+        for what, key, hand in (("parameters", "parameters", by_hand), ("state", "optimizer_state", 8 * _LORA)):
+            size = found.breakdown[key]
+            yield f"| Llama 3.1 8B, {kind} + LoRA: {what} | | {hand:,} ({gib(hand)}) | {size:,} | {size - hand:+,} |"
+        yield f"| host memory of that job | below 4 GiB | | {gib(found.max_resident_bytes)} | |"
+
+
 def rows(only: str = "") -> Iterator[str]:
     """Yield the table's rows."""
     yield "| job | by hand | bytes by hand | vramcast | difference |\n|---|---|---:|---:|---:|"
@@ -205,7 +254,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    for row in rows(parser.parse_args().only):
+    parser.add_argument("--models", action="store_true")
+    options = parser.parse_args()
+    for row in rows(options.only):
+        print(row, flush=True)
+    for row in model_rows() if options.models else ():
         print(row, flush=True)
 
 
