@@ -62,7 +62,8 @@ class Shadows:
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
         """Return the host tensor which lies over `shadow` as `tensor` lies over its own storage."""
-        seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
+        with torch.inference_mode(False):  # a tensor which is made there cannot be changed in place elsewhere
+            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
         return seen.set_(shadow.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def later(self, shadow: Shadow, tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:

@@ -61,6 +61,7 @@ sorted | ints(D).sort().values.tolist()
 histogram of integers | torch.histc(ints(D).float() if D == "cpu" else ints(D).int(), bins=3, min=1, max=9).tolist()
 lists of an expert | [torch.where(hit)[0] for hit in torch.nn.functional.one_hot(ints(D) % 4, 4).T.bool()]
 in inference mode | torch.inference_mode()(lambda: (ints(D) > 2).nonzero())()
+summed in inference mode | torch.inference_mode()(lambda total: total.add_(ints(D).sum()))(torch.zeros((), device=D)).item()
 """
 
 MODULE = """
