@@ -34,7 +34,10 @@ SHEET = {
     "rtx3060": (12, 360),
     "rtx3090": (24, 936),
     "rtx4060": (8, 272),
+    "rtx4080": (16, 717),
     "rtx4090": (24, 1008),
+    "rtx5080-laptop": (16, 896),
+    "rtx5090": (32, 1792),
 }
 MARK = re.compile(r"#\s*(spec|measured|arbitrary)\b")
 # From the prototype of the deviceless mode: cuDNN 9.19 refuses a record which lacks one of these.
@@ -83,8 +86,8 @@ def test_the_table_has_the_cards_of_the_issue_and_no_others() -> None:
 
 def test_every_number_of_the_tables_says_its_provenance() -> None:
     lines, marks = table_lines(SOURCE), marked_lines(SOURCE)
-    # 7 numbers a card, 7 rows of limits, 8 common constants, the smallest card and the driver version.
-    assert len(lines) == 7 * len(SHEET) + 7 + 10
+    # 7 numbers a card, 8 rows of limits, 8 common constants, the smallest card and the driver version.
+    assert len(lines) == 7 * len(SHEET) + 8 + 10
     assert {line: label for line, label in lines.items() if line not in marks} == {}
 
 
@@ -107,9 +110,9 @@ def test_arbitrary_numbers_of_a_card_are_named_in_assumed() -> None:
 def test_every_number_is_in_a_plausible_range(card: Device) -> None:
     assert 7 * GIB < card.total_bytes < 192 * GIB
     assert card.total_bytes % 4096 == 0
-    assert 20 <= card.sm_count <= 160
+    assert 20 <= card.sm_count <= 170
     assert 1_000_000 <= card.clock_khz <= 3_000_000
-    assert 800_000 <= card.memory_clock_khz <= 11_000_000
+    assert 800_000 <= card.memory_clock_khz <= 15_000_000
     assert 128 <= card.memory_bus_bits <= 8192
     assert 2**21 <= card.l2_bytes <= 2**27
     assert 65_536 <= card.shared_per_sm_bytes <= 233_472
@@ -211,10 +214,10 @@ def test_every_key_and_every_name_finds_its_card(card: Device) -> None:
 
 def test_an_unknown_card_names_the_closest_the_known_and_the_next_step() -> None:
     with pytest.raises(UsageError) as raised:
-        device("rtx4080")
+        device("rtx4070")
     message = str(raised.value)
-    assert "'rtx4080'" in message
-    assert "Did you mean 'rtx4090'?" in message or "Did you mean 'rtx4060'?" in message
+    assert "'rtx4070'" in message
+    assert "Did you mean 'rtx4080'?" in message or "Did you mean 'rtx4090'?" in message or "Did you mean 'rtx4060'?" in message
     assert all(key in message for key in SHEET)
     assert "--memory" in message
 

@@ -58,6 +58,7 @@ _LIMITS: dict[tuple[int, int], _Limits] = {
     (8, 9): _Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
     (9, 0): _Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
     (10, 0): _Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (12, 0): _Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
 }
 
 _CUDA_VERSION = 13_000  # arbitrary: the driver which the record claims, as 1000 * major + 10 * minor
@@ -397,6 +398,17 @@ _ALL = (
         assumed=("memory_clock_khz",),
     ),
     _device(
+        "rtx4080",
+        "NVIDIA GeForce RTX 4080",
+        total_bytes=17_171_480_576,  # measured: nvidia-smi, 16376 MiB in public logs; torch sees up to 2 % less on Linux
+        compute_capability=(8, 9),  # spec: https://developer.nvidia.com/cuda-gpus
+        sm_count=76,  # spec: NVIDIA Ada white paper
+        clock_khz=2_505_000,  # spec: NVIDIA Ada white paper, boost clock
+        memory_clock_khz=11_201_000,  # spec: NVIDIA Ada white paper, half of 22.4 Gbit/s
+        memory_bus_bits=256,  # spec: NVIDIA Ada white paper
+        l2_bytes=67_108_864,  # spec: NVIDIA Ada white paper, 64 MB
+    ),
+    _device(
         "rtx4090",
         "NVIDIA GeForce RTX 4090",
         total_bytes=25_386_352_640,  # measured: deviceQuery @thamada RTX4090, CUDA 12.4
@@ -406,6 +418,29 @@ _ALL = (
         memory_clock_khz=10_501_000,  # measured: deviceQuery @thamada RTX4090, CUDA 12.4
         memory_bus_bits=384,  # measured: deviceQuery @thamada RTX4090, CUDA 12.4
         l2_bytes=75_497_472,  # measured: deviceQuery @thamada RTX4090, CUDA 12.4
+    ),
+    _device(
+        "rtx5080-laptop",
+        "NVIDIA GeForce RTX 5080 Laptop GPU",
+        total_bytes=17_094_934_528,  # measured: nvidia-smi, 16303 MiB in public logs; torch sees up to 3 % less on Linux
+        compute_capability=(12, 0),  # spec: https://developer.nvidia.com/cuda-gpus
+        sm_count=60,  # spec: NVIDIA product page, 7680 cores / 128
+        clock_khz=2_287_000,  # spec: NVIDIA product page, highest boost clock
+        memory_clock_khz=14_001_000,  # arbitrary: as the RTX 5090's, which gives the data sheet's 896 GB/s
+        memory_bus_bits=256,  # spec: NVIDIA product page
+        l2_bytes=67_108_864,  # arbitrary: of the chip which the desktop's RTX 5080 has, NVIDIA Blackwell white paper
+        assumed=("memory_clock_khz", "l2_bytes"),
+    ),
+    _device(
+        "rtx5090",
+        "NVIDIA GeForce RTX 5090",
+        total_bytes=33_677_180_928,  # measured: deviceQuery, CUDA 12.8, aikitoria/open-gpu-kernel-modules#1
+        compute_capability=(12, 0),  # measured: deviceQuery, as above
+        sm_count=170,  # measured: deviceQuery, CUDA 12.8, NVIDIA/nccl#1637
+        clock_khz=2_550_000,  # measured: deviceQuery, as above (board makers set up to 2_655_000)
+        memory_clock_khz=14_001_000,  # measured: deviceQuery, as above
+        memory_bus_bits=512,  # measured: deviceQuery, as above
+        l2_bytes=100_663_296,  # measured: deviceQuery, as above
     ),
 )
 

@@ -53,7 +53,10 @@ PEAKS: Final[Mapping[str, Peak]] = MappingProxyType({
     "rtx3060": Peak(12.7, 12.7, 25.5, assumed=True),  # arbitrary: the RTX 3090's operations a clock and multiprocessor
     "rtx3090": Peak(35.6, 35.6, 71),  # spec: NVIDIA GA102 white paper
     "rtx4060": Peak(15.1, 15.1, 30.2, assumed=True),  # arbitrary: the RTX 4090's operations a clock and multiprocessor
+    "rtx4080": Peak(48.7, 48.7, 97.5),  # spec: NVIDIA Ada white paper
     "rtx4090": Peak(82.6, 82.6, 165.2),  # spec: NVIDIA Ada white paper
+    "rtx5080-laptop": Peak(35.1, 35.1, 70.3, assumed=True),  # arbitrary: cores, 2 operations a clock; as the RTX 5090 beside
+    "rtx5090": Peak(104.8, 104.8, 209.5),  # spec: NVIDIA Blackwell white paper
 })  # fmt: skip
 
 
