@@ -1,0 +1,391 @@
+"""Training scripts whose logs are public, as their authors ran them on one card: peaks which they printed, and `vramcast run`.
+
+    python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
+    python -m benchmarks.accuracy.logged --scripts FOLDER [--data FOLDER] [--only TEXT] [--kind eager|compiled] [--jobs N]
+
+A run is one of one rank whose log prints its settings: each is given to the script by the variable of the same name, beside
+what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
+Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
+at the same place of the program; what came after that line is in the last column. Answers are kept in
+build/accuracy/logged.jsonl: a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from benchmarks.accuracy import logged_data
+from benchmarks.accuracy.figures import table
+from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, variables
+from benchmarks.accuracy.runner import BUILD, data_folder
+from vramcast.devices import Device, device
+from vramcast.errors import UsageError
+from vramcast.stack import parse, same_minor
+from vramcast.units import MIB
+
+_TABLE: Final = "public/parameter_golf.csv"
+_TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
+_WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
+_NEVER: Final = 1_000_000  # arbitrary: steps after which a run would be stopped; it ends by itself
+_TIMEOUT_S: Final = 900.0  # arbitrary: a compiled run takes minutes on a busy machine
+_SAME_CARD: Final = (
+    0.1  # arbitrary: share of a card's memory by which nvidia-smi's total and torch's may differ (ECC, firmware)
+)
+_EAGER_MIB: Final = 1  # spec: the aim for allocated, which both sides print in whole MiB
+_RESERVED: Final = 0.01  # spec: the aim for reserved, and for allocated of compiled runs
+# spec: nvidia-smi cuts long names; the memory says which card is meant. Key: name, MiB.
+_CUT_NAMES: Final[dict[tuple[str, int], str]] = {("NVIDIA GeForce RTX 5080 ...", 16303): "rtx5080-laptop"}
+_COUNTS: Final = frozenset({"model_params", "total_params"})  # what a rebuilt model must agree in
+# Said elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`
+# The RTX 3060's folder has a log `cloud_prep_torchrun.txt` beside `cloud_prep_local.txt`: the others are no torchrun's.
+_STARTED: Final = {"results/step": False, "records/track_non_record_16mb/2026-03-31_EntropyAware": False}
+# What torchrun sets for one process: the projects' own way to start on Linux.
+_ONE_RANK: Final = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+
+
+class Reason(StrEnum):
+    """Why a run is left out, or misses: all that is ever said."""
+
+    CARD = "the card is not in the table"
+    STACK = "the torch is not in the table"
+    DATA = "data of another form"
+    SETTINGS = "settings not printed"
+    RAISED = "the script raised"
+    TIME = "not done in time"
+    INDUCTOR = "Inductor of another torch"
+    OPEN = "not explained"
+
+
+# Why one script's runs miss, where a look at it told; the rest is said by rule.
+_LOOKED_AT: Final[dict[str, Reason]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A logged run: the table's row, what its log says, and what its author wrote beside it."""
+
+    row: Mapping[str, str]
+    source: str
+    log: Log
+    beside: str = ""
+
+    @property
+    def name(self) -> str:
+        """Script and log, short."""
+        return f"{self.row['script'][:8]} {self.row['log_blob'][:8]}"
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the script compiled its model: said by the table, and where the environment decides by what was printed."""
+        if not self.row["compile"].startswith("compile gated"):
+            return self.row["compile"] == "compiled"
+        gates = ("enable_compile", "compile_enabled", "compile_structured_mlp")
+        return any(self.log.settings.get(gate) in ("1", "True") for gate in gates)
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The tokenizer's size, which the data set's name says; None: the data are of another form."""
+        found = re.fullmatch(r"fineweb10B_sp(\d+)(_smoke|_proxy|_valonly)?", self.log.settings.get("dataset", ""))
+        return int(found[1]) if found else None
+
+    def card(self) -> Device:
+        """Return the card.
+
+        Raises:
+            UsageError: it is none that vramcast knows.
+        """
+        name, total_mib = self.row["gpu"], self.log.total_mib
+        found = device(_CUT_NAMES.get((name, total_mib or 0), name if not name.endswith("...") else "cut"))
+        if total_mib is not None and abs(total_mib * MIB / found.total_bytes - 1) > _SAME_CARD:
+            raise UsageError(f"The card has {total_mib} MiB, and '{found.key}' has {found.total_bytes // MIB}.")
+        return found
+
+    def left_out(self) -> Reason | None:
+        """Return why the run cannot be judged, before it is run."""
+        try:
+            self.card()
+        except UsageError:
+            return Reason.CARD
+        try:
+            parse(f"torch=={self.row['torch']}")
+        except UsageError:
+            return Reason.STACK
+        if self.vocabulary is None:
+            return Reason.DATA
+        return None if self.log.settings.keys() & _COUNTS else Reason.SETTINGS
+
+    def environment(self, data: Path) -> dict[str, str]:
+        """Return the variables of the run here."""
+        assert self.vocabulary is not None
+        settings = self.log.settings
+        own = {
+            "DATA_PATH": str(logged_data.shards(data, self.vocabulary, int(settings["tokens"]))),
+            "TOKENIZER_PATH": str(logged_data.tokenizer(data, self.vocabulary)),
+            "VOCAB_SIZE": str(self.vocabulary),
+            "RUN_ID": "logged",
+            "ITERATIONS": str(min(_TRAIN_STEPS, int(settings.get("iterations", _TRAIN_STEPS)))),
+            "WARMUP_STEPS": str(min(_WARMUP_STEPS, int(settings.get("warmup_steps", _WARMUP_STEPS)))),
+            "MAX_WALLCLOCK_SECONDS": settings.get("max_wallclock_seconds", "0"),
+        }
+        said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
+        rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if self.by_torchrun else {}
+        return said | variables(self.source, settings) | own | rank
+
+    @property
+    def by_torchrun(self) -> bool:
+        """Whether torchrun started it: as its author says, else as the project's README does; Windows has no NCCL."""
+        if self.log.windows:
+            return False
+        if "torchrun" in Path(self.row["log_path"]).name:
+            return True
+        noted = next((how for start, how in _STARTED.items() if self.row["log_path"].startswith(start)), None)
+        return next(how for how in (noted, launched(self.beside)[1], True) if how is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a run here. `allocated` and `reserved` are the estimate's, in bytes, of all that ran; None: no estimate."""
+
+    key: str
+    allocated: int | None = None
+    reserved: int | None = None
+    line: tuple[int, int] | None = None
+    otherwise: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    message: str = ""
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """Allocated and reserved as the script printed them here; where it came not so far, those of the estimate."""
+        if self.line is not None:
+            return Peaks(*self.line)
+        return None if self.allocated is None or self.reserved is None else Peaks(self.allocated // MIB, self.reserved // MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run beside its answer, judged."""
+
+    run: Run
+    answer: Answer | None
+    reason: Reason | None
+
+    @property
+    def pair(self) -> tuple[Peaks, Peaks] | None:
+        """Logged and estimated peaks, where both are known and belong together."""
+        if self.run.log.peaks is None or self.answer is None or self.answer.otherwise or self.answer.peaks is None:
+            return None
+        return self.run.log.peaks, self.answer.peaks
+
+
+def hits(logged: Peaks, estimated: Peaks, *, compiled: bool) -> tuple[bool, bool]:
+    """Return whether allocated and reserved are within the aims."""
+    off = abs(estimated.allocated_mib - logged.allocated_mib)
+    allocated = off <= (_RESERVED * logged.allocated_mib if compiled else _EAGER_MIB)
+    return allocated, abs(estimated.reserved_mib / logged.reserved_mib - 1) <= _RESERVED
+
+
+def judge(run: Run, answer: Answer | None) -> Outcome:
+    """Return the outcome of a run, with the reason where it is left out or misses."""
+    outcome = Outcome(run, answer, run.left_out())
+    if outcome.reason is not None or answer is None:
+        return outcome
+    if answer.otherwise:
+        return Outcome(run, answer, Reason.SETTINGS)
+    pair = outcome.pair
+    if pair is None:
+        return Outcome(run, answer, Reason.TIME if "did not end within" in answer.message else Reason.RAISED)
+    if all(hits(*pair, compiled=run.is_compiled)):
+        return outcome
+    looked_at = _LOOKED_AT.get(run.row["script"])
+    by_rule = run.is_compiled and not same_minor(run.row["torch"], metadata.version("torch"))
+    return Outcome(run, answer, looked_at or (Reason.INDUCTOR if by_rule else Reason.OPEN))
+
+
+def read_runs(rows: Iterable[Mapping[str, str]], folder: Path) -> list[Run]:
+    """Return the runs of one rank whose sources are in the folder; how many are not there is said."""
+    runs, absent = [], 0
+    for row in rows:
+        if row["world_size"] != "1":
+            continue
+        source, log = folder / f"{row['script']}.py", folder / f"{row['log_blob']}.log"
+        if source.exists() and log.exists():
+            text = log.read_text(encoding="utf-8")
+            beside = log.with_suffix(".beside")
+            said = beside.read_text(encoding="utf-8") if beside.exists() else ""
+            runs.append(Run(row, source.read_text(encoding="utf-8", errors="replace"), read_log(text), said))
+        else:
+            absent += 1
+    if absent:
+        print(f"{absent} runs have no source in '{folder}': see benchmarks.accuracy.logged_sources", file=sys.stderr)
+    return runs
+
+
+def ask(run: Run, scripts: Path, data: Path, key: str) -> Answer:
+    """Return what `vramcast run` says of a run, and what its script printed."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **run.environment(data)}
+        command = [
+            *(sys.executable, "-m", "vramcast", "run", "--json", "--device", run.card().key),
+            *("--stack", f"torch=={run.row['torch']}", "--steps", str(_NEVER), "--timeout", str(_TIMEOUT_S)),
+            *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
+        ]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        printed = [path.read_text(errors="replace") for path in sorted(Path(folder).glob("logs/*.txt"))]
+    here = read_log("\n".join([*printed, done.stderr]))
+    seconds = time.perf_counter() - started
+    otherwise = differences(run.log.settings, here.settings) if here.settings.keys() & _COUNTS else []
+    line = None if here.peaks is None else (here.peaks.allocated_mib, here.peaks.reserved_mib)
+    try:
+        found = json.loads(done.stdout)
+        peaks = found["peaks"]
+    except (ValueError, KeyError):
+        message = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500])
+    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds)
+
+
+def answers_to(runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool) -> dict[str, Answer]:
+    """Return the answers by the logs' blobs; those which are kept are not asked again."""
+    path = BUILD / "logged.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, Answer] = {}
+    if path.exists() and not fresh:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            record["line"] = tuple(record["line"]) if record["line"] else None
+            kept[record["key"]] = Answer(**record)
+    missing = [run for run in runs if run.row["log_blob"] not in kept and run.left_out() is None]
+
+    def one(run: Run) -> None:
+        answer = ask(run, scripts, data, run.row["log_blob"])
+        kept[answer.key] = answer
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(answer)) + "\n")
+        logged = run.log.peaks
+        said = f"{answer.peaks or answer.message} of {logged} {'; '.join(answer.otherwise[:3])}"
+        print(f"[{len(kept)}] {run.name} {run.row['gpu']} {answer.seconds:.0f} s: {said}", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, missing))
+    return kept
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """Return the tables as markdown."""
+    rows: list[list[object]] = []
+    for outcome in outcomes:
+        run, pair, logged = outcome.run, outcome.pair, outcome.run.log.peaks
+        how = "compiled" if run.is_compiled else "eager"
+        cells: list[object] = [run.name, run.row["gpu"].removeprefix("NVIDIA "), run.row["torch"], how]
+        if logged is None or pair is None:
+            said = f"{logged.allocated_mib} / {logged.reserved_mib}" if logged else "-"
+            note = outcome.answer.otherwise[:2] or [outcome.answer.message[:80]] if outcome.answer else []
+            rows.append([*cells, said, "-", "-", "-", ": ".join(filter(None, [outcome.reason or "not run", "; ".join(note)]))])
+            continue
+        estimated = pair[1]
+        answer = outcome.answer
+        later = "" if answer is None or not answer.reserved or not answer.line or answer.reserved // MIB <= answer.line[1] else (
+            f"whole run {answer.reserved // MIB} reserved"
+        )  # fmt: skip
+        rows.append([
+            *cells, f"{logged.allocated_mib} / {logged.reserved_mib}", f"{estimated.allocated_mib} / {estimated.reserved_mib}",
+            f"{estimated.allocated_mib - logged.allocated_mib:+d} MiB ({_percent(estimated.allocated_mib, logged.allocated_mib)})",
+            _percent(estimated.reserved_mib, logged.reserved_mib), ", ".join(filter(None, [outcome.reason, later])),
+        ])  # fmt: skip
+    columns = ["run", "card", "torch", "how", "logged MiB", "here", "allocated", "reserved", "reason"]
+    return f"{table(columns, rows)}\n\n{summary(outcomes)}"
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Return how many runs keep the aims, and why the others were left out or miss."""
+    rows: list[list[object]] = []
+    for how, compiled in (("eager", False), ("compiled", True)):
+        pairs = [outcome.pair for outcome in outcomes if outcome.pair and outcome.run.is_compiled == compiled]
+        if not pairs:
+            continue
+        kept = [hits(*pair, compiled=compiled) for pair in pairs]
+        error = statistics.median(abs(here.allocated_mib / there.allocated_mib - 1) for there, here in pairs)
+        shares = [f"{100 * sum(one[i] for one in kept) / len(kept):.0f} %" for i in (0, 1)]
+        rows.append([how, len(pairs), *shares, f"{100 * error:.2f} %"])
+    columns = ["runs", "n", "allocated within 1 MiB (compiled: 1 %)", "reserved within 1 %", "median error of allocated"]
+    counts: dict[tuple[str, Reason], int] = {}
+    for outcome in outcomes:
+        if outcome.reason is not None:
+            kind = "left out" if outcome.pair is None else "missed"
+            counts[kind, outcome.reason] = counts.get((kind, outcome.reason), 0) + 1
+    why = table(["", "why", "n"], [[kind, reason, n] for (kind, reason), n in sorted(counts.items())])
+    return f"{table(columns, rows)}\n\n{why}"
+
+
+def _percent(a: float, b: float) -> str:
+    return f"{100 * (a / b - 1):+.2f} %"
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run what is not kept, and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--scripts", type=Path, required=True, metavar="FOLDER", help="sources and logs, see logged_sources")
+    parser.add_argument(
+        "--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are, or are made"
+    )
+    parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card or path has this in it")
+    parser.add_argument("--kind", choices=("eager", "compiled"), help="only these")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
+    parser.add_argument("--fresh", action="store_true", help="run all again")
+    options = parser.parse_args()
+    path = data_folder() / _TABLE
+    if not path.exists():
+        sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder which holds data/{_TABLE}.")
+    with open(path, newline="", encoding="utf-8") as file:
+        runs = read_runs(csv.DictReader(file), options.scripts)
+    if options.only:
+        runs = [
+            run for run in runs if options.only in " ".join(run.row[name] for name in ("script", "log_blob", "gpu", "log_path"))
+        ]
+    if options.kind:
+        runs = [run for run in runs if run.is_compiled == (options.kind == "compiled")]
+    if options.limit is not None:
+        runs = _spread([run for run in runs if run.left_out() is None])[: options.limit]
+    kept = answers_to(runs, options.scripts, options.data, jobs=options.jobs, fresh=options.fresh)
+    print(report([judge(run, kept.get(run.row["log_blob"])) for run in runs]))
+
+
+def _spread(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, those of scripts which came before last; in the order of the table otherwise."""
+    seen: dict[str, int] = {}
+    order: list[tuple[int, int]] = []
+    for i, run in enumerate(runs):
+        order.append((seen.get(run.row["script"], 0), i))
+        seen[run.row["script"]] = order[-1][0] + 1
+    return [runs[i] for _, i in sorted(order)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Data of the right form for logged training scripts: shards of random tokens, and a tokenizer trained on random words.
+
+A shard is 256 little-endian int32 (20240520, its version, the number of tokens, zeros) and then 16-bit tokens, as llm.c,
+modded-nanogpt and parameter-golf read them. What the tokens are moves no memory.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+_MAGIC: Final = 20240520  # spec: llm.c, dev/data/data_common.py
+_HEADER_WORDS: Final = 256  # spec: as above
+_TRAIN_TOKENS: Final = 20_000_000  # arbitrary: more than the few steps of a cut run ask for
+_VAL_BATCH: Final = 524_288  # spec: the scripts' own default
+_VAL_BATCHES: Final = 2  # arbitrary: what the second one leaves behind is there for the rest
+_WORDS: Final = 12  # arbitrary: in a line of the tokenizer's text
+
+
+def write_shard(path: Path, tokens: int, vocabulary: int, *, version: int = 1) -> None:
+    """Write a shard of `tokens` random tokens below `vocabulary`."""
+    header = np.zeros(_HEADER_WORDS, dtype="<i4")
+    header[:3] = _MAGIC, version, tokens
+    values = np.random.default_rng(0).integers(0, vocabulary, tokens).astype("<u2")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(header.tobytes() + values.tobytes())
+
+
+def val_tokens(real: int) -> int:
+    """Return how many tokens stand for a validation set of `real`: some batches, and the same incomplete one at its end.
+
+    That one is of another size, and the allocator keeps segments for it.
+    """
+    return min(real, _VAL_BATCHES * _VAL_BATCH + real % _VAL_BATCH)
+
+
+def shards(folder: Path, vocabulary: int, real_val_tokens: int, *, train_tokens: int = _TRAIN_TOKENS) -> Path:
+    """Return the folder of a training and a validation shard, written where they are not there yet."""
+    n_val = val_tokens(real_val_tokens) + 1  # each input needs the token after it
+    data = folder / "datasets" / str(n_val) / f"fineweb10B_sp{vocabulary}"
+    for kind, count in (("train", train_tokens), ("val", n_val)):
+        path = data / f"fineweb_{kind}_000000.bin"
+        if not path.exists():
+            write_shard(path, count, vocabulary)
+    return data
+
+
+def tokenizer(folder: Path, vocabulary: int) -> Path:
+    """Return the file of a sentencepiece tokenizer with `vocabulary` pieces, trained where it is not there yet.
+
+    Raises:
+        ImportError: sentencepiece is not installed.
+    """
+    path = folder / "tokenizers" / f"fineweb_{vocabulary}_bpe.model"
+    if path.exists():
+        return path
+    import sentencepiece
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = folder / "text.txt"
+    dice = random.Random(0)
+    words = ["".join(dice.choices(string.ascii_lowercase, k=dice.randint(2, 9))) for _ in range(5 * vocabulary)]
+    text.write_text("\n".join(" ".join(dice.choices(words, k=_WORDS)) for _ in range(20 * vocabulary)), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(path.with_suffix("")), vocab_size=vocabulary, model_type="bpe", byte_fallback=True,
+        num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    return path

@@ -1,0 +1,183 @@
+"""Training logs which carry their script: source, settings and measured peaks apart; and a folder of them from a git store.
+
+    python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
+
+A log of these projects begins with the whole source of the script, then a line of `=` signs, versions and `nvidia-smi`, then
+what the script prints. The folder gets `SHA.py`, the sources, `BLOB.log`, what follows them, and `BLOB.beside`, the texts which
+the author put beside the log: the command, or a `result.json` with the environment. Nothing of these belongs in this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_RULE: Final = b"=" * 100  # spec: what the scripts print between source and log
+_SHA_DIGITS: Final = 12  # spec: the table's column `script`
+_SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=]([^\s:=,;|()]+)(?=[\s,;|)]|$)")
+_VARIABLE: Final = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
+_PEAK: Final = re.compile(r"peak memory allocated: (\d+) MiB reserved: (\d+) MiB")
+_TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
+_ASSIGNED: Final = re.compile(r"""(?<![\w.])(?:\$env:)?([A-Z][A-Z0-9_]{3,})=["']?([\w.+-]+)""")
+_CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
+_PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
+_STEP: Final = re.compile(r"(warmup_)?step:\d")
+# What a run here has of its own: where it lies, how long it goes on, and what moves no memory.
+_OWN: Final = frozenset(
+    {"dataset", "pattern", "tokens", "train_shards", "tokenizer_path", "iterations", "warmup_steps", "max_wallclock_seconds",
+     "seed", "run_id", "world_size", "rank", "local_rank", "logfile", "device", "path", "total_mem_gib"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What the script's own line says, in whole MiB as it prints them."""
+
+    allocated_mib: int
+    reserved_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a script printed.
+
+    Attributes:
+        settings: What stands as `name:value` or `name=value` before the first step; the first of a name counts.
+        peaks: Of the script's line, None where it was not reached.
+        total_mib: The card's memory as nvidia-smi says it.
+        windows: Whether it ran there, where there is no NCCL: not started by torchrun.
+    """
+
+    settings: Mapping[str, str]
+    peaks: Peaks | None
+    total_mib: int | None
+    windows: bool
+
+
+def split(blob: bytes) -> tuple[bytes, str]:
+    """Return the source which a log begins with, and what the script printed; an empty source where there is none."""
+    source, rule, rest = blob.partition(_RULE)
+    return (source, rest.decode("utf-8", "replace")) if rule else (b"", blob.decode("utf-8", "replace"))
+
+
+def sha_of(source: bytes) -> str:
+    """Return the name by which the tables call a script."""
+    return hashlib.sha256(source).hexdigest()[:_SHA_DIGITS]
+
+
+def read_log(text: str) -> Log:
+    """Return what a log says, without the source."""
+    found = _PEAK.search(text)
+    # Where several runs wrote into one file, the settings are those of the run which printed the peak.
+    section = text[: found.start() if found else None].rpartition(_RULE.decode())[2]
+    settings: dict[str, str] = {}
+    for line in section.splitlines():
+        if _STEP.match(line):
+            break
+        for name, value in _SETTING.findall(line):
+            settings.setdefault(name, value)
+    total = _TOTAL.search(text)
+    return Log(
+        settings, Peaks(int(found[1]), int(found[2])) if found else None, int(total[1]) if total else None, "MSC v." in text
+    )
+
+
+def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a run which printed `settings`: a variable which the source reads is named as the setting is.
+
+    `train_seq_len:512` is TRAIN_SEQ_LEN=512 and `tie_embeddings:True` TIE_EMBEDDINGS=1, where the source has those names.
+    """
+    known = set(_VARIABLE.findall(source))
+    words = {"True": "1", "False": "0"}
+    return {
+        name.upper(): words.get(value, value)
+        for name, value in settings.items()
+        if name.upper() in known and name.lower() not in _OWN
+    }
+
+
+def launched(text: str) -> tuple[dict[str, str], bool | None]:
+    """Return the environment which an author's texts give the script, and whether torchrun started it; None: they do not say.
+
+    A variable which has different values in them is left out: they speak of several runs.
+    """
+    found: dict[str, set[str]] = {}
+    for name, value in [*_ASSIGNED.findall(text), *_CONFIGURED.findall(text)]:
+        found.setdefault(name, set()).add(value)
+    started = True if "torchrun" in text else False if _PYTHON.search(text) else None
+    return {name: next(iter(values)) for name, values in found.items() if len(values) == 1}, started
+
+
+def differences(logged: Mapping[str, str], printed: Mapping[str, str]) -> list[str]:
+    """Return which settings of the log a run printed otherwise, or not at all: `model_params 17059912, here 17060424`."""
+    return [
+        f"{name} {value}, here {printed.get(name, 'not printed')}"
+        for name, value in logged.items()
+        if name.lower() not in _OWN and not _is_rate(value) and printed.get(name) != value
+    ]
+
+
+def _is_rate(value: str) -> bool:
+    """Return whether a value is a fraction: rates and weights of a loss, which move no memory."""
+    return re.fullmatch(r"-?\d*\.\d*(e-?\d+)?|-?\d+e-\d+", value) is not None
+
+
+def _git(repository: Path, *words: str) -> bytes:
+    return subprocess.run(["git", "--git-dir", str(repository), *words], capture_output=True, check=False).stdout
+
+
+def _beside(repository: Path, log_path: str) -> str:
+    """Return the author's texts in the folder of a log, from the newest commit which touched it."""
+    commit = _git(repository, "log", "--all", "--format=%H", "-1", "--", log_path).decode().strip()
+    if not commit:
+        return ""
+    folder = Path(log_path).parent
+    names = _git(repository, "ls-tree", "--name-only", commit, f"{folder}/").decode().splitlines()
+    texts = [name for name in names if Path(name).name in ("README.md", "result.json") or name.endswith(".sh")]
+    return "\n".join(_git(repository, "show", f"{commit}:{name}").decode("utf-8", "replace") for name in texts)
+
+
+def extract(repository: Path, rows: Sequence[Mapping[str, str]], folder: Path) -> list[str]:
+    """Write sources and logs of the table's rows from a git directory to `folder`; return what was not found, a line each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = []
+    for row in rows:
+        log = folder / f"{row['log_blob']}.log"
+        if log.exists():
+            continue
+        command = ["git", "--git-dir", str(repository), "cat-file", "blob", row["log_blob"]]
+        done = subprocess.run(command, capture_output=True, check=False)
+        source, text = split(done.stdout)
+        if done.returncode or sha_of(source) != row["script"]:
+            missing.append(f"{row['log_path']}: {'its blob is not there' if done.returncode else 'another source'}")
+            continue
+        (folder / f"{row['script']}.py").write_bytes(source)
+        (folder / f"{row['log_blob']}.beside").write_text(_beside(repository, row["log_path"]), encoding="utf-8")
+        log.write_text(text, encoding="utf-8")
+    return missing
+
+
+def main() -> None:
+    """Extract the runs of one rank."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--from-logs", type=Path, required=True, metavar="GITDIR", help="a clone of the logs' repository")
+    parser.add_argument("--table", type=Path, required=True, help="the table which names the logs by their blobs")
+    parser.add_argument("--scripts", type=Path, required=True, metavar="FOLDER", help="where sources and logs are written")
+    options = parser.parse_args()
+    with open(options.table, newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["world_size"] == "1" and row.get("log_blob")]
+    missing = extract(options.from_logs, rows, options.scripts)
+    print(*missing, sep="\n", file=sys.stderr)
+    print(f"{len(rows) - len(missing)} of {len(rows)} logs in {options.scripts}")
+
+
+if __name__ == "__main__":
+    main()

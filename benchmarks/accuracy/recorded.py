@@ -1,0 +1,337 @@
+"""Recorded allocator histories whose scripts are public: the script again on the null GPU, event by event.
+
+    python -m benchmarks.accuracy.recorded --sources FOLDER [--packages FOLDER] [--only TEXT] [--keep FOLDER]
+
+FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script records its own history and
+writes it, here as there; what it writes here is compared: requests and frees by kind and size, in order. A recording which
+starts after warm-up is the end of ours. Answers are kept in build/accuracy/recorded.jsonl: a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.accuracy.figures import table
+from benchmarks.accuracy.runner import BUILD, data_folder
+from vramcast.errors import VramcastError
+from vramcast.tracer.snapshot import read_snapshot
+from vramcast.units import MIB
+
+_TABLE: Final = "public/snapshots_index.csv"
+_REQUESTS: Final = frozenset({"alloc", "free_requested"})  # spec: torch/cuda/_memory_viz.py; what the program asks for
+_SEGMENTS: Final = frozenset({"segment_alloc", "segment_free", "segment_map", "segment_unmap"})  # spec: as above
+_AGREE: Final = 6  # arbitrary: equal events in a row from which two histories count as together again
+_FAR: Final = 600  # arbitrary: events within which they must be
+_ANCHOR: Final = 200  # arbitrary: events of the recording's start which are looked for in ours
+_NEVER: Final = 1_000_000  # arbitrary: steps after which a run would be stopped; it ends by itself
+_TIMEOUT_S: Final = 1500.0  # arbitrary: 3.4 billion weights are drawn on the host first, twenty sizes are compiled
+
+Event = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script which records a history.
+
+    Attributes:
+        owner: Of the repository, and its folder's name.
+        words: The script and its arguments.
+        paths: Folders for PYTHONPATH.
+        device: The card, which the repository names.
+        alloc_conf: Of the process.
+    """
+
+    owner: str
+    words: tuple[str, ...]
+    device: str
+    paths: tuple[str, ...] = ("cs336-basics",)
+    alloc_conf: str = ""
+
+
+_CLIFFKAI: Final = "cs336_systems/benchmark.py"
+_BOLONGCHENG: Final = ("scripts/benchmark_base.py", "--mode", "profile", "--option", "fwd", "--model", "xl")
+# The recording's path in its repository -> how it was made, from the index's column `script` and the repository's own notes.
+# CliffKai names no card at the recordings; its notes of that week have results of an H100. sungdk0822's script has an A100's times.
+SCRIPTS: Final[dict[str, Script]] = {
+    **{
+        f"result/memory_snapshot_{size}_{mode}.pickle": Script(
+            "CliffKai", (_CLIFFKAI, "--model_size", size, "--mode", mode, "--profile_memory"), "h100"
+        )
+        for size, mode in (("small", "fwd"), ("medium", "bwd"), ("large", "bwd"), ("xl", "bwd"), ("2.7B", "bwd"))
+    },
+    **{
+        f"memory_2.7b_{mode}_seq{seq}{low}.pickle": Script(
+            "aimetrics",
+            ("benchmarking.py", "--model_size", "2.7b", "--seq_len", str(seq), "--mode", mode, "--memory_profile")
+            + (("--bf16",) if low else ()),
+            "h100",
+        )
+        for mode, seq, low in (
+            ("forward", 128, "_bf16"),
+            ("forward", 256, "_bf16"),
+            ("train", 128, ""),
+            ("train", 128, "_bf16"),
+        )
+    },
+    **{
+        f"benchmarks/memory_snapshot_xl_fwd_cl{seq}_dtypetorch.{dtype}.pickle": Script(
+            "bolongcheng",
+            (*_BOLONGCHENG, "--context_length", str(seq), "--dtype", {"float32": "fp32", "bfloat16": "bf16"}[dtype]),
+            "b200",
+            ("", "cs336-basics"),
+            "expandable_segments:True",
+        )
+        for seq, dtype in ((128, "float32"), (512, "float32"), (512, "bfloat16"), (2048, "float32"))
+    },
+    **{
+        f"memory_snapshots/attn/dmodel{width}_seqlen{seq}_forwardpassonly_compile.pickle": Script(
+            "sungdk0822", ("cs336_systems/benchmark.py",), "a100-80gb", ("", "cs336-basics")
+        )
+        for width in (16, 32, 64, 128)
+        for seq in (256, 1024, 4096, 8192, 16384)
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two histories, or why there is no second one.
+
+    Attributes:
+        recorded: Requests and frees of the recording; `here` of ours, in the same window.
+        equal: How many are the same, in order.
+        missing: What only the recording has, by kind and bytes; `extra`: what only ours has.
+        segments: Segment events, recorded and here.
+    """
+
+    path: str
+    recorded: int = 0
+    here: int = 0
+    equal: int = 0
+    missing: tuple[tuple[str, int], ...] = ()
+    extra: tuple[tuple[str, int], ...] = ()
+    segments: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
+    message: str = field(default="")
+
+    @property
+    def share(self) -> float:
+        """Equal events among all of both."""
+        return 2 * self.equal / max(self.recorded + self.here, 1)
+
+
+def events_of(entries: Sequence[Mapping[str, Any]], kinds: frozenset[str] = _REQUESTS) -> list[Event]:
+    """Return kind and bytes of a history's entries of these kinds."""
+    return [(entry["action"], entry["size"]) for entry in entries if entry["action"] in kinds]
+
+
+def window(recorded: Sequence[Event], ours: Sequence[Event]) -> Sequence[Event]:
+    """Return the part of our history in which the recording lies: from the place whose first events are most alike, to the end.
+
+    Of equally good places the last is taken whose length is nearest to the recording's.
+    """
+    head = recorded[:_ANCHOR]
+    starts = range(max(0, len(ours) - 2 * len(recorded)), max(1, len(ours) - len(head) + 1))
+    if len(ours) <= len(recorded):
+        return ours
+
+    def alike(start: int) -> tuple[int, int]:
+        same = sum(a == b for a, b in zip(head, ours[start : start + len(head)], strict=False))
+        return same, -abs(len(ours) - start - len(recorded))
+
+    return ours[max(starts, key=alike) :]
+
+
+def aligned(a: Sequence[Event], b: Sequence[Event]) -> tuple[int, list[Event], list[Event]]:
+    """Return how many events two histories have in common in order, and what only one of them has.
+
+    Where they part, the nearest place is taken from which some events in a row are the same again; so the share is a lower bound.
+    """
+    i = j = equal = 0
+    only_a: list[Event] = []
+    only_b: list[Event] = []
+    while i < len(a) and j < len(b):
+        if a[i] == b[j]:
+            i, j, equal = i + 1, j + 1, equal + 1
+            continue
+        step = _together(a, b, i, j)
+        if step is None:
+            break
+        only_a += a[i : i + step[0]]
+        only_b += b[j : j + step[1]]
+        i, j = i + step[0], j + step[1]
+    return equal, [*only_a, *a[i:]], [*only_b, *b[j:]]
+
+
+def _together(a: Sequence[Event], b: Sequence[Event], i: int, j: int) -> tuple[int, int] | None:
+    for total in range(1, _FAR):
+        for left in range(total + 1):
+            x, y = i + left, j + total - left
+            ahead = a[x : x + _AGREE]
+            if ahead and ahead == b[y : y + _AGREE]:
+                return left, total - left
+    return None
+
+
+def compare(path: str, recorded: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], seconds: float) -> Comparison:
+    """Return the comparison of two histories' entries."""
+    theirs, all_ours = events_of(recorded), events_of(ours)
+    here = window(theirs, all_ours)
+    equal, missing, extra = aligned(theirs, here)
+    # Segment events of the window: those after as many requests as lie before it.
+    before = len(all_ours) - len(here)
+    seen = segments = 0
+    for entry in ours:
+        seen += entry["action"] in _REQUESTS
+        segments += seen >= before and entry["action"] in _SEGMENTS
+    return Comparison(
+        path,
+        len(theirs),
+        len(here),
+        equal,
+        tuple(missing),
+        tuple(extra),
+        (len(events_of(recorded, _SEGMENTS)), segments),
+        seconds,
+    )
+
+
+def run(script: Script, paths: Sequence[str], sources: Path, keep: Path | None, packages: Path | None) -> dict[str, Path | str]:
+    """Return the histories which a script wrote here, by the recordings' paths; a text where it wrote none."""
+    folder = Path(tempfile.mkdtemp(prefix="recorded-")) if keep is None else keep / script.owner
+    there = _written(folder, paths)
+    if len(there) == len(paths):
+        return dict(there)
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    home = (sources / script.owner).resolve()
+    environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": script.alloc_conf} if script.alloc_conf else {**os.environ}
+    added = [str(home / path) for path in script.paths] + ([str(packages.resolve() / script.owner)] if packages else [])
+    environment["PYTHONPATH"] = os.pathsep.join([*added, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [
+        *(sys.executable, "-m", "vramcast", "run", "--json", "--device", script.device, "--steps", str(_NEVER)),
+        *("--timeout", str(_TIMEOUT_S), "--", str(home / script.words[0]), *script.words[1:]),
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    written = _written(folder, paths)
+    return {path: written.get(path, said[:500]) for path in paths}
+
+
+def _written(folder: Path, paths: Sequence[str]) -> dict[str, Path]:
+    """Return the histories which are there, as they are called in the repository or in its root."""
+    places = {path: [place for place in (folder / path, folder / Path(path).name) if place.exists()] for path in paths}
+    return {path: found[0] for path, found in places.items() if found}
+
+
+def compared(
+    script: Script, rows: Sequence[Mapping[str, str]], sources: Path, keep: Path | None, packages: Path | None
+) -> list[Comparison]:
+    """Return the comparisons of one script's recordings."""
+    started = time.perf_counter()
+    histories = run(script, [row["path"] for row in rows], sources, keep, packages)
+    seconds = time.perf_counter() - started
+    found = []
+    for row in rows:
+        history = histories[row["path"]]
+        if isinstance(history, str):
+            found.append(Comparison(row["path"], seconds=seconds, message=history))
+            continue
+        try:
+            recorded = read_snapshot(data_folder() / "public" / "snapshots" / row["file"].replace("/", "__"))["device_traces"][
+                int(row["device"] or 0)
+            ]
+            ours = read_snapshot(history)["device_traces"][0]
+        except (VramcastError, OSError) as error:
+            found.append(Comparison(row["path"], seconds=seconds, message=str(error)))
+            continue
+        found.append(compare(row["path"], recorded, ours, seconds))
+        if keep is None:
+            history.unlink()
+    return found
+
+
+def report(found: Sequence[Comparison]) -> str:
+    """Return the table, and below it what differs, as markdown."""
+    rows: list[list[object]] = []
+    notes = []
+    for one in found:
+        owner = SCRIPTS[one.path].owner
+        name = f"{owner} {Path(one.path).name.removesuffix('.pickle').removeprefix('memory_').removeprefix('snapshot_')}"
+        if one.message:
+            rows.append([name, "-", "-", "-", "-", one.message[:100]])
+            continue
+        rows.append([
+            name, f"{one.recorded:,}", f"{one.here:,}", f"{100 * one.share:.2f} %", f"{one.segments[0]} / {one.segments[1]}",
+            f"-{len(one.missing)} +{len(one.extra)}",
+        ])  # fmt: skip
+        if one.missing or one.extra:
+            notes.append(f"- {name}: {described(one)}")
+    columns = ["history", "recorded", "here", "equal", "segment events", "only there, only here"]
+    return "\n".join([table(columns, rows), "", *notes])
+
+
+def described(one: Comparison, most: int = 6) -> str:
+    """Return the commonest requests which only one side has."""
+    parts = []
+    for sign, events in (("-", one.missing), ("+", one.extra)):
+        counted = Counter(size for kind, size in map(tuple, events) if kind == "alloc")
+        parts += [f"{sign}{n} x {size / MIB:.3f} MiB" for size, n in counted.most_common(most)]
+    return ", ".join(parts) or "frees alone, in another order"
+
+
+def main() -> None:
+    """Run what is not kept, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True, metavar="FOLDER", help="the authors' repositories")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only recordings whose owner or path has this in it")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="where the histories of these runs are left, and taken from"
+    )
+    parser.add_argument(
+        "--packages", type=Path, metavar="FOLDER", help="of each owner's own packages (FOLDER/OWNER), found before those here"
+    )
+    parser.add_argument("--fresh", action="store_true", help="run all again")
+    options = parser.parse_args()
+    index = data_folder() / _TABLE
+    if not index.exists():
+        sys.exit(f"'{index}' does not exist: set VRAMCAST_SHARED to the folder which holds data/{_TABLE}.")
+    with open(index, newline="", encoding="utf-8") as file:
+        rows = [
+            row for row in csv.DictReader(file) if row["path"] in SCRIPTS and options.only in f"{row['repo']} {row['path']}"
+        ]
+    out = BUILD / "recorded.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, Comparison] = {}
+    if out.exists() and not options.fresh:
+        for line in out.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            kept[record["path"]] = Comparison(**record)
+    by_script: dict[Script, list[Mapping[str, str]]] = {}
+    for row in rows:
+        if row["path"] not in kept:
+            by_script.setdefault(SCRIPTS[row["path"]], []).append(row)
+    for script, its in by_script.items():
+        for one in compared(script, its, options.sources, options.keep, options.packages):
+            kept[one.path] = one
+            with open(out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(one)) + "\n")
+            said = one.message or f"{one.equal} of {one.recorded} and {one.here} equal"
+            print(f"{script.owner} {one.path} {one.seconds:.0f} s: {said}", file=sys.stderr, flush=True)
+    print(report([kept[row["path"]] for row in rows]))
+
+
+if __name__ == "__main__":
+    main()

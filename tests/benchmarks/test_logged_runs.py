@@ -1,0 +1,173 @@
+"""Logs which carry their script, their data and how a run is judged: on small made-up logs, without any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import logged_data
+from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, report
+from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, sha_of, split, variables
+
+RULE = "=" * 100
+SOURCE = 'import os\nlayers = int(os.environ.get("NUM_LAYERS", 9))\nseq = int(os.environ["TRAIN_SEQ_LEN"])\n'
+PRINTED = """
+Running Python 3.12.3 [GCC 13.3.0]
+|   0  NVIDIA GeForce RTX 4090        Off |   00000000:02:00.0 Off |
+| N/A   49C    P8              7W /  175W |     302MiB /  24564MiB |      0%      Default |
+{rule}
+tokenizer_path=c:/data/tokenizers/a.model
+train_loader:dataset:fineweb10B_sp1024 train_shards:1
+val_loader:shards pattern=c:/data/fineweb_val_*.bin tokens:62021632
+model_params:17059912
+train_seq_len:512 num_layers:10 embed_lr:0.05 tie_embeddings:True iterations:200 warmup_steps:5 max_wallclock_seconds:180.000
+warmup_step:1/5
+step:1/200 train_loss:6.9371 num_layers:99
+peak memory allocated: 3208 MiB reserved: 3374 MiB
+"""
+LOG = PRINTED.format(rule=RULE)
+ROW = {
+    "script": "2c12153aaebe",
+    "log_blob": "f" * 40,
+    "log_path": "records/a/train.txt",
+    "gpu": "NVIDIA GeForce RTX 4090",
+    "torch": "2.8.0+cu128",
+    "compile": "eager (no torch.compile in the source)",
+    "world_size": "1",
+}
+
+
+def run_of(text: str = LOG, *, beside: str = "", **row: str) -> Run:
+    return Run({**ROW, **row}, SOURCE, read_log(text), beside)
+
+
+def test_a_log_begins_with_its_source() -> None:
+    source, text = split(f"{SOURCE}{RULE}\nwhat it prints".encode())
+    assert source == SOURCE.encode()
+    assert text == "\nwhat it prints"
+    assert len(sha_of(source)) == 12
+    assert split(b"no source") == (b"", "no source")
+
+
+def test_settings_are_what_is_printed_before_the_first_step() -> None:
+    log = read_log(LOG)
+    assert log.peaks == Peaks(3208, 3374)
+    assert log.total_mib == 24564
+    assert not log.windows
+    assert log.settings["num_layers"] == "10"
+    assert log.settings["dataset"] == "fineweb10B_sp1024"
+    assert "train_loss" not in log.settings
+
+
+def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_peak() -> None:
+    first = "num_layers:3\n"
+    assert read_log(f"{first}{SOURCE}{LOG}").settings["num_layers"] == "10"
+
+
+def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
+    assert variables(SOURCE, read_log(LOG).settings) == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512"}
+    assert variables('get("TIE_EMBEDDINGS")', {"tie_embeddings": "True"}) == {"TIE_EMBEDDINGS": "1"}
+
+
+def test_another_setting_is_a_difference_and_another_rate_is_none() -> None:
+    logged = read_log(LOG).settings
+    assert differences(logged, {**logged, "embed_lr": "0.06", "iterations": "4", "tokens": "9"}) == []
+    assert differences(logged, {**logged, "model_params": "5"}) == ["model_params 17059912, here 5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NUM_LAYERS=10 torchrun --nproc_per_node=1 train_gpt.py", ({"NUM_LAYERS": "10"}, True)),
+        ('"config": {"NUM_LAYERS": "10"}, "step": 2', ({"NUM_LAYERS": "10"}, None)),
+        ("NUM_LAYERS=10 python train_gpt.py, then NUM_LAYERS=11", ({}, False)),
+        ("nothing", ({}, None)),
+    ],
+)
+def test_the_authors_texts_say_variables_and_launcher(text: str, said: tuple[dict[str, str], bool | None]) -> None:
+    assert launched(text) == said
+
+
+def test_who_started_it_is_the_author_s_word_else_the_project_s() -> None:
+    assert run_of().by_torchrun
+    assert not run_of(beside="python train_gpt.py").by_torchrun
+    assert not run_of(log_path="results/step2/s2_ema/train.log").by_torchrun
+    assert not run_of("MSC v.1944" + LOG).by_torchrun
+
+
+def test_a_shard_has_its_header_and_its_tokens(tmp_path: Path) -> None:
+    data = logged_data.shards(tmp_path, 1024, 2048, train_tokens=1000)
+    assert data.name == "fineweb10B_sp1024"
+    header = np.fromfile(data / "fineweb_val_000000.bin", dtype="<i4", count=256)
+    assert header[:3].tolist() == [20240520, 1, 2049]
+    tokens = np.fromfile(data / "fineweb_val_000000.bin", dtype="<u2", offset=1024)
+    assert len(tokens) == 2049
+    assert tokens.max() < 1024
+
+
+def test_a_validation_set_is_cut_to_the_same_last_batch() -> None:
+    assert logged_data.val_tokens(62_021_632) % 524_288 == 62_021_632 % 524_288
+    assert logged_data.val_tokens(62_021_632) < 2_000_000
+    assert logged_data.val_tokens(2048) == 2048
+
+
+def test_a_cut_run_has_its_own_length_and_the_logged_shapes(tmp_path: Path) -> None:
+    run = run_of("MSC v.1944" + LOG.replace("62021632", "2048"))
+    (tmp_path / "tokenizers").mkdir()
+    (tmp_path / "tokenizers" / "fineweb_1024_bpe.model").touch()  # as if it had been trained
+    given = run.environment(tmp_path)
+    assert given["TRAIN_SEQ_LEN"] == "512"
+    assert (given["ITERATIONS"], given["WARMUP_STEPS"]) == ("4", "2")
+    assert "RANK" not in given
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"gpu": "NVIDIA GeForce GTX 480"}, Reason.CARD),
+        ({"gpu": "NVIDIA GeForce RTX 3060"}, Reason.CARD),  # of another size
+        ({"torch": "2.12.0.dev20260322+cu128"}, Reason.STACK),
+        ({}, None),
+    ],
+)
+def test_what_cannot_be_judged_is_left_out_with_a_reason(changes: dict[str, str], reason: Reason | None) -> None:
+    assert run_of(**changes).left_out() is reason
+
+
+def test_other_data_and_settings_which_are_not_printed_are_left_out() -> None:
+    assert run_of(LOG.replace("sp1024", "byte260")).left_out() is Reason.DATA
+    assert run_of(LOG.replace("model_params", "nothing")).left_out() is Reason.SETTINGS
+
+
+def test_eager_runs_are_held_to_a_mib_and_compiled_ones_to_a_percent() -> None:
+    logged = Peaks(3208, 3374)
+    assert hits(logged, Peaks(3209, 3374), compiled=False) == (True, True)
+    assert hits(logged, Peaks(3220, 3420), compiled=False) == (False, False)
+    assert hits(logged, Peaks(3220, 3374), compiled=True) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "compiled", "reason"),
+    [
+        (Answer("f", line=(3208, 3374)), "eager", None),
+        (Answer("f", line=(3000, 3374)), "eager", Reason.OPEN),
+        (Answer("f", line=(3000, 3374)), "compiled", Reason.INDUCTOR),
+        (Answer("f", line=(3208, 3374), otherwise=["model_params 1, here 2"]), "eager", Reason.SETTINGS),
+        (Answer("f", message="The job raised ValueError"), "eager", Reason.RAISED),
+        (Answer("f", message="It did not end within 900 s"), "eager", Reason.TIME),
+    ],
+)
+def test_every_miss_has_a_reason(answer: Answer, compiled: str, reason: Reason | None) -> None:
+    assert judge(run_of(compile=compiled), answer).reason is reason
+
+
+def test_the_report_counts_who_keeps_the_aims() -> None:
+    good = judge(run_of(), Answer("f", 3208 << 20, 3374 << 20))
+    bad = judge(run_of(), Answer("f", line=(3000, 3374)))
+    text = report([good, bad, judge(run_of(torch="2.12.0.dev1"), None)])
+    assert "| eager | 2 | 50 % | 100 % |" in text
+    assert "| left out | the torch is not in the table | 1 |" in text
+    assert "| missed | not explained | 1 |" in text
+    assert isinstance(good.run.log, Log)

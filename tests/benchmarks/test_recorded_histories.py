@@ -1,0 +1,53 @@
+"""Two histories of one script, aligned event by event: on small made-up ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.accuracy.recorded import SCRIPTS, Comparison, aligned, compare, described, events_of, report, window
+
+STEP = [("alloc", 512 * n) for n in range(1, 20)] + [("free_requested", 512 * n) for n in range(1, 20)]
+
+
+def entries(events: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"action": action, "addr": 0, "size": size} for action, size in events]
+
+
+def test_only_requests_and_frees_are_compared() -> None:
+    history = [("alloc", 1), ("segment_alloc", 2), ("free_requested", 1), ("free_completed", 1)]
+    assert events_of(entries(history)) == [("alloc", 1), ("free_requested", 1)]
+
+
+def test_equal_histories_have_all_in_common() -> None:
+    assert aligned(STEP, STEP) == (len(STEP), [], [])
+
+
+def test_a_request_more_is_one_difference() -> None:
+    more = [*STEP[:7], ("alloc", 33554432), *STEP[7:]]
+    assert aligned(STEP, more) == (len(STEP), [], [("alloc", 33554432)])
+    assert aligned(more, STEP) == (len(STEP), [("alloc", 33554432)], [])
+
+
+def test_histories_which_never_meet_have_nothing_in_common() -> None:
+    equal, missing, extra = aligned([("alloc", 1)] * 9, [("alloc", 2)] * 7)
+    assert (equal, len(missing), len(extra)) == (0, 9, 7)
+
+
+def test_a_recording_after_warm_up_is_the_end_of_ours() -> None:
+    ours = [("alloc", 7), *STEP, *STEP, *STEP]
+    assert window(STEP, ours) == STEP
+    assert window([*STEP, *STEP], ours) == [*STEP, *STEP]
+
+
+def test_segment_events_are_those_of_the_window() -> None:
+    before = [("segment_alloc", 2097152), *STEP]
+    found = compare("x", entries([("segment_alloc", 4096), *STEP]), entries([*before, ("segment_alloc", 4096), *STEP]), 0.0)
+    assert (found.equal, found.share, found.segments) == (len(STEP), 1.0, (1, 1))
+
+
+def test_the_report_says_what_only_one_side_has() -> None:
+    path = next(iter(SCRIPTS))
+    one = Comparison(path, 2, 3, 2, (), (("alloc", 33554432),), (1, 1))
+    assert described(one) == "+1 x 32.000 MiB"
+    assert "80.00 %" in report([one])
+    assert "no such file" in report([Comparison(path, message="no such file")])
