@@ -4,7 +4,8 @@
 
 A log of these projects begins with the whole source of the script, then a line of `=` signs, versions and `nvidia-smi`, then
 what the script prints. The folder gets `SHA.py`, the sources, `BLOB.log`, what follows them, and `BLOB.beside`, the texts which
-the author put beside the log: the command, or a `result.json` with the environment. Nothing of these belongs in this repository.
+the author put beside the log: the command, or a `result.json` with the environment. Nothing of these belongs in this
+repository.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.accuracy.recorded --sources FOLDER [--packages FOLDER] [--only TEXT] [--keep FOLDER]
 
-FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script records its own history and
-writes it, here as there; what it writes here is compared: requests and frees by kind and size, in order. A recording which
+FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script records its own history
+and writes it, here as there; what it writes here is compared: requests and frees by kind and size, in order. A recording which
 starts after warm-up is the end of ours. Answers are kept in build/accuracy/recorded.jsonl: a stopped run goes on.
 """
 
@@ -63,7 +63,8 @@ class Script:
 _CLIFFKAI: Final = "cs336_systems/benchmark.py"
 _BOLONGCHENG: Final = ("scripts/benchmark_base.py", "--mode", "profile", "--option", "fwd", "--model", "xl")
 # The recording's path in its repository -> how it was made, from the index's column `script` and the repository's own notes.
-# CliffKai names no card at the recordings; its notes of that week have results of an H100. sungdk0822's script has an A100's times.
+# CliffKai names no card at the recordings; its notes of that week have results of an H100. sungdk0822's script has times of
+# an A100.
 SCRIPTS: Final[dict[str, Script]] = {
     **{
         f"result/memory_snapshot_{size}_{mode}.pickle": Script(
@@ -138,7 +139,7 @@ def events_of(entries: Sequence[Mapping[str, Any]], kinds: frozenset[str] = _REQ
 
 
 def window(recorded: Sequence[Event], ours: Sequence[Event]) -> Sequence[Event]:
-    """Return the part of our history in which the recording lies: from the place whose first events are most alike, to the end.
+    """Return the part of ours in which the recording lies: from the place whose first events are most alike, to the end.
 
     Of equally good places the last is taken whose length is nearest to the recording's.
     """
@@ -318,7 +319,8 @@ def main() -> None:
     if out.exists() and not options.fresh:
         for line in out.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            kept[record["path"]] = Comparison(**record)
+            if not record["message"]:  # what failed is tried again
+                kept[record["path"]] = Comparison(**record)
     by_script: dict[Script, list[Mapping[str, str]]] = {}
     for row in rows:
         if row["path"] not in kept:
