@@ -42,7 +42,6 @@ from vramcast.units import MIB
 _TABLE: Final = "public/parameter_golf.csv"
 _TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
 _WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
-_NEVER: Final = 1_000_000  # arbitrary: steps after which a run would be stopped; it ends by itself
 _TIMEOUT_S: Final = 900.0  # arbitrary: a compiled run takes minutes on a busy machine
 _SAME_CARD: Final = (
     0.1  # arbitrary: share of a card's memory by which nvidia-smi's total and torch's may differ (ECC, firmware)
@@ -69,6 +68,7 @@ class Reason(StrEnum):
     RAISED = "the script raised"
     TIME = "not done in time"
     INDUCTOR = "Inductor of another torch"
+    TORCH = "operators of another torch"
     OPEN = "not explained"
 
 
@@ -143,6 +143,8 @@ class Run:
             "WARMUP_STEPS": str(min(_WARMUP_STEPS, int(settings.get("warmup_steps", _WARMUP_STEPS)))),
             "MAX_WALLCLOCK_SECONDS": settings.get("max_wallclock_seconds", "0"),
         }
+        if not self.log.validates_first:
+            own["VAL_LOSS_EVERY"] = "0"  # at the end alone
         said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
         rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if self.by_torchrun else {}
         return said | variables(self.source, settings) | own | rank
@@ -214,8 +216,9 @@ def judge(run: Run, answer: Answer | None) -> Outcome:
     if all(hits(*pair, compiled=run.is_compiled)):
         return outcome
     looked_at = _LOOKED_AT.get(run.row["script"])
-    by_rule = run.is_compiled and not same_minor(run.row["torch"], metadata.version("torch"))
-    return Outcome(run, answer, looked_at or (Reason.INDUCTOR if by_rule else Reason.OPEN))
+    if same_minor(run.row["torch"], metadata.version("torch")):
+        return Outcome(run, answer, looked_at or Reason.OPEN)
+    return Outcome(run, answer, looked_at or (Reason.INDUCTOR if run.is_compiled else Reason.TORCH))
 
 
 def read_runs(rows: Iterable[Mapping[str, str]], folder: Path) -> list[Run]:
@@ -244,7 +247,7 @@ def ask(run: Run, scripts: Path, data: Path, key: str) -> Answer:
         environment = {**os.environ, **run.environment(data)}
         command = [
             *(sys.executable, "-m", "vramcast", "run", "--json", "--device", run.card().key),
-            *("--stack", f"torch=={run.row['torch']}", "--steps", str(_NEVER), "--timeout", str(_TIMEOUT_S)),
+            *("--stack", f"torch=={run.row['torch']}", "--until", "end", "--timeout", str(_TIMEOUT_S)),
             *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
         ]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -298,16 +301,17 @@ def report(outcomes: Sequence[Outcome]) -> str:
         if logged is None or pair is None:
             said = f"{logged.allocated_mib} / {logged.reserved_mib}" if logged else "-"
             note = outcome.answer.otherwise[:2] or [outcome.answer.message[:80]] if outcome.answer else []
-            rows.append([*cells, said, "-", "-", "-", ": ".join(filter(None, [outcome.reason or "not run", "; ".join(note)]))])
+            why = ": ".join(filter(None, [outcome.reason or "not run", "; ".join(note)]))
+            rows.append([*cells, said, "-", "-", "-", why])
             continue
         estimated = pair[1]
         answer = outcome.answer
-        later = "" if answer is None or not answer.reserved or not answer.line or answer.reserved // MIB <= answer.line[1] else (
-            f"whole run {answer.reserved // MIB} reserved"
-        )  # fmt: skip
+        whole_mib = (answer.reserved or 0) // MIB if answer is not None and answer.line else 0
+        later = f"whole run {whole_mib} reserved" if whole_mib > estimated.reserved_mib else ""
+        off = _percent(estimated.allocated_mib, logged.allocated_mib)
         rows.append([
             *cells, f"{logged.allocated_mib} / {logged.reserved_mib}", f"{estimated.allocated_mib} / {estimated.reserved_mib}",
-            f"{estimated.allocated_mib - logged.allocated_mib:+d} MiB ({_percent(estimated.allocated_mib, logged.allocated_mib)})",
+            f"{estimated.allocated_mib - logged.allocated_mib:+d} MiB ({off})",
             _percent(estimated.reserved_mib, logged.reserved_mib), ", ".join(filter(None, [outcome.reason, later])),
         ])  # fmt: skip
     columns = ["run", "card", "torch", "how", "logged MiB", "here", "allocated", "reserved", "reason"]
@@ -351,9 +355,7 @@ def main() -> None:
     """Run what is not kept, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scripts", type=Path, required=True, metavar="FOLDER", help="sources and logs, see logged_sources")
-    parser.add_argument(
-        "--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are, or are made"
-    )
+    parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are made")
     parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card or path has this in it")
     parser.add_argument("--kind", choices=("eager", "compiled"), help="only these")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")

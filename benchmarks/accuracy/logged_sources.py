@@ -30,6 +30,7 @@ _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
 _ASSIGNED: Final = re.compile(r"""(?<![\w.])(?:\$env:)?([A-Z][A-Z0-9_]{3,})=["']?([\w.+-]+)""")
 _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
+_VALIDATED: Final = re.compile(r"^step:0/\d+ val_loss", re.MULTILINE)
 _STEP: Final = re.compile(r"(warmup_)?step:\d")
 # What a run here has of its own: where it lies, how long it goes on, and what moves no memory.
 _OWN: Final = frozenset(
@@ -55,12 +56,14 @@ class Log:
         peaks: Of the script's line, None where it was not reached.
         total_mib: The card's memory as nvidia-smi says it.
         windows: Whether it ran there, where there is no NCCL: not started by torchrun.
+        validates_first: Whether it validated before the first step; what that leaves in the allocator is there for the rest.
     """
 
     settings: Mapping[str, str]
     peaks: Peaks | None
     total_mib: int | None
     windows: bool
+    validates_first: bool = True
 
 
 def split(blob: bytes) -> tuple[bytes, str]:
@@ -87,7 +90,11 @@ def read_log(text: str) -> Log:
             settings.setdefault(name, value)
     total = _TOTAL.search(text)
     return Log(
-        settings, Peaks(int(found[1]), int(found[2])) if found else None, int(total[1]) if total else None, "MSC v." in text
+        settings,
+        Peaks(int(found[1]), int(found[2])) if found else None,
+        int(total[1]) if total else None,
+        "MSC v." in text,
+        _VALIDATED.search(text) is not None,
     )
 
 

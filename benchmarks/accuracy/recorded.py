@@ -2,16 +2,18 @@
 
     python -m benchmarks.accuracy.recorded --sources FOLDER [--packages FOLDER] [--only TEXT] [--keep FOLDER]
 
-FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script records its own history
-and writes it, here as there; what it writes here is compared: requests and frees by kind and size, in order. A recording which
-starts after warm-up is the end of ours. Answers are kept in build/accuracy/recorded.jsonl: a stopped run goes on.
+FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script runs on the null GPU to
+its end, and requests and frees are compared by kind and size, in order, where the recording lies in our history: it may start
+after warm-up. Answers are kept in build/accuracy/recorded.jsonl: a stopped run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -35,7 +37,6 @@ _SEGMENTS: Final = frozenset({"segment_alloc", "segment_free", "segment_map", "s
 _AGREE: Final = 6  # arbitrary: equal events in a row from which two histories count as together again
 _FAR: Final = 600  # arbitrary: events within which they must be
 _ANCHOR: Final = 200  # arbitrary: events of the recording's start which are looked for in ours
-_NEVER: Final = 1_000_000  # arbitrary: steps after which a run would be stopped; it ends by itself
 _TIMEOUT_S: Final = 1500.0  # arbitrary: 3.4 billion weights are drawn on the host first, twenty sizes are compiled
 
 Event = tuple[str, int]
@@ -138,27 +139,26 @@ def events_of(entries: Sequence[Mapping[str, Any]], kinds: frozenset[str] = _REQ
     return [(entry["action"], entry["size"]) for entry in entries if entry["action"] in kinds]
 
 
-def window(recorded: Sequence[Event], ours: Sequence[Event]) -> Sequence[Event]:
-    """Return the part of ours in which the recording lies: from the place whose first events are most alike, to the end.
+def start_of(recorded: Sequence[Event], ours: Sequence[Event]) -> int:
+    """Return where in our history the recording lies: where its first events, and then its last, are most alike.
 
-    Of equally good places the last is taken whose length is nearest to the recording's.
+    Of equally good places it is the last: a recording after warm-up is of a later step.
     """
-    head = recorded[:_ANCHOR]
-    starts = range(max(0, len(ours) - 2 * len(recorded)), max(1, len(ours) - len(head) + 1))
-    if len(ours) <= len(recorded):
-        return ours
+    head, tail = recorded[:_ANCHOR], recorded[-_ANCHOR:]
 
-    def alike(start: int) -> tuple[int, int]:
-        same = sum(a == b for a, b in zip(head, ours[start : start + len(head)], strict=False))
-        return same, -abs(len(ours) - start - len(recorded))
+    def alike(start: int) -> tuple[int, int, int]:
+        end = start + len(recorded)
+        first = sum(map(operator.eq, head, ours[start : start + len(head)]))
+        return first, sum(map(operator.eq, tail, ours[end - len(tail) : end])), start
 
-    return ours[max(starts, key=alike) :]
+    return max(range(len(ours)), key=alike, default=0)
 
 
 def aligned(a: Sequence[Event], b: Sequence[Event]) -> tuple[int, list[Event], list[Event]]:
-    """Return how many events two histories have in common in order, and what only one of them has.
+    """Return how many events of `a` are in `b`, in order, and what only one of them has until `a` ends.
 
-    Where they part, the nearest place is taken from which some events in a row are the same again; so the share is a lower bound.
+    Where they part, the nearest place is taken from which some events in a row are the same again; so the share is a lower
+    bound.
     """
     i = j = equal = 0
     only_a: list[Event] = []
@@ -173,7 +173,7 @@ def aligned(a: Sequence[Event], b: Sequence[Event]) -> tuple[int, list[Event], l
         only_a += a[i : i + step[0]]
         only_b += b[j : j + step[1]]
         i, j = i + step[0], j + step[1]
-    return equal, [*only_a, *a[i:]], [*only_b, *b[j:]]
+    return equal, [*only_a, *a[i:]], only_b
 
 
 def _together(a: Sequence[Event], b: Sequence[Event], i: int, j: int) -> tuple[int, int] | None:
@@ -189,78 +189,63 @@ def _together(a: Sequence[Event], b: Sequence[Event], i: int, j: int) -> tuple[i
 def compare(path: str, recorded: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], seconds: float) -> Comparison:
     """Return the comparison of two histories' entries."""
     theirs, all_ours = events_of(recorded), events_of(ours)
-    here = window(theirs, all_ours)
-    equal, missing, extra = aligned(theirs, here)
-    # Segment events of the window: those after as many requests as lie before it.
-    before = len(all_ours) - len(here)
+    start = start_of(theirs, all_ours)
+    equal, missing, extra = aligned(theirs, all_ours[start:])
+    here = equal + len(extra)
     seen = segments = 0
     for entry in ours:
         seen += entry["action"] in _REQUESTS
-        segments += seen >= before and entry["action"] in _SEGMENTS
-    return Comparison(
-        path,
-        len(theirs),
-        len(here),
-        equal,
-        tuple(missing),
-        tuple(extra),
-        (len(events_of(recorded, _SEGMENTS)), segments),
-        seconds,
-    )
+        # A segment is taken before the request for which it is taken is written down.
+        segments += start <= seen < start + here and entry["action"] in _SEGMENTS
+    recorded_segments = len(events_of(recorded, _SEGMENTS))
+    return Comparison(path, len(theirs), here, equal, tuple(missing), tuple(extra), (recorded_segments, segments), seconds)
 
 
-def run(script: Script, paths: Sequence[str], sources: Path, keep: Path | None, packages: Path | None) -> dict[str, Path | str]:
-    """Return the histories which a script wrote here, by the recordings' paths; a text where it wrote none."""
-    folder = Path(tempfile.mkdtemp(prefix="recorded-")) if keep is None else keep / script.owner
-    there = _written(folder, paths)
-    if len(there) == len(paths):
-        return dict(there)
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+def run(script: Script, history: Path, sources: Path, packages: Path | None) -> str:
+    """Write the history of a script to `history`; return what was said last."""
     home = (sources / script.owner).resolve()
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": script.alloc_conf} if script.alloc_conf else {**os.environ}
     added = [str(home / path) for path in script.paths] + ([str(packages.resolve() / script.owner)] if packages else [])
     environment["PYTHONPATH"] = os.pathsep.join([*added, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [
-        *(sys.executable, "-m", "vramcast", "run", "--json", "--device", script.device, "--steps", str(_NEVER)),
-        *("--timeout", str(_TIMEOUT_S), "--", str(home / script.words[0]), *script.words[1:]),
+        *(sys.executable, "-m", "vramcast", "run", "--json", "--device", script.device, "--until", "end"),
+        *(
+            "--timeout",
+            str(_TIMEOUT_S),
+            "--snapshot",
+            str(history.resolve()),
+            "--",
+            str(home / script.words[0]),
+            *script.words[1:],
+        ),
     ]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    written = _written(folder, paths)
-    return {path: written.get(path, said[:500]) for path in paths}
+    history.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "benchmarks").mkdir()  # where one of the scripts writes
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:500]
 
 
-def _written(folder: Path, paths: Sequence[str]) -> dict[str, Path]:
-    """Return the histories which are there, as they are called in the repository or in its root."""
-    places = {path: [place for place in (folder / path, folder / Path(path).name) if place.exists()] for path in paths}
-    return {path: found[0] for path, found in places.items() if found}
-
-
-def compared(
-    script: Script, rows: Sequence[Mapping[str, str]], sources: Path, keep: Path | None, packages: Path | None
-) -> list[Comparison]:
+def compared(script: Script, rows: Sequence[Mapping[str, str]], options: argparse.Namespace) -> list[Comparison]:
     """Return the comparisons of one script's recordings."""
     started = time.perf_counter()
-    histories = run(script, [row["path"] for row in rows], sources, keep, packages)
+    name = hashlib.sha256(repr(script).encode()).hexdigest()[:12]
+    history = options.keep / f"{script.owner}-{name}.pickle"
+    said = "" if history.exists() else run(script, history, options.sources, options.packages)
     seconds = time.perf_counter() - started
+    try:
+        ours = read_snapshot(history)["device_traces"][0]
+    except VramcastError as error:
+        return [Comparison(row["path"], seconds=seconds, message=said or str(error)) for row in rows]
     found = []
     for row in rows:
-        history = histories[row["path"]]
-        if isinstance(history, str):
-            found.append(Comparison(row["path"], seconds=seconds, message=history))
-            continue
+        path = data_folder() / "public" / "snapshots" / row["file"].replace("/", "__")
         try:
-            recorded = read_snapshot(data_folder() / "public" / "snapshots" / row["file"].replace("/", "__"))["device_traces"][
-                int(row["device"] or 0)
-            ]
-            ours = read_snapshot(history)["device_traces"][0]
-        except (VramcastError, OSError) as error:
-            found.append(Comparison(row["path"], seconds=seconds, message=str(error)))
+            recorded = read_snapshot(path)["device_traces"][int(row["device"] or 0)]
+        except VramcastError as error:
+            found.append(Comparison(row["path"], message=str(error)))
             continue
         found.append(compare(row["path"], recorded, ours, seconds))
-        if keep is None:
-            history.unlink()
     return found
 
 
@@ -298,9 +283,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sources", type=Path, required=True, metavar="FOLDER", help="the authors' repositories")
     parser.add_argument("--only", default="", metavar="TEXT", help="only recordings whose owner or path has this in it")
-    parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="where the histories of these runs are left, and taken from"
-    )
+    keep_help = "where these runs' histories are left, and taken from"
+    parser.add_argument("--keep", type=Path, default=BUILD / "recorded", metavar="FOLDER", help=keep_help)
     parser.add_argument(
         "--packages", type=Path, metavar="FOLDER", help="of each owner's own packages (FOLDER/OWNER), found before those here"
     )
@@ -326,7 +310,7 @@ def main() -> None:
         if row["path"] not in kept:
             by_script.setdefault(SCRIPTS[row["path"]], []).append(row)
     for script, its in by_script.items():
-        for one in compared(script, its, options.sources, options.keep, options.packages):
+        for one in compared(script, its, options):
             kept[one.path] = one
             with open(out, "a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(one)) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.accuracy.recorded import SCRIPTS, Comparison, aligned, compare, described, events_of, report, window
+from benchmarks.accuracy.recorded import SCRIPTS, Comparison, aligned, compare, described, events_of, report, start_of
 
 STEP = [("alloc", 512 * n) for n in range(1, 20)] + [("free_requested", 512 * n) for n in range(1, 20)]
 
@@ -30,13 +30,19 @@ def test_a_request_more_is_one_difference() -> None:
 
 def test_histories_which_never_meet_have_nothing_in_common() -> None:
     equal, missing, extra = aligned([("alloc", 1)] * 9, [("alloc", 2)] * 7)
-    assert (equal, len(missing), len(extra)) == (0, 9, 7)
+    assert (equal, len(missing), len(extra)) == (0, 9, 0)
 
 
-def test_a_recording_after_warm_up_is_the_end_of_ours() -> None:
-    ours = [("alloc", 7), *STEP, *STEP, *STEP]
-    assert window(STEP, ours) == STEP
-    assert window([*STEP, *STEP], ours) == [*STEP, *STEP]
+def test_a_recording_after_warm_up_is_the_last_such_step_of_ours() -> None:
+    ours = [("alloc", 7), *STEP, *STEP, *STEP, ("alloc", 8)]
+    assert start_of(STEP, ours) == 1 + 2 * len(STEP)
+    assert start_of([*STEP, *STEP], ours) == 1 + len(STEP)
+    assert start_of(STEP, []) == 0
+
+
+def test_what_comes_after_the_recording_is_no_difference() -> None:
+    found = compare("x", entries(STEP), entries([*STEP, ("alloc", 8)]), 0.0)
+    assert (found.here, found.share) == (len(STEP), 1.0)
 
 
 def test_segment_events_are_those_of_the_window() -> None:
