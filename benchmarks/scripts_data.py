@@ -1,7 +1,7 @@
 """Stub data for public training scripts: of the right form, and of no meaning, since values move no memory.
 
-Images of noise, text of random words, token files, and checkpoints whose safetensors files are holes: an 8B model takes no disk.
-What needs a package which is not here raises ImportError, and the run which asked for it is left out.
+Images of noise, text of random words, token files, and checkpoints whose safetensors files are holes: an 8B model takes no
+disk. What needs a package which is not here raises ImportError, and the run which asked for it is left out.
 """
 
 from __future__ import annotations
@@ -124,7 +124,10 @@ def conversations(folder: Path) -> None:
     dice, text = random.Random(0), lines()
     made: dict[str, Callable[[int], dict[str, Any]]] = {
         "sft": lambda i: {
-            "messages": [{"role": "user", "content": text[i]}, {"role": "assistant", "content": " ".join(dice.sample(text, 40))}]
+            "messages": [
+                {"role": "user", "content": text[i]},
+                {"role": "assistant", "content": " ".join(dice.sample(text, 40))},
+            ]
         },
         "dpo": lambda i: {
             "prompt": text[i], "chosen": " ".join(dice.sample(text, 10)), "rejected": " ".join(dice.sample(text, 10))

@@ -77,7 +77,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         f"memory_2.7b_{mode}_seq{seq}{low}.pickle": Script(
             "aimetrics",
             ("benchmarking.py", "--model_size", "2.7b", "--seq_len", str(seq), "--mode", mode, "--memory_profile")
-            + (("--bf16",) if low else ()),
+            + (("--bf16", "--nvtx") if low else ()),  # frames of the recordings name the functions which --nvtx puts in
             "h100",
         )
         for mode, seq, low in (

@@ -1,0 +1,92 @@
+"""The survey of public scripts: its table, its stub data and how a run is judged; no script is run."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import scripts_data
+from benchmarks.scripts import Outcome, Verdict, missing, report, share, verdict_of, words_of
+from benchmarks.scripts_table import ENTRIES, Entry
+from vramcast.devices import device
+
+ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out}", own="no such model")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_can_be_started(entry: Entry) -> None:
+    device(entry.device)
+    assert entry.repository.count("/") == 1
+    assert all("=" in assigned for assigned in entry.environment)
+    assert {name for name, _ in entry.linked} <= scripts_data.MAKERS.keys()
+
+
+def test_names_are_unique() -> None:
+    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
+
+
+def test_words_name_the_stub_data_which_are_made(tmp_path: Path) -> None:
+    words = words_of(ENTRY, tmp_path, tmp_path / "out")
+    assert words[:3] == ["python", "train.py", "--data"]
+    assert (Path(words[3]) / "train.bin").exists()
+    before = (tmp_path / "chars" / "train.bin").stat().st_mtime_ns
+    words_of(ENTRY, tmp_path, tmp_path / "out")
+    assert (tmp_path / "chars" / "train.bin").stat().st_mtime_ns == before
+
+
+def test_what_is_not_here_is_said(tmp_path: Path) -> None:
+    assert missing(ENTRY, tmp_path) == "no sources of owner/name"
+    (tmp_path / "name").mkdir()
+    assert missing(ENTRY, tmp_path) == ""
+    assert missing(Entry("b", "owner/name", "x", packages=("no_such_package",)), tmp_path) == "needs no_such_package"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "ended", "verdict"),
+    [
+        (0, "", "", Verdict.ANSWERED),
+        (1, "", "", Verdict.ANSWERED),
+        (0, "", "it raised ValueError", Verdict.PARTLY),
+        (3, "OSError: no such model", "", Verdict.OWN),
+        (3, "OSError", "", Verdict.FAILED),
+        (2, "", "", Verdict.FAILED),
+    ],
+)
+def test_the_exit_code_is_the_verdict(code: int, text: str, ended: str, verdict: Verdict) -> None:
+    assert verdict_of(ENTRY, code, text, ended) is verdict
+
+
+def test_the_share_leaves_out_what_could_not_answer() -> None:
+    verdicts = (Verdict.ANSWERED, Verdict.PARTLY, Verdict.FAILED, Verdict.OWN, Verdict.LEFT_OUT)
+    outcomes = [Outcome(str(i), verdict) for i, verdict in enumerate(verdicts)]
+    assert share(outcomes) == (2, 3)
+    assert "2 of 3 answer (67 %" in report(outcomes)
+
+
+def test_hollow_weights_have_shapes_and_take_no_disk(tmp_path: Path) -> None:
+    tensors = {"a": SimpleNamespace(dtype="torch.bfloat16", shape=(1024, 1024), numel=lambda: 1 << 20)}
+    path = tmp_path / "model.safetensors"
+    scripts_data.hollow_weights(path, tensors)
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    assert header["a"] == {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [0, 2 << 20]}
+    assert len(content) == 8 + length + (2 << 20)
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+def test_stub_mnist_is_read_by_its_headers(tmp_path: Path) -> None:
+    scripts_data.mnist(tmp_path)
+    content = (tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte").read_bytes()
+    assert struct.unpack(">IIII", content[:16]) == (2051, 10_000, 28, 28)
+    assert len(content) == 16 + 10_000 * 28 * 28
+
+
+def test_stub_tokens_are_below_the_vocabulary(tmp_path: Path) -> None:
+    scripts_data.gpt2_tokens(tmp_path)
+    assert np.fromfile(tmp_path / "train.bin", dtype=np.uint16).max() < 50257
