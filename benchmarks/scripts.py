@@ -40,7 +40,7 @@ class Verdict(StrEnum):
     """What came of a run."""
 
     ANSWERED = "answered"
-    PARTLY = "answered, ended early"
+    PARTLY = "ended early"
     FAILED = "failed"
     OWN = "the script's own reason"
     LEFT_OUT = "left out"
@@ -75,10 +75,12 @@ def words_of(entry: Entry, data: Path, out: Path) -> list[str]:
 
 
 def verdict_of(entry: Entry, code: int, text: str, ended: str = "") -> Verdict:
-    """Return the verdict of a run: by its exit code, what it said, and whether the job ended early."""
+    """Return the verdict of a run: by its exit code, what it said, and how the job ended if that was early."""
+    if entry.own and entry.own in f"{ended} {text}":
+        return Verdict.OWN
     if code in _ANSWERS:
         return Verdict.PARTLY if ended else Verdict.ANSWERED
-    return Verdict.OWN if entry.own and entry.own in text else Verdict.FAILED
+    return Verdict.FAILED
 
 
 def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
@@ -131,10 +133,9 @@ def _link(target: Path, place: Path) -> None:
 
 
 def share(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """Return how many runs are answered, of how many which could be."""
+    """Return how many runs are answered, of how many which could be; one which ended early has numbers, and is no answer."""
     counted = Counter(outcome.verdict for outcome in outcomes)
-    answered = counted[Verdict.ANSWERED] + counted[Verdict.PARTLY]
-    return answered, answered + counted[Verdict.FAILED]
+    return counted[Verdict.ANSWERED], counted[Verdict.ANSWERED] + counted[Verdict.PARTLY] + counted[Verdict.FAILED]
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
@@ -165,7 +166,7 @@ def main() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not options.fresh:
         records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        kept = {record["name"]: Outcome(**record) for record in records if record["verdict"] != Verdict.LEFT_OUT}
+        kept = {record["name"]: Outcome(**record) for record in records if record["verdict"] == Verdict.ANSWERED}
     entries = [entry for entry in ENTRIES if options.only in f"{entry.name} {entry.repository}"]
     for entry in entries:
         if entry.name in kept:
