@@ -66,7 +66,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(
         "mnist rnn",
         "pytorch/examples",
-        "python main.py",
+        "python main.py --accel --epochs 1",
         "mnist_rnn",
         packages=("torchvision",),
         linked=(("mnist", "../data"),),

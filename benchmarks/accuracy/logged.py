@@ -41,6 +41,7 @@ from vramcast.units import MIB
 
 _TABLE: Final = "public/parameter_golf.csv"
 _TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
+_SHORT_STEPS: Final = 10  # arbitrary: a run of so many is not cut
 _WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
 _TIMEOUT_S: Final = 900.0  # arbitrary: a compiled run takes minutes on a busy machine
 _SAME_CARD: Final = (
@@ -73,7 +74,8 @@ class Reason(StrEnum):
 
 
 # Settings which a log does not print, and which follow from what it prints: validation of this script at its default of
-# 524,288 tokens alone allocates 3,603 MiB, and the log's peak is 3,208. From any size up to training's own the peaks are the same.
+# 524,288 tokens alone allocates 3,603 MiB, and the log's peak is 3,208. From any size up to training's own the peaks are the
+# same.
 _NOT_PRINTED: Final[dict[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {
     "2c12153aaebe": lambda settings: {"VAL_BATCH_SIZE": settings["train_batch_tokens"]}
 }
@@ -139,12 +141,13 @@ class Run:
         """Return the variables of the run here."""
         assert self.vocabulary is not None
         settings = self.log.settings
+        steps = int(settings.get("iterations", _TRAIN_STEPS))
         own = {
             "DATA_PATH": str(logged_data.shards(data, self.vocabulary, int(settings["tokens"]))),
             "TOKENIZER_PATH": str(logged_data.tokenizer(data, self.vocabulary)),
             "VOCAB_SIZE": str(self.vocabulary),
             "RUN_ID": "logged",
-            "ITERATIONS": str(min(_TRAIN_STEPS, int(settings.get("iterations", _TRAIN_STEPS)))),
+            "ITERATIONS": str(steps if steps <= _SHORT_STEPS else _TRAIN_STEPS),
             "WARMUP_STEPS": str(min(_WARMUP_STEPS, int(settings.get("warmup_steps", _WARMUP_STEPS)))),
             "MAX_WALLCLOCK_SECONDS": settings.get("max_wallclock_seconds", "0"),
         }

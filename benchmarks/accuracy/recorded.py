@@ -67,6 +67,12 @@ _CLIFFKAI: Final = "cs336_systems/benchmark.py"
 _BOLONGCHENG: Final = ("scripts/benchmark_base.py", "--mode", "profile", "--option", "fwd", "--model", "xl")
 # A comment in the repository; two of the four recordings have its frame, and no graph.
 _NO_GRAD: Final = (_BOLONGCHENG[0], "# @torch.no_grad()", "@torch.no_grad()")
+# The command line does not pass the type on to `profile`; the recording's name has it.
+_IN_BF16: Final = (
+    _BOLONGCHENG[0],
+    "context_length=args.context_length)",
+    "context_length=args.context_length, dtype=dtype_map[args.dtype])",
+)
 # The recording's path in its repository -> how it was made, from the index's column `script` and the repository's own notes.
 # CliffKai names no card at the recordings; its notes of that week have results of an H100. sungdk0822's script has times of
 # an A100.
@@ -98,7 +104,7 @@ SCRIPTS: Final[dict[str, Script]] = {
             "b200",
             ("", "cs336-basics"),
             "expandable_segments:True",
-            _NO_GRAD if seq in (128, 2048) else None,
+            _IN_BF16 if dtype == "bfloat16" else _NO_GRAD if seq in (128, 2048) else None,
         )
         for seq, dtype in ((128, "float32"), (512, "float32"), (512, "bfloat16"), (2048, "float32"))
     },

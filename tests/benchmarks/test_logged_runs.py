@@ -29,7 +29,7 @@ peak memory allocated: 3208 MiB reserved: 3374 MiB
 """
 LOG = PRINTED.format(rule=RULE)
 ROW = {
-    "script": "2c12153aaebe",
+    "script": "0123456789ab",
     "log_blob": "f" * 40,
     "log_path": "records/a/train.txt",
     "gpu": "NVIDIA GeForce RTX 4090",
