@@ -42,7 +42,7 @@ class Verdict(StrEnum):
     ANSWERED = "answered"
     PARTLY = "ended early"
     FAILED = "failed"
-    OWN = "the script's own reason"
+    OWN = "as expected"
     LEFT_OUT = "left out"
 
 

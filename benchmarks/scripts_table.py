@@ -39,6 +39,7 @@ class Entry:
 _NANOGPT: Final = (("chars", "data/shakespeare_char"), ("gpt2-tokens", "data/openwebtext"))
 _124M: Final = "train.py --dataset=openwebtext --batch_size=12 --block_size=1024 --gradient_accumulation_steps=40"
 _DDP: Final = "distributed/ddp-tutorial-series"
+_TWO: Final = "asks for 2 ranks"  # of which one can be estimated now: it is refused, and said
 _SFT: Final = "--dataset_name {data:conversations}/sft --per_device_train_batch_size 1 --report_to none --max_length 1024"
 _T2I: Final = "--train_data_dir {data:captions} --resolution 512 --train_batch_size 1 --mixed_precision fp16"
 _LORA: Final = "--use_peft --lora_r 32 --lora_alpha 16"
@@ -113,6 +114,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "pytorch/examples",
         "torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 5 1",
         _DDP,
+        own=_TWO,
     ),
     Entry("ddp multigpu (mp.spawn)", "pytorch/examples", "multigpu.py 5 1", _DDP),
     Entry(
@@ -121,7 +123,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "torchrun --nproc_per_node=2 example.py",
         "distributed/FSDP2",
         device="a100-40gb",
-        own="Unable to locate sufficient 2 gpus",
+        own=_TWO,
     ),
     Entry(
         "tensor parallel example",
@@ -129,7 +131,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "torchrun --nproc_per_node=2 tensor_parallel_example.py",
         "distributed/tensor_parallelism",
         device="a100-40gb",
-        own="Unable to locate sufficient 2 gpus",
+        own=_TWO,
     ),
     Entry(
         "TRL sft, Qwen 0.5B",

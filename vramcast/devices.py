@@ -287,6 +287,18 @@ _ALL = (
         l2_bytes=41_943_040,  # measured: XLA a100_sxm_40.txtpb, 2026
     ),
     _device(
+        "a100-pcie-40gb",
+        "NVIDIA A100-PCIE-40GB",
+        total_bytes=42_474_471_424,  # arbitrary: as the SXM4 card's; nvidia-smi says 40960 MiB of both
+        compute_capability=(8, 0),  # spec: https://developer.nvidia.com/cuda-gpus
+        sm_count=108,  # spec: NVIDIA A100 white paper
+        clock_khz=1_410_000,  # spec: NVIDIA A100 data sheet
+        memory_clock_khz=1_215_000,  # spec: NVIDIA A100 data sheet, from 1,555 GB/s
+        memory_bus_bits=5120,  # spec: NVIDIA A100 white paper
+        l2_bytes=41_943_040,  # spec: NVIDIA A100 white paper, 40 MB
+        assumed=("total_bytes",),
+    ),
+    _device(
         "a100-80gb",
         "NVIDIA A100-SXM4-80GB",
         total_bytes=85_100_068_864,  # measured: XLA a100_sxm_80.txtpb; deviceQuery @thamada, CUDA 12.5

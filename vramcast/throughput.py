@@ -43,6 +43,7 @@ PEAKS: Final[Mapping[str, Peak]] = MappingProxyType({
     "t4": Peak(8.1, 8.1, 65),  # spec: NVIDIA T4 data sheet
     "a10": Peak(31.2, 62.5, 125),  # spec: NVIDIA A10 data sheet
     "a100-40gb": Peak(19.5, 156, 312),  # spec: NVIDIA A100 data sheet
+    "a100-pcie-40gb": Peak(19.5, 156, 312),  # spec: NVIDIA A100 data sheet
     "a100-80gb": Peak(19.5, 156, 312),  # spec: NVIDIA A100 data sheet
     "l4": Peak(30.3, 60, 121),  # spec: NVIDIA L4 data sheet, its sparse numbers halved
     "l40s": Peak(91.6, 183, 362),  # spec: NVIDIA L40S data sheet

@@ -256,7 +256,8 @@ def ask(run: Run, scripts: Path, data: Path, key: str) -> Answer:
         environment = {**os.environ, **run.environment(data)}
         command = [
             *(sys.executable, "-m", "vramcast", "run", "--json", "--device", run.card().key),
-            *("--stack", f"torch=={run.row['torch']}", "--until", "end", "--timeout", str(_TIMEOUT_S)),
+            *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
+            *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
             *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
         ]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -220,6 +220,7 @@ def run(script: Script, history: Path, sources: Path, packages: Path | None) -> 
     environment["PYTHONPATH"] = os.pathsep.join([*added, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [
         *(sys.executable, "-m", "vramcast", "run", "--json", "--device", script.device, "--until", "end"),
+        *("--budget-s", str(_TIMEOUT_S)),
         *(
             "--timeout",
             str(_TIMEOUT_S),
