@@ -183,7 +183,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "train_unconditional.py --train_data_dir {data:captions}/train --resolution 64 --train_batch_size 16 --use_ema "
         "--output_dir {out}",
         "examples/unconditional_image_generation",
-        packages=("diffusers", "datasets", "accelerate", "torchvision"),
+        packages=("diffusers", "datasets", "accelerate", "torchvision", "requests"),
     ),
     Entry(
         "open_clip ViT-B-32, synthetic",
@@ -210,8 +210,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "main_pretrain.py --data_path {data:images} --batch_size 64 --epochs 1 --num_workers 2 --output_dir {out} "
         "--log_dir {out}",
         device="a100-40gb",
-        packages=("timm", "torchvision"),
-        own="timm",
+        packages=("timm", "torchvision", "tensorboard"),
     ),
     Entry(
         "DiT-XL/2",
@@ -219,7 +218,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "torchrun --nnodes=1 --nproc_per_node=1 train.py --model DiT-XL/2 --data-path {data:images}/train "
         "--global-batch-size 8",
         device="a100-80gb",
-        packages=("diffusers", "timm", "torchvision"),
+        packages=("diffusers", "timm", "torchvision", "requests"),
         own="stabilityai/sd-vae-ft-ema",
     ),
     Entry(
