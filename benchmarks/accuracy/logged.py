@@ -80,8 +80,8 @@ _NOT_PRINTED: Final[dict[str, Callable[[Mapping[str, str]], dict[str, str]]]] = 
     "2c12153aaebe": lambda settings: {"VAL_BATCH_SIZE": settings["train_batch_tokens"]}
 }
 # Why one script's runs miss, where a look at it told; the rest is said by rule.
-# 188248629c40 does not print VAL_BATCH_SIZE: 2,294 MiB are reserved with an evaluation at the default, 1,158 with none, 1,390 in
-# the log.
+# 188248629c40 does not print VAL_BATCH_SIZE: 2,294 MiB are reserved with an evaluation at the default, 1,158 with none, and
+# 1,390 in the log.
 _LOOKED_AT: Final[dict[str, Reason]] = {"188248629c40": Reason.SETTINGS}
 
 
