@@ -131,7 +131,11 @@ static void streams_and_events(void) {
     CHECK(cudaStreamCreate(&stream) == cudaSuccess && cudaStreamSynchronize(stream) == cudaSuccess);
     CHECK(cudaEventCreate(&start) == cudaSuccess && cudaEventCreateWithFlags(&end, cudaEventDisableTiming) == cudaSuccess);
     CHECK(cudaEventRecord(start, stream) == cudaSuccess && cudaEventQuery(end) == cudaSuccess);
-    CHECK(cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess && milliseconds >= 0);
+    CHECK(cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess && milliseconds > 0);
+    CHECK(cudaLaunchKernel(NULL, (dim3){1, 1, 1}, (dim3){1, 1, 1}, NULL, 0, stream) == cudaSuccess);
+    CHECK(cudaLaunchKernel(NULL, (dim3){1, 1, 1}, (dim3){1, 1, 1}, NULL, 0, stream) == cudaSuccess);
+    CHECK(cudaEventRecord(end, stream) == cudaSuccess);
+    CHECK(cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess && milliseconds == 2 * 0.05f); /* 50 us each */
     CHECK(cudaEventDestroy(start) == cudaSuccess && cudaEventDestroy(end) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess);
 }
 

@@ -179,6 +179,7 @@ def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -
     by_soname = {**entry_points.needed_symbols(torch.lib), "libnvidia-ml.so.1": []}
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
+    (work / "libcuda.so").symlink_to("libcuda.so.1")  # what Triton before 3.6 links its launchers to (-lcuda)
     for soname in _parts(by_soname):
         path = work / f"null-{soname[3:].split('.so')[0]}.so"
         run_compiler(compiler, [*_FLAGS, *extra, "-o", str(path), "-x", "c", os.devnull, f"-Wl,-soname,{soname}", "-shared"])

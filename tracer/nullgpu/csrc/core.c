@@ -17,9 +17,13 @@ static uint64_t changes;
 void ng_device_changed(void) { __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED); }
 uint64_t ng_device_changes(void) { return __atomic_load_n(&changes, __ATOMIC_RELAXED); }
 
-/* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks. */
+/* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks, nor a setting. */
 static int changes_memory(const struct ng_counter *c) {
-    return c->kind == NG_NOOP && strncmp(c->name, "nccl", 4) && strncmp(c->name, "cuda", 4);
+    static const char *const settings[] = {"Attribute", "Descriptor", "SetStream", "estroy"};
+    if (c->kind != NG_NOOP || !strncmp(c->name, "nccl", 4) || !strncmp(c->name, "cuda", 4)) return 0;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (strstr(c->name, settings[i])) return 0;
+    return 1;
 }
 
 void ng_hit(struct ng_counter *counter, uint64_t bytes) {
