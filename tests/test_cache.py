@@ -100,6 +100,18 @@ def test_what_others_can_write_is_refused_with_what_to_do(folder: Path, what: st
         put("libraries/KEY", "deep/libcuda.so.1")
 
 
+def test_a_folder_which_a_library_fills_is_made_once_and_is_the_owners_alone(folder: Path) -> None:
+    made = cache.folder("compiled/of/one")
+    assert made == folder / "compiled" / "of" / "one"
+    assert made.is_dir()
+    (made / "theirs").touch()
+    (made / "theirs").chmod(0o666)  # not looked at: the library's own business
+    assert cache.folder("compiled/of/one") == made
+    made.parent.chmod(0o777)
+    with pytest.raises(CacheError, match="others can write to it"):
+        cache.folder("compiled/of/one")
+
+
 @pytest.mark.parametrize(("mode", "is_taken"), [(0o1777, True), (0o777, False), (0o755, True)])
 def test_a_folder_above_may_be_open_to_all_if_it_is_sticky(folder: Path, mode: int, is_taken: bool) -> None:
     folder.parent.chmod(mode)

@@ -135,6 +135,15 @@ NAMES: Final[dict[str, Name]] = {
     **_of("torch.utils._device", "values which are followed", device_constructors="_device_constructors", default_device=""),
     **_of("torch.overrides", "values which are followed", function_modes="_get_current_function_mode_stack"),
     **_c("values which are followed", functorch_level="_functorch.peek_interpreter_stack"),
+    **_of(
+        "torch.nn.modules.module",
+        "jobs which compile: no warning of our hooks",
+        global_forward_hooks="_global_forward_hooks",
+        global_forward_pre_hooks="_global_forward_pre_hooks",
+        global_backward_hooks="_global_backward_hooks",
+        global_backward_pre_hooks="_global_backward_pre_hooks",
+    ),
+    **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
 }  # fmt: skip
 
 # What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
@@ -154,6 +163,11 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
+    # Of torch.compile.
+    "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),
+    "inductor_write_choices": ("torch._inductor.codecache:CacheBase.update_local_cache",),
+    "inductor_save_graph": ("torch._inductor.codecache:FxGraphCache._save_graph",),
+    "has_global_hooks": ("torch.nn.modules.module:_has_any_global_hook",),  # since 2.9
 }
 
 # Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind

@@ -112,6 +112,21 @@ def writable_record(name: str) -> Path:
     return _checked(path, folder)
 
 
+def folder(name: str) -> Path:
+    """Return a folder which a library fills by itself, writable for us; made if it is not there.
+
+    Raises:
+        CompilerError: there is no place for it.
+        CacheError: see `find`; what is in it is not looked at.
+    """
+    base = _writable_folder()
+    path = base / name
+    _make(path)
+    for one in (path, *path.relative_to(base).parents):
+        _check(base / one)
+    return path
+
+
 # ------------------------------------------------------------------------------------------------ where
 def _own_folder() -> Path:
     """Return the user's own cache folder."""
