@@ -20,7 +20,7 @@ from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.course import Course, Limits, StopJob
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
-from vramcast.tracer.nullgpu import compiled, program, raw, subprocesses
+from vramcast.tracer.nullgpu import compilers, program, raw, subprocesses
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.run_options import RunOptions
@@ -120,7 +120,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     from vramcast.tracer.circumstances import Observer
 
     host_checks.take_as_passed()
-    compiled.prepare()
+    compilers.prepare()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     recorder = recorder_of(job, options)
@@ -136,7 +136,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         settings.start()
         recorder.start()
         with observer, _values(job, options, gpu) as values:
-            compiled.hide_hooks()
+            compilers.hide_hooks()
             _run(job, recorder.course, options.limit_s)
         is_whole = True
     except torch.OutOfMemoryError as error:

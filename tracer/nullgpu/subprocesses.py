@@ -36,6 +36,7 @@ from vramcast.job import Job
 from vramcast.tracer.course import StopJob
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered
+from vramcast.tracer.nullgpu import compilers
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
@@ -200,6 +201,7 @@ def _after_torch(job: Job, options: RunOptions, gpu: NullGpu) -> None:
     if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
         return
     host_checks.take_as_passed()
+    compilers.prepare()
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     settings.start()
     for owner, name in torch_api.places("lazy_init"):
@@ -253,6 +255,7 @@ class Watched:
         """Begin to watch."""
         self._recorder.start()
         self._observer.__enter__()
+        compilers.hide_hooks()
 
     def note(self, error: BaseException) -> None:
         """Note what ended the process."""

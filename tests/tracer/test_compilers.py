@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast import cache
-from vramcast.tracer.nullgpu import compiled
+from vramcast.tracer.nullgpu import compilers
 
 MIB = 1 << 20
 Probe = Callable[..., Any]
@@ -40,7 +40,7 @@ def test_the_compilers_work_in_the_jobs_process_and_in_a_folder_of_ours(
     monkeypatch.setattr(torch, "compile", torch.compile)  # as it is now, again afterwards
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/the/users/own"}
-    compiled.prepare(environ)
+    compilers.prepare(environ)
     assert environ == {
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_WORKER_START": "fork",
@@ -55,7 +55,7 @@ def test_the_users_number_of_compilers_counts(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(torch, "compile", torch.compile)
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_COMPILE_THREADS": "8"}
-    compiled.prepare(environ)
+    compilers.prepare(environ)
     assert environ["TORCHINDUCTOR_COMPILE_THREADS"] == "8"
 
 
@@ -91,6 +91,7 @@ def test_the_compilers_of_a_pool_see_the_null_gpu(probe: Probe, tmp_path: Path) 
         NET
         + f"""
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = {str(tmp_path)!r}
+torch.zeros(1, device="cuda")  # the pool comes after the card
 import torch._inductor.config
 torch._inductor.config.compile_threads = 2
 from torch._inductor.async_compile import AsyncCompile
