@@ -228,6 +228,8 @@ class Recorder:
             self._mark("forward end")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace what we look at
+            return
         self._in_step += 1
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._tag(Category.PARAMETER, parameters)
@@ -235,6 +237,8 @@ class Recorder:
         self._mark("step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._in_step -= 1
         self._mark("step end")
         self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])

@@ -223,5 +223,6 @@ note(fp8=torch.cuda.memory_allocated() - before)
         device="h100",
     )
     assert result.status == "ok", result.message
+    assert result.trace.header["course"]["ended"] == ""
     expected = {"optimizer": 2, "regions": True, "flex": [1, 2, 256, 64], "ops": 3 * 2 * MIB, "fp8": 2 * MIB}
     assert noted == expected
