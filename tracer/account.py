@@ -36,6 +36,7 @@ class Account:
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
         self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
+        self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
         self._has_begun = False
         self._origin = 0
         self._peaks = dict.fromkeys(_PEAKS, 0)
@@ -49,7 +50,10 @@ class Account:
         self._record(context=None, max_entries=_MAX_EVENTS)
         self._origin = _events()
         self._has_begun = True
-        replaced = ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring)
+        replaced = (
+            ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring),
+            ("memory_snapshot", self._whole),
+        )  # fmt: skip
         for what, make in replaced:
             for owner, name in torch_api.places(what):
                 original = getattr(owner, name)
@@ -61,9 +65,11 @@ class Account:
         ours = [(owner, name, getattr(owner, name)) for owner, name, _ in self._originals]
         for place in self._originals:
             setattr(*place)
-        torch_api.record_memory_history(**options)
-        for place in ours:
-            setattr(*place)
+        try:
+            torch_api.record_memory_history(**options)
+        finally:
+            for place in ours:
+                setattr(*place)
 
     def position(self) -> int:
         """Return how many requests and frees there were."""
@@ -73,9 +79,24 @@ class Account:
         """Take out what the history holds so far."""
         if not self._has_begun:
             return
-        histories = torch_api.memory_snapshot()["device_traces"]
+        histories = self._snapshot()["device_traces"]
         self.earlier.append(Entries.of(histories[0] if histories else (), 0))
-        self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
+        try:
+            self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
+        except TypeError:  # torch 2.6, where each call clears it
+            self._record(context=None, max_entries=_MAX_EVENTS)
+
+    def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what gives a script its own snapshot with what was taken out of the history before."""
+
+        def snapshot(*arguments: Any, **named: Any) -> Any:
+            found = original(*arguments, **named)
+            if self.earlier and found["device_traces"]:
+                before = [entry for part in self.earlier for entry in part.to_dicts()]
+                found["device_traces"][0] = [*before, *found["device_traces"][0]]
+            return found
+
+        return snapshot
 
     def end(self) -> dict[str, Any]:
         """End the recording and return torch's snapshot of it."""
@@ -84,7 +105,7 @@ class Account:
         self._keep()
         for place in self._originals:
             setattr(*place)
-        snapshot: dict[str, Any] = torch_api.memory_snapshot()
+        snapshot: dict[str, Any] = self._snapshot()
         torch_api.record_memory_history(enabled=None)
         return snapshot
 

@@ -41,6 +41,7 @@ class _Optimizer:
         steps: Training steps.
         after_backward: The count of backward passes at its last step.
         calls, calls_before: How often it was called in this step, and in the one before.
+        changes: How often its first parameter was changed, when that was last looked at; None: its calls are seen.
     """
 
     reference: weakref.ref[Any]
@@ -48,6 +49,7 @@ class _Optimizer:
     after_backward: int = 0
     calls: int = 0
     calls_before: int = 0
+    changes: int | None = 0
 
 
 @dataclass(slots=True)
@@ -120,6 +122,10 @@ class Course:
         """Note that an optimizer has stepped."""
         self.exists(optimizer)
         known = self._optimizers[id(optimizer)]
+        known.changes = None
+        self._count(known)
+
+    def _count(self, known: _Optimizer) -> None:
         backwards = self._backwards + bool(self._in_backward)  # an optimizer may step inside of the backward pass
         if backwards > known.after_backward:
             known.steps += 1
@@ -137,6 +143,7 @@ class Course:
             return
         trains = any(parameter.requires_grad for parameter in module.parameters())
         if trains and has_grad:
+            self._steps_unseen()
             self._step_by_hand()
             self._boundary(TRAINING)
         elif trains and not module.training:
@@ -265,6 +272,16 @@ class Course:
         """Whether every optimizer was called as often in this step as in the one before; not known in the first step."""
         called = [known for known in self._optimizers.values() if known.steps]
         return all(known.calls_before and known.calls == known.calls_before for known in called)
+
+    def _steps_unseen(self) -> None:
+        """Count steps of optimizers whose calls nobody sees, compiled ones: their parameters have changed."""
+        for known in self._optimizers.values():
+            optimizer = known.reference()
+            if known.changes is None or optimizer is None or not (parameters := _parameters(optimizer)):
+                continue
+            before, known.changes = known.changes, parameters[0]._version
+            if self._backwards > known.after_backward and known.changes > before:
+                self._count(known)
 
     def _step_by_hand(self) -> None:
         """Count a step of a job which has no optimizer: a backward pass, and then a forward pass again."""

@@ -398,6 +398,16 @@ class Entries:
             [free for part in parts for free in part.device_free], sum((part.unknown_actions for part in parts), Counter()),
         )  # fmt: skip
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the entries as PyTorch gives them, without their stacks."""
+        free = iter(self.device_free)
+        columns = [self.columns[name].tolist() for name in ("action", "address", "size_bytes", "stream", "time_us")]
+        return [
+            {"action": Action(code).name.lower(), "size": size, "stream": stream, "time_us": time_us, "frames": []}
+            | ({"device_free": next(free)} if code == Action.OOM else {"addr": address})
+            for code, address, size, stream, time_us in zip(*columns, strict=True)
+        ]
+
 
 class _Rows:
     """Entries with their places in the history, a column at a time."""

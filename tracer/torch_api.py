@@ -153,6 +153,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
         *("torch._C:_cuda_resetPeakMemoryStats", "torch._C:_accelerator_resetPeakStats"),
         *("torch._C:_cuda_resetAccumulatedMemoryStats", "torch._C:_accelerator_resetAccumulatedStats"),
     ),
+    "memory_snapshot": ("torch.cuda.memory:_snapshot",),
     "record_memory_history": ("torch._C:_cuda_record_memory_history", "torch._C:_cuda_record_memory_history_legacy"),
     "set_allocator_settings": _SETTERS,
     "change_allocator": ("torch._C:_cuda_changeCurrentAllocator",),

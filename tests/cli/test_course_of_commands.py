@@ -136,3 +136,22 @@ def test_what_ended_before_its_time_is_not_said_to_fit(call: Call, tracer: objec
     for options, expected in (((), 0), (("--strict",), 4)):  # it was stopped before any evaluation
         code, _, _ = call("check", "--on", "t4", "--until", "steps", *options, "--", str(path))
         assert code == expected
+
+
+SNAPSHOT = """
+    import torch
+    kept = [torch.empty(1000, device="cuda") for _ in range(12_000)]
+    del kept[:]
+    net = torch.nn.Linear(8, 8).cuda()
+    for _ in range(2):
+        net(torch.zeros(1, 8, device="cuda"))  # the history is taken out of torch's hands here
+    entries = torch.cuda.memory._snapshot()["device_traces"][0]
+    assert sum(entry["action"] == "alloc" for entry in entries) > 12_000, len(entries)
+    assert {"action", "addr", "size", "stream", "time_us", "frames"} <= set(entries[0])
+"""
+
+
+@pytest.mark.integration
+def test_a_script_sees_its_own_history_whole(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    code, said, _ = run(SNAPSHOT)
+    assert (code, said["ended"]) == (0, None)

@@ -42,7 +42,7 @@ class Job:
 
 class _Parameter:
     def __init__(self, n: int) -> None:
-        self._n, self.is_cuda, self.requires_grad = n, True, True
+        self._n, self.is_cuda, self.requires_grad, self._version = n, True, True, 0
 
     def numel(self) -> int:
         return self._n
@@ -122,6 +122,18 @@ def test_an_optimizer_whose_parameters_another_one_has_is_not_waited_for() -> No
     with pytest.raises(StopJob):
         job.train(optimizer, times=100)
     assert job.course.steps == 2
+
+
+def test_a_step_which_nobody_sees_changes_a_parameter() -> None:
+    job = Job(Limits(steps=3))
+    optimizer = job.optimizer()
+    parameter = optimizer.param_groups[0]["params"][0]
+    for _ in range(3):
+        job.train()
+        parameter._version += 1  # by compiled code
+    with pytest.raises(StopJob):
+        job.train()
+    assert job.course.steps == 3
 
 
 def test_backward_passes_count_where_there_is_no_optimizer() -> None:

@@ -115,9 +115,8 @@ def add_course(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget-s",
         type=float,
-        default=BUDGET_S,
         metavar="SECONDS",
-        help=f"which may pass after the last wanted step (default: {BUDGET_S:g})",
+        help=f"which may pass after the last wanted step (default: {BUDGET_S:g}; with --until end as many as it takes)",
     )
 
 

@@ -21,7 +21,7 @@ BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in 
 
 def job_of_command(
     command: Sequence[str], device: Device, *, steps: int = 3, until: Until = "evaluation",
-    budget_s: float | None = BUDGET_S, memory: int | str | None = None, alloc_conf: str | None = None,
+    budget_s: float | None = None, memory: int | str | None = None, alloc_conf: str | None = None,
     stack: Stack | None = None,
 ) -> Job:  # fmt: skip
     """Return the job of a command: `train.py args`, `python -m package.train`, `torchrun train.py`, ...
@@ -31,7 +31,7 @@ def job_of_command(
         device: The card.
         steps: Training steps which are wanted.
         until: How far it is followed, see `Command`.
-        budget_s: Seconds which may pass after the last wanted step.
+        budget_s: Seconds which may pass after the last wanted step; None: `BUDGET_S`, but with until="end" as many as it takes.
         memory: The card's size, if not the device's own.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF; None: what script and environment say.
         stack: Software of the card's machine.
@@ -42,6 +42,8 @@ def job_of_command(
     program = read(command, os.environ)
     environment = {**os.environ, **dict(program.environment)}
     _check_ranks(environment)
+    if budget_s is None and until != "end":
+        budget_s = BUDGET_S
     return Job(
         device=device,
         command=replace(program, until=until, budget_s=budget_s),
