@@ -148,7 +148,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(
         "TRL sft LoRA, Llama 8B",
         "huggingface/trl",
-        f"trl/scripts/sft.py --model_name_or_path {{data:llama8b}} {_SFT} {_LORA} --output_dir {{out}}",
+        f"trl/scripts/sft.py --model_name_or_path {{data:llama8b}} {_SFT} {_LORA} --dtype bfloat16 --output_dir {{out}}",
         packages=("trl", "datasets", "peft"),
     ),
     Entry(
