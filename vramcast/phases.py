@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vramcast.errors import TraceFileError
 from vramcast.simulator import curves
 from vramcast.tracer.trace import COURSE, Trace
-
-TRAINING, EVALUATION = "training", "evaluation"  # spec: of `tracer/course.py`, in the trace's header
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,21 @@ class Course:
 
 
 def course_of(trace: Trace) -> Course:
-    """Return the course which a trace's header tells; of a model's job there is none."""
+    """Return the course which a trace's header tells; of a model's job there is none.
+
+    Raises:
+        TraceFileError: the header is damaged.
+    """
     said = trace.header.get(COURSE)
     if not said:
         return Course()
+    try:
+        return _course(trace, said)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:  # a trace may come from anywhere
+        raise TraceFileError(f"The trace's course is damaged ({type(error).__name__}: {error}): record it again.") from None
+
+
+def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
     spans = [(int(row), str(name)) for row, name in said["phases"]]
     ends = [*(row for row, _ in spans[1:]), len(trace)]
     live, held = curves.live_bytes(trace), trace.reserved_bytes()
@@ -69,4 +80,4 @@ def course_of(trace: Trace) -> Course:
         peaks[name] = max(before[0], int(live[inside].max(initial=0))), max(before[1], int(held[inside].max(initial=0)))
     names = {name for _, name in spans}
     phases = tuple(Phase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items())
-    return Course(phases, tuple(said["not_reached"]), said["ended"])
+    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]))
