@@ -118,12 +118,15 @@ class Course:
         """Note that an optimizer was made."""
         self._optimizers.setdefault(id(optimizer), _Optimizer(weakref.ref(optimizer)))
 
+    def steps_now(self, optimizer: Any) -> None:
+        """Note that an optimizer begins to step: its steps are seen. It may run whole passes inside (LBFGS)."""
+        self.exists(optimizer)
+        self._optimizers[id(optimizer)].changes = None
+
     def stepped(self, optimizer: Any) -> None:
         """Note that an optimizer has stepped."""
-        self.exists(optimizer)
-        known = self._optimizers[id(optimizer)]
-        known.changes = None
-        self._count(known)
+        self.steps_now(optimizer)
+        self._count(self._optimizers[id(optimizer)])
 
     def _count(self, known: _Optimizer) -> None:
         backwards = self._backwards + bool(self._in_backward)  # an optimizer may step inside of the backward pass

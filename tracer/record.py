@@ -231,6 +231,7 @@ class Recorder:
         if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace what we look at
             return
         self._in_step += 1
+        self.course.steps_now(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._tag(Category.PARAMETER, parameters)
         self._tag(Category.GRADIENT, [p.grad for p in parameters])

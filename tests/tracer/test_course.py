@@ -136,6 +136,18 @@ def test_a_step_which_nobody_sees_changes_a_parameter() -> None:
     assert job.course.steps == 3
 
 
+def test_passes_inside_of_a_step_are_one_step() -> None:
+    job = Job(None)
+    optimizer = job.optimizer()
+    for number in range(2):
+        job.course.steps_now(optimizer)
+        for _ in range(20):
+            job.train()
+            optimizer.param_groups[0]["params"][0]._version += 1
+        job.course.stepped(optimizer)
+        assert job.course.steps == number + 1
+
+
 def test_backward_passes_count_where_there_is_no_optimizer() -> None:
     job = Job(Limits(steps=3))
     with pytest.raises(StopJob):
