@@ -60,8 +60,6 @@ class Ecosystem:
 _PRELUDE = """
 import json, os, sys
 import torch
-import torch._inductor.config
-torch._inductor.config.compile_threads = 1
 _at = _result = 0
 def begin():
     global _at

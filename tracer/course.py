@@ -212,6 +212,11 @@ class Course:
             self._enter(before)
 
     @property
+    def is_limited(self) -> bool:
+        """Whether the job is a command, which is cut short and stopped."""
+        return self._limits is not None
+
+    @property
     def in_backward(self) -> bool:
         """Whether a backward pass runs."""
         return bool(self._in_backward)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from vramcast.tracer import torch_api
 from vramcast.tracer.course import Course
+from vramcast.tracer.replaced import Replaced
 
 _open_ranges = 0
 
@@ -20,34 +20,29 @@ def open_ranges() -> int:
     return _open_ranges
 
 
-class _Replaced:
-    """An attribute which stands for another while a job runs."""
+def checkpoint_writers() -> list[tuple[Any, str]]:
+    """Return (owner, name) of what writes a checkpoint: called with its content first, then the file."""
+    writers: list[tuple[Any, str]] = [(torch, "save")]
+    with contextlib.suppress(ImportError):
+        import safetensors.torch
 
-    def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        self._place = owner, name, getattr(owner, name)
-        setattr(owner, name, functools.wraps(self._place[2])(wrap(self._place[2])))
-
-    def remove(self) -> None:
-        """Put it back."""
-        setattr(*self._place)
+        writers.append((safetensors.torch, "save_file"))
+    return writers
 
 
 def follow(course: Course) -> list[Any]:
     """Tell `course` what happens from here on; return handles whose `remove()` ends it."""
     wrapped: list[tuple[Any, str, Callable[[Any], Any]]] = [
         (torch.optim.Optimizer, "__init__", lambda original: _making(original, course)),
-        (torch, "save", lambda original: _saving(original, course)),
         (torch.autograd.profiler.record_function, "__enter__", lambda original: _counted(original, 1)),
         (torch.autograd.profiler.record_function, "__exit__", lambda original: _counted(original, -1)),
     ]
     wrapped += [(*place, lambda original: _backward(original, course)) for place in torch_api.places("run_backward")]
-    wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
-    wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
-    with contextlib.suppress(ImportError):
-        import safetensors.torch
-
-        wrapped.append((safetensors.torch, "save_file", lambda original: _saving(original, course)))
-    return [_Replaced(*place) for place in wrapped]
+    if course.is_limited:  # a model's job has neither loaders nor files, and need not import what writes them
+        wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
+        wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
+        wrapped += [(*place, lambda original: _saving(original, course)) for place in checkpoint_writers()]
+    return [Replaced(*place) for place in wrapped]
 
 
 def _counted(original: Any, change: int) -> Any:

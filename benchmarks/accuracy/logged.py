@@ -13,7 +13,6 @@ build/accuracy/logged.jsonl: a stopped run goes on.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -33,7 +32,7 @@ from typing import Final
 from benchmarks.accuracy import logged_data
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, variables
-from benchmarks.accuracy.runner import BUILD, data_folder
+from benchmarks.accuracy.runner import BUILD, read_rows
 from vramcast.devices import Device, device
 from vramcast.errors import UsageError
 from vramcast.stack import parse, same_minor
@@ -374,11 +373,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
-    path = data_folder() / _TABLE
-    if not path.exists():
-        sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder which holds data/{_TABLE}.")
-    with open(path, newline="", encoding="utf-8") as file:
-        runs = read_runs(csv.DictReader(file), options.scripts)
+    runs = read_runs(read_rows(_TABLE), options.scripts)
     if options.only:
         runs = [
             run for run in runs if options.only in " ".join(run.row[name] for name in ("script", "log_blob", "gpu", "log_path"))

@@ -10,7 +10,6 @@ after warm-up. Answers are kept in build/accuracy/recorded.jsonl: a stopped run 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import operator
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.accuracy.figures import table
-from benchmarks.accuracy.runner import BUILD, data_folder
+from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
 from vramcast.errors import VramcastError
 from vramcast.tracer.snapshot import read_snapshot
 from vramcast.units import MIB
@@ -307,13 +306,7 @@ def main() -> None:
     )
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
-    index = data_folder() / _TABLE
-    if not index.exists():
-        sys.exit(f"'{index}' does not exist: set VRAMCAST_SHARED to the folder which holds data/{_TABLE}.")
-    with open(index, newline="", encoding="utf-8") as file:
-        rows = [
-            row for row in csv.DictReader(file) if row["path"] in SCRIPTS and options.only in f"{row['repo']} {row['path']}"
-        ]
+    rows = [row for row in read_rows(_TABLE) if row["path"] in SCRIPTS and options.only in f"{row['repo']} {row['path']}"]
     out = BUILD / "recorded.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     kept: dict[str, Comparison] = {}

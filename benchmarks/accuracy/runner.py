@@ -47,7 +47,7 @@ def read_rows(name: str) -> list[dict[str, str]]:
     path = data_folder() / name
     if not path.exists():
         sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder which holds {name}.")
-    with open(path, newline="") as file:
+    with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 

@@ -96,6 +96,14 @@ def test_what_a_process_took_is_told_where_its_job_failed() -> None:
     assert _Left(Process("a.py", _result(100, "oom"))).fullest(failed, ["train.py"]).status == "oom"
 
 
+def test_a_process_which_could_not_be_recorded_is_named() -> None:
+    damaged = Result("error", error="TraceError", message="the first entry is damaged.")
+    for left in (_Left(Process("b.py", damaged)), _Left(Process("a.py", _result(300)), Process("b.py", damaged))):
+        notes = left.fullest(_result(200), ["train.py"]).notes
+        assert "1 processes used the card and could not be recorded" in notes[0]
+        assert "'b.py' the first entry is damaged." in notes[0]
+
+
 def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
     environment = {"PYTHONPATH": f"{os.pathsep}/mine"}
     let_follow(environment)

@@ -6,7 +6,6 @@ large storages, since the script may read it again; when the job has ended it is
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +13,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import torch
+
+from vramcast.tracer.course_hooks import checkpoint_writers
+from vramcast.tracer.replaced import Replaced
 
 _FOLDER: Final = "vramcast-"
 _WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
@@ -23,19 +25,12 @@ _WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as i
 def kept_apart() -> Iterator[None]:
     """Let checkpoints which are written inside be as above."""
     written: list[str] = []
-    places: list[tuple[Any, str]] = [(torch, "save")]
-    with suppress(ImportError):
-        import safetensors.torch
-
-        places.append((safetensors.torch, "save_file"))
-    originals = [(owner, name, getattr(owner, name)) for owner, name in places]
-    for owner, name, original in originals:
-        setattr(owner, name, _apart(original, written))
+    replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
     try:
         yield
     finally:
-        for place in originals:
-            setattr(*place)
+        for place in replaced:
+            place.remove()
         for path in written:
             with suppress(OSError):
                 os.remove(path)
@@ -46,7 +41,6 @@ def kept_apart() -> Iterator[None]:
 def _apart(save: Callable[..., Any], written: list[str]) -> Callable[..., Any]:
     """Return `torch.save`, or safetensors' `save_file`, for what need not last."""
 
-    @functools.wraps(save)
     def saved(content: Any, *args: Any, **kwargs: Any) -> Any:
         path = args[0] if args else kwargs.pop("f", kwargs.pop("filename", None))
         if isinstance(path, str | os.PathLike):  # else it is a file of the script's own, or a buffer

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vramcast.devices import Device
@@ -18,14 +18,13 @@ from vramcast.job import Job
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.course import Course, Limits, StopJob
-from vramcast.tracer.job_result import Result, peak_resident_bytes
-from vramcast.tracer.ledger import Entered
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import compilers, program, raw, subprocesses
-from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
+from vramcast.tracer.nullgpu.load import NullGpu
+from vramcast.tracer.nullgpu.outcome import complete
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.stopping import stoppable
-from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
 
 if TYPE_CHECKING:
     from vramcast.tracer.record import Recorder
@@ -148,23 +147,11 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         if job.command is not None and result.error == "JobError" and recorder.has_requests:
             result.status, ended = "ok", f"it {result.message}"
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
-    result.steps = recorder.steps
-    result.ledger = gpu.ledger()
-    if values is not None:
-        result.ledger += values.ledger()
-    result.taken = gpu.taken()
-    result.note_settings(settings)
-    if result.status != "error":
-        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
-        header: dict[str, Any] = {CIRCUMSTANCES: observer.seen()}
-        header |= {"tracer": "nullgpu", "torch": str(torch.__version__), "cuda": result.cuda, "device": job.device.key}
-        result.trace = recorder.stop(header=header, workspace_sizes=sizes)
-        if job.command is not None:
-            facts = recorder.course.facts(recorder.phases(result.trace), is_whole=is_whole, ended=ended)
-            result.trace = replace(result.trace, header={**result.trace.header, COURSE: facts})
-        _KEPT.append(recorder)
-    result.foreign = foreign_libraries()
-    result.max_resident_bytes = peak_resident_bytes()
+    complete(
+        result, job, gpu, recorder, observer, settings, followed=values.ledger() if values is not None else (),
+        is_whole=is_whole, ended=ended,
+    )  # fmt: skip
+    _KEPT.append(recorder)
     return result
 
 

@@ -34,12 +34,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.job import Job
 from vramcast.tracer.course import StopJob
-from vramcast.tracer.job_result import Result, peak_resident_bytes
-from vramcast.tracer.ledger import Entered
+from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import compilers
-from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
+from vramcast.tracer.nullgpu.load import NullGpu
+from vramcast.tracer.nullgpu.outcome import complete
 from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
+from vramcast.tracer.trace import COURSE
 from vramcast.units import gib, shortened
 
 if TYPE_CHECKING:
@@ -121,7 +121,15 @@ class Shared:
             own: Of the job's own process.
             command: Its words.
         """
-        found = [process for process in self.processes() if process.reserved_bytes]
+        told = self.processes()
+        lost = [process for process in told if process.result.trace is None]
+        if lost:
+            note = (
+                f"{len(lost)} processes used the card and could not be recorded, what they took is not counted: "
+                f"'{shortened(lost[0].command, _SHOWN)}' {shortened(lost[0].result.message, _SHOWN)}"
+            )
+            own = replace(own, notes=(*own.notes, note))
+        found = [process for process in told if process.reserved_bytes]
         if not found:
             return own
         mine = Process(" ".join(command), own)
@@ -136,7 +144,8 @@ class Shared:
                 f"{len(others)} processes used the card: {note}, of all the one which reserved most "
                 f"({gib(most.reserved_bytes)}); together they reserved {total}, besides a context each"
             )
-        result = replace(most.result, notes=(*most.result.notes, note))
+        kept = () if most is mine else own.notes
+        result = replace(most.result, notes=(*kept, *most.result.notes, note))
         return result if own.status != "error" else _ended(result, own)
 
 
@@ -270,8 +279,13 @@ class Watched:
         if not torch.cuda.is_initialized() or not self._finishing.acquire(blocking=False):  # type: ignore[no-untyped-call]
             return
         is_done = self._recorder.course.is_stopped
-        with contextlib.suppress(Exception):  # a damaged process must not keep the job from its end
-            _write(Process(_command(), self._result(is_done=is_done)))
+        try:
+            result = self._result(is_done=is_done)
+        except Exception as error:  # a damaged process must not keep the job from its end, nor be forgotten
+            result = Result("error")
+            result.fail(error)
+        with contextlib.suppress(OSError):  # the folder is gone: nobody waits any more
+            _write(Process(_command(), result))
         if is_done:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
@@ -282,20 +296,14 @@ class Watched:
         """Return what was recorded; a card which was full ended the process, unless it made its steps."""
         import torch
 
-        result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda), steps=self._recorder.steps)
-        result.ledger = self._gpu.ledger()
-        result.taken = self._gpu.taken()
-        result.note_settings(self._settings)
-        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
-        header = {CIRCUMSTANCES: self._observer.seen(), "tracer": "nullgpu", "torch": result.torch, "cuda": result.cuda}
-        result.trace = self._recorder.stop(header={**header, "device": self._job.device.key}, workspace_sizes=sizes)
-        course = self._recorder.course
-        facts = course.facts(self._recorder.phases(result.trace), is_whole=not is_done and not self._ended, ended=self._ended)
-        result.trace = replace(result.trace, header={**result.trace.header, COURSE: facts})
+        result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
+        complete(
+            result, self._job, self._gpu, self._recorder, self._observer, self._settings,
+            is_whole=not is_done and not self._ended, ended=self._ended,
+        )  # fmt: skip
+        assert result.trace is not None
         if result.status == "ok" and result.trace.header["peaks"]["ooms"] and not is_done:
             result.status, result.message = "oom", "CUDA out of memory in a process which the job started."
-        result.foreign = foreign_libraries()
-        result.max_resident_bytes = peak_resident_bytes()
         return result
 
 

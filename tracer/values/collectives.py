@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.tracer.replaced import Replaced
+
 _IN_PLACE: Final = ("all_reduce", "broadcast", "reduce")
 _TO_OUTPUT: Final = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 
@@ -21,20 +23,21 @@ def followed(keep: Callable[[Any, Any], None]) -> Iterator[None]:
         yield
         return
     owners = (distributed, distributed.distributed_c10d)
-    originals = [(owner, name, getattr(owner, name)) for owner in owners for name in (*_IN_PLACE, *_TO_OUTPUT)]
-    for owner, name, original in originals:
-        setattr(owner, name, _keeping(original, 1 if name in _TO_OUTPUT else 0, keep))
+    replaced = [
+        Replaced(owner, name, functools.partial(_keeping, source=int(name in _TO_OUTPUT), keep=keep))
+        for owner in owners
+        for name in (*_IN_PLACE, *_TO_OUTPUT)
+    ]
     try:
         yield
     finally:
-        for place in originals:
-            setattr(*place)
+        for place in replaced:
+            place.remove()
 
 
 def _keeping(original: Callable[..., Any], source: int, keep: Callable[[Any, Any], None]) -> Callable[..., Any]:
     """Return a collective whose first argument then holds what its argument number `source` held."""
 
-    @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
         done = original(*args, **kwargs)
         if len(args) > source and torch.distributed.get_world_size(kwargs.get("group")) == 1:
