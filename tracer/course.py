@@ -110,7 +110,7 @@ class Course:
         self._growth = ""
         self._is_cut = False  # the budget ended inside of an evaluation
         self.stopped_by = ""
-        self._stopped = False
+        self._stopped = self._is_ours = False
         self._started = self._said_at = time.monotonic()
 
     # -------------------------------------------------------------------------------------------- what happens
@@ -229,6 +229,27 @@ class Course:
     def stop(self, why: str) -> None:
         """Let the job end at the next place where nothing is half done."""
         self._stopped, self.stopped_by = True, why
+
+    def stop_at_once(self, why: str) -> None:
+        """End the job here, unless what runs is ours; then after it.
+
+        Raises:
+            StopJob: it ends.
+        """
+        self.stop(self.stopped_by or why)
+        if not self._is_ours:
+            raise StopJob
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """What runs inside is our own book-keeping, which a stop from outside must not leave half done."""
+        self._is_ours = True
+        try:
+            yield
+        finally:
+            self._is_ours = False
+        if self._stopped:
+            raise StopJob
 
     # -------------------------------------------------------------------------------------------- what came of it
     @property

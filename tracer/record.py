@@ -137,10 +137,11 @@ class Recorder:
             return
         if self._position() - self._drained_at < _DRAINED_EVENTS:
             return
-        self._drained_at = self._position()
-        self._end_profile()
-        self._account.drain()
-        self._begin_profile()
+        with self.course.ours():
+            self._drained_at = self._position()
+            self._end_profile()
+            self._account.drain()
+            self._begin_profile()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
         """End recording and return the trace.

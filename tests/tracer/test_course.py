@@ -205,6 +205,22 @@ def test_what_was_stopped_stays_stopped() -> None:
             job.evaluate()
 
 
+def test_a_stop_from_outside_waits_for_our_own_book_keeping() -> None:
+    course = Job(None).course
+    done = []
+
+    def drain() -> None:
+        with course.ours():
+            course.stop_at_once("its user stopped it")
+            done.append("what follows the stop")
+
+    with pytest.raises(StopJob):
+        drain()
+    assert (done, course.stopped_by) == (["what follows the stop"], "its user stopped it")
+    with pytest.raises(StopJob):
+        course.stop_at_once("late")
+
+
 def test_loaders_end_early_once_there_are_enough_steps() -> None:
     job = Job(Limits(steps=1, until="evaluation"))
     optimizer, loader, later = job.optimizer(), _Iterator(), _Iterator()

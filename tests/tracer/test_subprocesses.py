@@ -20,6 +20,7 @@ from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import subprocesses
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.subprocesses import VARIABLE, Process, Shared, let_follow
+from vramcast.tracer.trace import COURSE
 
 # Says what it was asked, and trains a layer of that width.
 TRAIN = """
@@ -97,11 +98,14 @@ def test_what_a_process_took_is_told_where_its_job_failed() -> None:
 
 
 def test_a_process_which_could_not_be_recorded_is_named() -> None:
-    damaged = Result("error", error="TraceError", message="the first entry is damaged.")
+    damaged = Result("error", error="JobError", message="raised OSError: no space")
     for left in (_Left(Process("b.py", damaged)), _Left(Process("a.py", _result(300)), Process("b.py", damaged))):
         notes = left.fullest(_result(200), ["train.py"]).notes
         assert "1 processes used the card and could not be recorded" in notes[0]
-        assert "'b.py' the first entry is damaged." in notes[0]
+        assert "'b.py' raised OSError: no space" in notes[0]
+    nothing = _Left(Process("b.py", damaged)).fullest(_result(0), ["train.py"])
+    assert (nothing.status, nothing.error) == ("error", "JobError")
+    assert nothing.message == "has a process which was not recorded: 'b.py' raised OSError: no space"
 
 
 def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
@@ -159,3 +163,57 @@ def test_a_process_for_which_the_card_is_too_small_says_so(
     code = "import subprocess as s, sys; s.run([sys.executable, 'train.py', '8192'])"
     found = tracer().trace(job("python", "-c", code, memory="600MiB", until="steps"))
     assert found.status == "oom"
+
+
+# Says it if a value is not known, or a checkpoint would last, in a process of each kind; the last one is killed.
+KNOWS = """
+    import multiprocessing, os, subprocess, sys
+    import torch
+
+    def main(name, is_killed=False):
+        with torch.device("cuda"):  # CUDA is touched by the call itself
+            numbers = torch.arange(10)
+        assert numbers.sum().item() == 45
+        torch.save({"zeros": torch.zeros(1 << 20, device="cuda")}, "mine.pt")
+        torch.save({"zeros": torch.zeros(1 << 20, device="cuda")}, name)
+        if is_killed:
+            os.kill(os.getpid(), 9)
+
+    if __name__ == "__main__":
+        if sys.argv[1:]:
+            sys.exit(main(sys.argv[1], is_killed=True))
+        for way in ("fork", "spawn"):
+            process = multiprocessing.get_context(way).Process(target=main, args=(f"{way}.pt",))
+            process.start()
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+        subprocess.run([sys.executable, "knows.py", "started.pt"])
+"""
+
+
+def test_values_and_files_are_safe_in_each_kind_of_process(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job], tmp_path: Path
+) -> None:
+    (tmp_path / "knows.py").write_text(textwrap.dedent(KNOWS))
+    (tmp_path / "mine.pt").write_bytes(b"of a real run")
+    found = tracer().trace(job("knows.py", until="steps"))
+    assert found.status == "ok", found.message
+    lost, many = found.notes
+    assert "1 processes used the card and could not be recorded" in lost
+    assert "'knows.py started.pt' was killed before it said what it took" in lost
+    assert "2 processes used the card" in many
+    assert (tmp_path / "mine.pt").read_bytes() == b"of a real run"
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["mine.pt", "started.pt"]
+
+
+def test_a_limit_ends_each_process_with_what_was_seen_of_it(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
+) -> None:
+    started = (
+        "import subprocess as s, sys; s.run([sys.executable, '-c', 'import train, time; train.main(0, 512); time.sleep(60)'])"
+    )
+    endless = started.replace("train.main", "train.range = lambda n: iter(int, 1); train.main")
+    found = tracer().trace(job("python", "-c", endless, until="end"), timeout_s=15)
+    assert found.trace is not None
+    assert "its time was up after" in found.trace.header[COURSE]["ended"]
+    assert found.steps > 3

@@ -24,21 +24,21 @@ _WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as i
 @contextmanager
 def kept_apart() -> Iterator[None]:
     """Let checkpoints which are written inside be as above."""
-    written: list[str] = []
+    written: dict[str, int] = {}  # file -> the process which wrote it: a fork knows of its parent's
     replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
     try:
         yield
     finally:
         for place in replaced:
             place.remove()
-        for path in written:
+        for path in [path for path, process in written.items() if process == os.getpid()]:
             with suppress(OSError):
                 os.remove(path)
                 if os.path.basename(os.path.dirname(path)).startswith(_FOLDER):
                     os.rmdir(os.path.dirname(path))
 
 
-def _apart(save: Callable[..., Any], written: list[str]) -> Callable[..., Any]:
+def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., Any]:
     """Return `torch.save`, or safetensors' `save_file`, for what need not last."""
 
     def saved(content: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,8 +47,7 @@ def _apart(save: Callable[..., Any], written: list[str]) -> Callable[..., Any]:
             path = os.path.abspath(os.fspath(path))
             if os.path.exists(path) and path not in written:
                 path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), "checkpoint")
-            if path not in written:
-                written.append(path)
+            written.setdefault(path, os.getpid())
         is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > _WHOLE_BYTES
         with torch.serialization.skip_data() if is_large else nullcontext():
             return save(content, path, *args[1:], **kwargs)

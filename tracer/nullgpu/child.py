@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
-from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf, torch_api
-from vramcast.tracer.course import Course, Limits, StopJob
+from vramcast.tracer.course import StopJob
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import compilers, program, raw, subprocesses
 from vramcast.tracer.nullgpu.load import NullGpu
-from vramcast.tracer.nullgpu.outcome import complete
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
+from vramcast.tracer.nullgpu.watched import Watched
 from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.stopping import stoppable
-
-if TYPE_CHECKING:
-    from vramcast.tracer.record import Recorder
-    from vramcast.tracer.values.follow import Values
 
 
 def kernel_arch(built_for: str, major: int, minor: int) -> int:
@@ -57,7 +50,6 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
     return max(fitting)
 
 
-_KEPT: list[Any] = []  # what this process, which ends soon, need not take apart: a profile's events cost 20 ms
 _ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
 
 
@@ -116,55 +108,52 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     import torch  # the stand-ins are loaded; CUDA is not initialised yet
 
     from vramcast.tracer import host_checks
-    from vramcast.tracer.circumstances import Observer
 
     host_checks.take_as_passed()
     compilers.prepare()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    recorder = recorder_of(job, options)
-    observer = Observer()
+    watched = Watched(job, options, gpu, settings)
     if job.command is not None:
-        subprocesses.follow_forks(subprocesses.Watched(job, gpu, recorder, observer, settings))
-    values: Values | None = None
+        watched.follow_forks()
     is_whole, ended = False, ""
+    end_others = functools.partial(subprocesses.end_others, options.limit_s)
     try:
         gpu.configure(device_config(job, options, _built_for(job)))
         if job.command is not None:
             gpu.show_tools()
         settings.start()
-        recorder.start()
-        with observer, _values(job, options, gpu) as values:
-            compilers.hide_hooks()
-            _run(job, recorder.course, options.limit_s)
+        watched.prepare()
+        watched.begin(before_stop=end_others)
+        try:
+            _run(job)
+        finally:
+            watched.end()
         is_whole = True
     except torch.OutOfMemoryError as error:
         result.status, result.message = "oom", str(error)
     except StopJob:
-        ended = recorder.course.stopped_by
+        ended = watched.recorder.course.stopped_by
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
-        if job.command is not None and result.error == "JobError" and recorder.has_requests:
+        if job.command is not None and result.error == "JobError" and watched.recorder.has_requests:
             result.status, ended = "ok", f"it {result.message}"
+    if job.command is not None:
+        end_others()
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
-    complete(
-        result, job, gpu, recorder, observer, settings, followed=values.ledger() if values is not None else (),
-        is_whole=is_whole, ended=ended,
-    )  # fmt: skip
-    _KEPT.append(recorder)
+    watched.complete(result, is_whole=is_whole, ended=ended)
     return result
 
 
-def _limits(job: Job) -> Limits | None:
-    if job.command is None:
-        return None
-    return Limits(job.training.steps, job.command.until, job.command.budget_s)
+def _run(job: Job) -> None:
+    if job.command is not None:
+        program.run(job.command)
+        return
+    import torch
 
+    from vramcast.tracer import step
 
-def _say(text: str) -> None:
-    """Tell the user how the job goes on; the job may have put anything in place of its stderr."""
-    with suppress(OSError):
-        os.write(2, f"vramcast: {text}\n".encode())
+    step.run(job, torch.device("cuda"))
 
 
 def _built_for(job: Job) -> str:
@@ -174,44 +163,3 @@ def _built_for(job: Job) -> str:
         return torch_api.cuda_arch_flags() or ""
 
     return asked() if job.command is None else subprocesses.asked_in_a_fork(asked)
-
-
-def recorder_of(job: Job, options: RunOptions) -> Recorder:
-    """Return who records a process of `job`, and stops one of a command when enough was seen."""
-    from vramcast.tracer.record import Recorder
-
-    return Recorder(
-        limits=_limits(job), say=_say if job.command is not None else None, shapes=options.shapes,
-        roofline=Roofline.of(job.device) if options.accesses else None,
-    )  # fmt: skip
-
-
-@contextmanager
-def _values(job: Job, options: RunOptions, gpu: NullGpu) -> Iterator[Values | None]:
-    """Follow values if that is asked for, but for compiled code, which must not see who watches."""
-    if not options.follow_values and job.command is None:
-        yield None
-        return
-    import torch
-
-    from vramcast.tracer.values import collectives
-    from vramcast.tracer.values.follow import Values
-
-    values = Values(gpu, answers=options.answers)
-    torch.compile = values.unseen_by(torch.compile)
-    with values, collectives.followed(values.same):
-        yield values
-
-
-def _run(job: Job, course: Course, limit_s: float | None) -> None:
-    if job.command is not None:
-        from vramcast.tracer.nullgpu import checkpoints
-
-        with checkpoints.kept_apart(), stoppable(course, limit_s):
-            program.run(job.command)
-        return
-    import torch
-
-    from vramcast.tracer import step
-
-    step.run(job, torch.device("cuda"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import sys
@@ -35,6 +36,9 @@ def run(command: Command) -> None:
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
+    for child in multiprocessing.active_children():
+        if not child.daemon:  # Python waits for these at its end
+            child.join()
 
 
 def _run_code(command: Command) -> None:
