@@ -76,6 +76,7 @@ class Recorder:
         profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
         shapes: Whether the shapes which operators are given are wanted; needs the profile.
         roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
+        step_over: Is called when an optimizer has stepped.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
     their own names but no module; blocks which die on another stream count until the allocator completes their free.
@@ -83,9 +84,10 @@ class Recorder:
 
     def __init__(
         self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
-        shapes: bool = False, roofline: Roofline | None = None,
+        shapes: bool = False, roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.course = Course(limits, self._position, Account.live_bytes, say)
+        self._step_over = step_over
         self._profile = profile
         self._roofline = roofline
         self._shapes = shapes or roofline is not None
@@ -245,6 +247,7 @@ class Recorder:
         self._mark("step end")
         self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])
         at = self._position()
+        self._step_over()
         try:
             self.course.stepped(optimizer)  # which may end the job
         finally:

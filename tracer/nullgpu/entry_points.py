@@ -1,8 +1,8 @@
 """The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
 
-Three classes of entry point, as in the list's own head: `body` is written by hand, `noop` and `handle` are generated and
-counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own undefined symbols, so that
-a new build with a new symbol still loads, and refuses when it is called.
+The kinds of entry point are those of the list's own head: `body` is written by hand, `noop`, `collective` and `handle` are
+generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own undefined symbols,
+so that a new build with a new symbol still loads, and refuses when it is called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from vramcast.errors import NullGpuError
 
 CSRC = Path(__file__).parent / "csrc"
-KINDS = ("body", "handle", "noop", "refuse")
+KINDS = ("body", "collective", "handle", "noop", "refuse")
 
 # The status each library documents for "not supported".
 _NOT_SUPPORTED = {
@@ -199,8 +199,9 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
         elif symbol.library == "libnvidia-ml":  # what a card has not; nothing of the job depends on it
             lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ return {status}; }}")
         else:
-            ledger, value = ("NG_NOOP", 0) if kind == "noop" else ("NG_REFUSED", status)
-            body = f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
+            ledger, value = ("NG_REFUSED", status) if kind == "refuse" else ("NG_NOOP", 0)
+            told = " ng_collective();" if kind == "collective" else ""
+            body = f'NG_HIT({ledger}, "{symbol.name}", 0);{told} return {value};'
             lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ {body} }}")
     return "\n".join(lines) + "\n"
 

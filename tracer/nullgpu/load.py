@@ -12,11 +12,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from vramcast.errors import NullGpuError
 from vramcast.tracer.job_result import Taken
 from vramcast.tracer.ledger import Entry
 from vramcast.tracer.nullgpu.build import TOOLS
+
+_WATCHDOG_MS: Final = 2000  # arbitrary: twenty times its period; a group without one is waited for once
 
 
 class NullGpu:
@@ -64,6 +67,13 @@ class NullGpu:
         """Say what the next reads of the device give; return how many answers of the last call nobody took."""
         sizes = (ctypes.c_uint64 * len(reads))(*map(len, reads))
         return int(self._driver.nullgpu_know(b"".join(reads), sizes, len(reads)))
+
+    def let_watchdog_look(self) -> None:
+        """Wait until the watchdog of NCCL's groups, if there is one, has seen the end of each collective so far.
+
+        It looks every 100 ms, as often as on a card, where steps are longer than that.
+        """
+        self._driver.nullgpu_await_watchdog(_WATCHDOG_MS)
 
     def taken(self) -> Taken:
         """Return the card's own account of what was taken from it."""

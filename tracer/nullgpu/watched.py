@@ -66,7 +66,7 @@ class Watched:
         self._around = contextlib.ExitStack()
         is_command = job.command is not None
         self.recorder = Recorder(
-            limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
+            step_over=gpu.let_watchdog_look, limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,
         )  # fmt: skip
         self.values = Values(gpu, answers=options.answers) if is_command or options.follow_values else None

@@ -74,6 +74,16 @@ EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) {
     return ncclSuccess;
 }
 
+EXPORT ncclResult_t ncclGroupStart(void) {
+    ng_group(1);
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclGroupEnd(void) {
+    ng_group(0);
+    return ncclSuccess;
+}
+
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
     (void)c;
     *error = ncclSuccess;

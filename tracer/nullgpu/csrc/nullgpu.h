@@ -59,6 +59,14 @@ EXPORT void *ng_new_handle(void); /* a fresh, unique, non-null handle */
 EXPORT void ng_activate_context(int device); /* the runtime makes a device's primary context at its first use */
 EXPORT void *ng_driver_symbol(const char *name);
 
+/* ---- the watchdog of NCCL's groups (watchdog.c) -------------------------------------------------------------------- */
+EXPORT void ng_collective(void);        /* libnccl: this thread makes one */
+EXPORT void ng_group(int begins);       /* libnccl: a group of this thread's collectives begins, or ends */
+EXPORT int ng_records_work(void);       /* whether this thread's next event stands for a collective's end; asked once */
+EXPORT void ng_work(int more);          /* one more such event, or one fewer, waits to be looked at */
+/* Wait until somebody has looked at the end of each collective so far; returns how many are left when the time is up. */
+EXPORT int nullgpu_await_watchdog(int limit_ms);
+
 /* ---- memory (memory.c): 0 or a CUDA error number ------------------------------------------------------------------ */
 #define NG_INVALID_VALUE 1 /* spec: CUDA driver and runtime API, CUDA_ERROR_INVALID_VALUE */
 #define NG_OUT_OF_MEMORY 2 /* spec: CUDA driver and runtime API, CUDA_ERROR_OUT_OF_MEMORY */

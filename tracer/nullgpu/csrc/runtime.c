@@ -447,8 +447,21 @@ EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMod
     return cudaSuccess;
 }
 
+/* What a handle of an event points to is ours. */
+struct event {
+    uint64_t at;      /* ng_device_changes when it was recorded */
+    int is_work;      /* it stands for the end of a collective, at which nobody has looked */
+    pthread_t thread; /* which recorded it */
+};
+
+static void seen(struct event *e) {
+    if (__atomic_exchange_n(&e->is_work, 0, __ATOMIC_ACQ_REL)) ng_work(-1);
+}
+
 EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event) {
-    *event = ng_new_handle();
+    struct event *e = calloc(1, sizeof *e);
+    if (!e) return cudaErrorMemoryAllocation;
+    *event = (cudaEvent_t)e;
     return cudaSuccess;
 }
 
@@ -458,14 +471,24 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int fla
 }
 
 EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    if (event) seen((struct event *)event);
     free(event);
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    struct event *e = (struct event *)event;
+    const int is_work = ng_records_work();
     (void)stream;
     NG_HIT(NG_NOOP, "cudaEventRecord", 0);
-    if (event) *(uint64_t *)event = ng_device_changes(); /* what a handle points to is ours */
+    if (!e) return cudaSuccess;
+    e->at = ng_device_changes();
+    seen(e);
+    if (is_work) {
+        e->thread = pthread_self();
+        ng_work(1);
+        __atomic_store_n(&e->is_work, 1, __ATOMIC_RELEASE);
+    }
     return cudaSuccess;
 }
 
@@ -474,8 +497,15 @@ EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stre
     return cudaEventRecord(event, stream);
 }
 
+EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
+    struct event *e = (struct event *)event;
+    NG_HIT(NG_NOOP, "cudaEventQuery", 0);
+    if (e && __atomic_load_n(&e->is_work, __ATOMIC_ACQUIRE) && !pthread_equal(e->thread, pthread_self())) seen(e);
+    return cudaSuccess;
+}
+
 EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    const uint64_t from = start ? *(const uint64_t *)start : 0, to = end ? *(const uint64_t *)end : 0;
+    const uint64_t from = start ? ((const struct event *)start)->at : 0, to = end ? ((const struct event *)end)->at : 0;
     *milliseconds = to > from ? KERNEL_MS * (float)(to - from) : 0.001f; /* arbitrary: > 0, as callers divide by it */
     return cudaSuccess;
 }

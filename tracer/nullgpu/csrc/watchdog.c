@@ -1,0 +1,51 @@
+/* When PyTorch's watchdog of NCCL's groups has looked.
+ *
+ * A collective holds on to its tensors until the watchdog, a thread which looks every 100 ms, has seen its end. A step on a
+ * card takes longer than that, one on the null GPU does not: peaks would depend on how fast this machine is. So whoever runs
+ * a job lets the watchdog look after each step (nullgpu_await_watchdog). It looks by cudaEventQuery, at the event which the
+ * thread that made the collective recorded behind it, or behind its group of them.
+ * Source: torch 2.11, ProcessGroupNCCL::Watchdog::runLoop, kWatchdogThreadSleepMillis; WorkNCCL's stashed tensors. */
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "nullgpu.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t all_seen = PTHREAD_COND_INITIALIZER;
+static int waiting, gave_up;
+static __thread int depth, has_ended;
+
+void ng_group(int begins) {
+    depth += begins ? 1 : -1;
+    has_ended = !begins && depth == 0;
+}
+
+void ng_collective(void) { has_ended = depth == 0; }
+
+int ng_records_work(void) {
+    const int answer = has_ended;
+    has_ended = 0;
+    return answer;
+}
+
+void ng_work(int more) {
+    pthread_mutex_lock(&lock);
+    waiting += more;
+    if (waiting == 0) pthread_cond_broadcast(&all_seen);
+    pthread_mutex_unlock(&lock);
+}
+
+int nullgpu_await_watchdog(int limit_ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += limit_ms / 1000;
+    until.tv_nsec += limit_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    pthread_mutex_lock(&lock);
+    while (waiting > 0 && !gave_up)
+        if (pthread_cond_timedwait(&all_seen, &lock, &until) == ETIMEDOUT) gave_up = 1; /* this job's groups have none */
+    const int left = waiting;
+    pthread_mutex_unlock(&lock);
+    return left;
+}
