@@ -27,12 +27,16 @@ _SUMS: Final = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
 class Account:
     """Counts from `begin` to `end`.
 
+    Args:
+        device_index: Which card of this machine.
+
     Attributes:
         emptied: Places in the history at which the cache was emptied, which the history itself does not know.
         earlier: Parts of the history which were taken out of torch's, where an entry takes some kilobyte when it is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device_index: int = 0) -> None:
+        self._device = device_index
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
         self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
@@ -48,7 +52,7 @@ class Account:
 
     def _begin(self) -> None:
         self._record(context=None, max_entries=_MAX_EVENTS)
-        self._origin = _events()
+        self._origin = _events(self._device)
         self._has_begun = True
         replaced = (
             ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring),
@@ -73,14 +77,14 @@ class Account:
 
     def position(self) -> int:
         """Return how many requests and frees there were."""
-        return _events() - self._origin if self._has_begun else 0
+        return _events(self._device) - self._origin if self._has_begun else 0
 
     def drain(self) -> None:
         """Take out what the history holds so far."""
         if not self._has_begun:
             return
         histories = self._snapshot()["device_traces"]
-        self.earlier.append(Entries.of(histories[0] if histories else (), 0))
+        self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))
         try:
             self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
         except TypeError:  # torch 2.6, where each call clears it
@@ -93,7 +97,7 @@ class Account:
             found = original(*arguments, **named)
             if self.earlier and found["device_traces"]:
                 before = [entry for part in self.earlier for entry in part.to_dicts()]
-                found["device_traces"][0] = [*before, *found["device_traces"][0]]
+                found["device_traces"][self._device] = [*before, *found["device_traces"][self._device]]
             return found
 
         return snapshot
@@ -109,17 +113,16 @@ class Account:
         torch_api.record_memory_history(enabled=None)
         return snapshot
 
-    @staticmethod
-    def live_bytes() -> int:
+    def live_bytes(self) -> int:
         """Return what is allocated now; 0 before CUDA is touched."""
-        return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
+        return torch.cuda.memory_allocated(self._device) if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
     def peaks(self) -> dict[str, int]:
         """Return the peaks over the whole job in bytes, and how often the allocator retried and gave up."""
         return {**self._peaks, **self._sums}
 
     def _keep(self) -> None:
-        stats = torch.cuda.memory_stats()
+        stats = torch.cuda.memory_stats(self._device)
         for name, key in _PEAKS.items():
             self._peaks[name] = max(self._peaks[name], int(stats.get(key, 0)))
         for name, key in _SUMS.items():
@@ -137,10 +140,10 @@ class Account:
             at = self.position()
             self._keep()
             result = original(*arguments)
-            stats = torch.cuda.memory_stats()
+            stats = torch.cuda.memory_stats(self._device)
             for name, key in _SUMS.items():
                 self._sums[name] -= int(stats.get(key, 0))  # what this reset left alone is counted again at the end
-            self._origin = _events() - at
+            self._origin = _events(self._device) - at
             return result
 
         return reset
@@ -155,7 +158,7 @@ def _ignoring(original: Callable[..., Any]) -> Callable[..., None]:
     return ignored
 
 
-def _events() -> int:
+def _events(device: int) -> int:
     """Return how many requests and frees the allocator has counted."""
-    counts = torch.cuda.memory_stats_as_nested_dict().get("allocation", {}).get("all", {})
+    counts = torch.cuda.memory_stats_as_nested_dict(device).get("allocation", {}).get("all", {})
     return int(counts.get("allocated", 0) + counts.get("freed", 0))

@@ -14,6 +14,7 @@ from vramcast.errors import VramcastError
 from vramcast.tracer import missing_files
 from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.ledger import Entered, Entry
+from vramcast.tracer.ranks.tape import Tape
 from vramcast.tracer.trace import COURSE, Trace
 
 _TRACER = Path(__file__).parent
@@ -39,6 +40,8 @@ class Result:
     `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
     `is_ours`: it was the tracer's own code which raised, and not the job's.
     `notes`: what whoever reads the estimate should know.
+    `said`: what this rank of several said; only processes of the job open it.
+    `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
     `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
     """
 
@@ -58,6 +61,8 @@ class Result:
     taken: Taken | None = None
     is_ours: bool = False
     notes: tuple[str, ...] = ()
+    said: Tape = field(default_factory=Tape)
+    answers: dict[str, int] = field(default_factory=dict)
 
     @property
     def reads(self) -> int:

@@ -44,6 +44,7 @@ class Code(StrEnum):
     CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"
     WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"
     CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"
+    ABSENT = "{} of ranks which are not traced, taken for those of one which is"
     DRAWN_SHAPE = "values drawn for {}"
     UNBOUNDED = "no largest shape for {}"
 

@@ -14,6 +14,8 @@ import struct
 import time
 from typing import Any
 
+# A variable of a job's environment: a folder which its caller has made for it. Who finds the caller gone removes it.
+LENT = "VRAMCAST_SUBPROCESSES"
 _LENGTH = struct.Struct("<Q")
 _PIECE_BYTES = 1 << 20  # arbitrary
 _POLL_LIMIT_S = 3600.0  # arbitrary: poll(2) takes at most 24 days, and then waits once more

@@ -77,6 +77,7 @@ class Recorder:
         shapes: Whether the shapes which operators are given are wanted; needs the profile.
         roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
         step_over: Is called when an optimizer has stepped.
+        device_index: Which card of this machine.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
     their own names but no module; blocks which die on another stream count until the allocator completes their free.
@@ -85,8 +86,11 @@ class Recorder:
     def __init__(
         self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
         shapes: bool = False, roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None,
+        device_index: int = 0,
     ) -> None:  # fmt: skip
-        self.course = Course(limits, self._position, Account.live_bytes, say)
+        self._account = Account(device_index)
+        self.course = Course(limits, self._position, self._account.live_bytes, say)
+        self._device = device_index
         self._step_over = step_over
         self._profile = profile
         self._roofline = roofline
@@ -102,7 +106,6 @@ class Recorder:
         self._profiled = Profile(has_shapes=self._shapes)
         self._in_step = 0
         self._ends: dict[int, int] = {}  # of each training step, where its last optimizer ended
-        self._account = Account()
         self._drained_at = 0
 
     # -------------------------------------------------------------------------------------------- recording
@@ -158,7 +161,7 @@ class Recorder:
         roots = self._end_profile() if self._profiler is not None else []
         contexts = self._profiled.contexts()
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
-        trace = trace_from_snapshot(snapshot, header=facts, earlier=self._account.earlier)
+        trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
         trace = _with_empty_cache(trace, self._account.emptied)
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
         if self._roofline is None:

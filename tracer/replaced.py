@@ -18,7 +18,10 @@ class Replaced:
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         self._place = owner, name, getattr(owner, name)
-        setattr(owner, name, functools.wraps(self._place[2])(wrap(self._place[2])))
+        instead = wrap(self._place[2])
+        if not isinstance(self._place[2], type):
+            functools.update_wrapper(instead, self._place[2])
+        setattr(owner, name, instead)
 
     def remove(self) -> None:
         """Put the original back."""

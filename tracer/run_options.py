@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from vramcast.tracer.ranks.tape import Tape
 
 Answers = Literal["drawn", "largest", "otherwise"]
 
@@ -25,6 +27,8 @@ class RunOptions:
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
             roofline; the other tracers cannot. It changes no allocation.
         limit_s: A training command is stopped after so many seconds, and what was seen till then counts; None: it is not.
+        rank: Which of a command's ranks the traced process is.
+        tape: What its ranks said which were traced before.
     """
 
     context_bytes: int = 0
@@ -35,6 +39,8 @@ class RunOptions:
     shapes: bool = False
     accesses: bool = False
     limit_s: float | None = None
+    rank: int = 0
+    tape: Tape = field(default_factory=Tape, compare=False)
 
 
 AS_USUAL: Final = RunOptions()

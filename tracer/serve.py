@@ -16,6 +16,7 @@ import gc
 import importlib
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vramcast.tracer.protocol import Frame, Gone, pack, receive, send, send_packed
+from vramcast.tracer.protocol import LENT, Frame, Gone, pack, receive, send, send_packed
 from vramcast.tracer.stopping import STOP
 from vramcast.tracer.warm import LAST_OUTPUT_BYTES, death
 
@@ -194,6 +195,11 @@ class _Job:
                 send_packed(self._connection, self._frame.data)
             else:
                 send(self._connection, {"number": self._request["number"], "died": self._death(status)})
+        except Gone:
+            self._kill()
+            if lent := self._request["environment"].get(LENT):
+                shutil.rmtree(lent, ignore_errors=True)
+            raise
         finally:
             self._kill()
             _reap()

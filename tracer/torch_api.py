@@ -66,6 +66,7 @@ _END_POOL: Final = ("torch._C:_cuda_endAllocateToPool", "torch._C:_cuda_endAlloc
 _EVENTS: Final = "operators and modules of a trace"
 _FAKE: Final = "the fake tracer"
 _RAW: Final = "torch's own allocator, driven alone"
+_RANKS: Final = "jobs of several ranks"
 
 # What is read or called.
 NAMES: Final[dict[str, Name]] = {
@@ -143,6 +144,10 @@ NAMES: Final[dict[str, Name]] = {
         global_backward_hooks="_global_backward_hooks",
         global_backward_pre_hooks="_global_backward_pre_hooks",
     ),
+    "FakeProcessGroup": Name(("torch._C._distributed_c10d:FakeProcessGroup",), _RANKS),
+    "rendezvous": Name(("torch.distributed.rendezvous:",), _RANKS),
+    "rendezvous_handlers": Name(("torch.distributed.rendezvous:_rendezvous_handlers",), _RANKS),
+    "c10d": Name(("torch.distributed.distributed_c10d:",), _RANKS),
     **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
 }  # fmt: skip
 

@@ -40,6 +40,7 @@ _NAMES_ONLY: Final = 3  # the last version which had two tables of names instead
 _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a tensor of a file has no more
 
 COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/course.py` saw them
+RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/circumstances.py` saw
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11

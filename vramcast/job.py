@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from vramcast.checks import INT64_LEAST, SHOWN, number, shown, whole
 from vramcast.devices import DEVICES, Device
 from vramcast.errors import UsageError
+from vramcast.ranks import ALONE, Ranks, World
 from vramcast.stack import Stack
 from vramcast.units import INT64_MOST, shortened
 
@@ -276,6 +277,8 @@ class Command:
             not.
         is_code: Whether the program is Python code, as for `python -c`.
         notes: What a reader of the answer should know of how the command was read.
+        world: Its ranks.
+        ranks: Which of them are traced, each in a process of its own.
     """
 
     words: tuple[str, ...]
@@ -285,12 +288,15 @@ class Command:
     budget_s: float | None = None
     is_code: bool = False
     notes: tuple[str, ...] = ()
+    world: World = ALONE
+    ranks: Ranks = "auto"
 
     def __post_init__(self) -> None:
         if self.until not in get_args(Until):
             raise UsageError(f"until is {shown(self.until)}: use one of {', '.join(get_args(Until))}.")
         if self.budget_s is not None:
             object.__setattr__(self, "budget_s", number("budget_s (--budget-s)", self.budget_s, least=0.0))
+        self.world.chosen(self.ranks)
 
     @property
     def program(self) -> str:

@@ -14,6 +14,7 @@ from vramcast.context import Context, context_bytes
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
 from vramcast.phases import Course, course_of
+from vramcast.rank_peaks import RankPeaks, ranks_of, world_size_of
 from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
@@ -96,6 +97,16 @@ class Estimate:
     def course(self) -> Course:
         """How far a training command was followed, with the peaks of each phase; of a model's job it is empty."""
         return course_of(self.trace)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job has."""
+        return world_size_of(self.trace)
+
+    @property
+    def ranks(self) -> tuple[RankPeaks, ...]:
+        """The ranks which were traced, each with its peaks; of a job of one rank none. The estimate is of the fullest."""
+        return ranks_of(self.trace)
 
     # -------------------------------------------------------------------------------------------- bound
     @property
@@ -251,6 +262,8 @@ class Estimate:
             "peak_at": self.peak_at,
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
+            "world_size": self.world_size,
+            "ranks": [{**one.to_dict(), "fits": self.context.bytes + one.reserved <= job.total_bytes} for one in self.ranks],
             "phases": [phase.to_dict() for phase in course.phases],
             "not_reached": list(course.not_reached),
             "ended": course.ended or None,
@@ -324,6 +337,10 @@ class Estimate:
             f"{phase.name:<18}{gib(phase.reserved or 0):>12}   reserved, {gib(phase.allocated or 0)} allocated"
             for phase in course.phases
             if phase.reached
+        ]
+        lines += [
+            f"{f'rank {one.number} of {self.world_size}':<18}{gib(one.reserved):>12}   reserved, {gib(one.allocated)} allocated"
+            for one in self.ranks
         ]
         if course.not_reached:
             lines.append(f"not reached       {'; '.join(course.not_reached)}")

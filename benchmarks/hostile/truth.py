@@ -66,11 +66,11 @@ _PAST_THE_ALLOCATOR = {
     "no caching, by the script": 'os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"',
     "another back end, by the script": 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"',
     "caching switched off": "torch.cuda.init(); torch.cuda.caching_allocator_enable(False)",
-    "memory of another library": (
-        "import ctypes; torch.cuda.init(); "
-        'ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 30))'
-    ),
 }
+_MEMORY_OF_ANOTHER = (
+    "import ctypes; torch.cuda.init(); "
+    'ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 30))'
+)
 _RESETS = {
     "peaks reset at each step": "torch.cuda.reset_peak_memory_stats()",
     "counts reset at each step": "torch.cuda.memory.reset_accumulated_memory_stats()",
@@ -110,6 +110,8 @@ def cases(folder: Path) -> Iterable[Case]:
         yield case("environment", f"option against {name}", "run", *_CARD, *option, "--json", "--", path, check=wins)
     for name, line in _PAST_THE_ALLOCATOR.items():
         yield case("environment", name, "run", *_CARD, "--json", "--", script(name, before=line), codes=_REFUSED)
+    path = script("memory of another library", before=_MEMORY_OF_ANOTHER)
+    yield case("environment", "memory of another library", "run", *_CARD, "--json", "--", path, check=_is_counted)
     yield from _by_environment(case, plain)
     for value in _BAD_SETTINGS:
         yield case("alloc-conf values", value, *plain, "--alloc-conf", value, codes={2})
@@ -172,6 +174,11 @@ def _is_calm(found: dict[str, Any]) -> str:
     parameters = 4 * (2048 * 2048 + 2048) * 4
     least = 4 * parameters  # with gradients and Adam's two averages
     return "" if found["peaks"]["allocated"] >= least else f"allocated {found['peaks']['allocated']}, below {least}"
+
+
+def _is_counted(found: dict[str, Any]) -> str:
+    beside = found["peaks"]["process"] - found["peaks"]["reserved"]
+    return "" if beside > 1 << 30 else f"{beside} bytes beside the allocator, not more than 1 GiB"
 
 
 def _by_null_gpu(found: dict[str, Any]) -> str:

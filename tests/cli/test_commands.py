@@ -44,11 +44,13 @@ def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, 
     assert said in err
 
 
-def test_many_ranks_cannot_be_estimated(call: Call, tmp_path: Path) -> None:
+def test_a_rank_which_is_none_is_wrong_usage(call: Call, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
-    code, out, _ = call("check", "--json", "--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
-    assert code == 3
-    assert "8 ranks" in json.loads(out)["message"]
+    command = ("--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
+    code, _, err = call("check", "--json", "--ranks", "8", *command)
+    assert code == 2
+    assert "Rank 8 (--ranks) is none of 8" in err
+    assert call("check", "--json", "--ranks", "first", *command)[0] == 2
 
 
 @pytest.mark.usefixtures("tracer")

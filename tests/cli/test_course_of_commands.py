@@ -155,3 +155,26 @@ SNAPSHOT = """
 def test_a_script_sees_its_own_history_whole(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(SNAPSHOT)
     assert (code, said["ended"]) == (0, None)
+
+
+RANK = """
+    import os, torch
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl")
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1024, 1024).cuda())
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(3):
+        net(torch.randn(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.integration
+def test_a_job_of_several_ranks_has_the_peaks_of_each_which_was_traced(
+    run: Callable[..., tuple[int, dict[str, Any], str]],
+) -> None:
+    code, said, _ = run(RANK, options=("--world-size", "16", "--nproc-per-node", "8", "--ranks", "0,9"))
+    assert (code, said["world_size"]) == (0, 16)
+    assert [(rank["rank"], rank["peaks"], rank["fits"]) for rank in said["ranks"]] == [
+        (rank, {name: said["peaks"][name] for name in ("allocated", "reserved")}, True) for rank in (0, 9)
+    ]

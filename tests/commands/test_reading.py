@@ -7,13 +7,14 @@ import shlex
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vramcast.commands import job_of_command
 from vramcast.commands.reading import read
 from vramcast.devices import device
-from vramcast.errors import CannotEstimate, UsageError
+from vramcast.errors import UsageError
 from vramcast.job import Command
 
 _PATH = {"PATH": os.environ.get("PATH", "")}
@@ -127,16 +128,24 @@ def test_another_interpreter_is_named_in_the_answer(folder: Path) -> None:
     assert _read(f"{sys.executable} train.py").notes == ()
 
 
-def test_the_environment_says_that_there_are_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = device("rtx4090")
-    with pytest.raises(CannotEstimate, match="WORLD_SIZE=2 in the environment asks for 2 ranks"):
-        job_of_command(["WORLD_SIZE=2", "python", "train.py"], card)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(CannotEstimate, match="WORLD_SIZE=2"):
-        job_of_command(["train.py"], card)
-    job = job_of_command(["torchrun", "--nproc_per_node=1", "train.py"], card)  # which says the number itself
-    assert job.command is not None
-    assert dict(job.command.environment)["WORLD_SIZE"] == "1"
+def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def world(*command: str, **options: Any) -> tuple[int, int, str]:
+        found = job_of_command(command, device("rtx4090"), **options).command
+        assert found is not None
+        return found.world.size, found.world.local_size, dict(found.environment).get("WORLD_SIZE", "")
+
+    assert world("WORLD_SIZE=2", "python", "train.py") == (2, 2, "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert world("train.py") == (4, 4, "4")
+    assert world("train.py", nproc_per_node=2) == (4, 2, "4")
+    assert world("torchrun", "--nproc_per_node=1", "train.py") == (1, 1, "1")
+    assert world("torchrun", "--nproc_per_node=8", "train.py", world_size=16, nproc_per_node=8) == (16, 8, "16")
+    monkeypatch.delenv("WORLD_SIZE")
+    assert world("train.py", nproc_per_node=2) == (2, 2, "2")
+    with pytest.raises(UsageError, match="machines of 3 each"):
+        world("train.py", world_size=4, nproc_per_node=3)
+    with pytest.raises(UsageError, match=r"Rank 4 .* is none of 4"):
+        world("train.py", world_size=4, ranks=(0, 4))
 
 
 def test_pythonpath_of_the_command_comes_first(folder: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from vramcast.errors import TimeLimit, UsageError, WorkerError
 from vramcast.job import Command
 from vramcast.tracer.process import python_path
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.warm import WarmWorker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
@@ -313,7 +314,9 @@ def test_worker_and_job_end_with_their_caller_and_let_its_pipes_go(tmp_path: Pat
     job = SLEEPS.format(path=str(path))
     # A fork of the caller outlives it and must not keep the worker alive; it has closed the caller's pipes.
     code = f"{CALLS}\nif os.fork() == 0: import time; os.closerange(0, 3); time.sleep(5); os._exit(0)\n"
-    code += f"worker.ask({job!r}, os.environ, timeout_s=600, advice='.')"
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    code += f"worker.ask({job!r}, {{**os.environ, {LENT!r}: {str(lent)!r}}}, timeout_s=600, advice='.')"
     environment = {**os.environ, "PYTHONPATH": python_path()}
     caller = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for(lambda: path.exists() and path.read_text() != "")
@@ -323,6 +326,7 @@ def test_worker_and_job_end_with_their_caller_and_let_its_pipes_go(tmp_path: Pat
     caller.send_signal(death)
     caller.communicate(timeout=2.0)
     wait_for(lambda: not runs(pid) and not runs(parent), 2.0)
+    assert not lent.exists()
 
 
 def test_a_worker_ends_with_its_caller_also_while_it_imports(tmp_path: Path) -> None:

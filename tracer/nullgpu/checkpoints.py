@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.course_hooks import checkpoint_writers
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.replaced import Replaced
 
 _FOLDER: Final = "vramcast-"
@@ -46,7 +47,7 @@ def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., A
         if isinstance(path, str | os.PathLike):  # else it is a file of the script's own, or a buffer
             path = os.path.abspath(os.fspath(path))
             if os.path.exists(path) and path not in written:
-                path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER), "checkpoint")
+                path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")
             written.setdefault(path, os.getpid())
         is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > _WHOLE_BYTES
         with torch.serialization.skip_data() if is_large else nullcontext():

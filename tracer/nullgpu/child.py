@@ -14,13 +14,14 @@ from typing import Any
 from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
+from vramcast.ranks import Rank
 from vramcast.tracer import alloc_conf, torch_api
 from vramcast.tracer.course import StopJob
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import compilers, program, raw, subprocesses
 from vramcast.tracer.nullgpu.load import NullGpu
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.nullgpu.watched import Watched
+from vramcast.tracer.nullgpu.watching import Watched
 from vramcast.tracer.run_options import RunOptions
 
 
@@ -59,7 +60,9 @@ def device_config(job: Job, options: RunOptions, built_for: str) -> str:
     if not options.limited and (options.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
         total_bytes = max(total_bytes, _ADDRESSES_BYTES)
-    return _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
+    cards = job.command.world.local_size if job.command is not None else 1
+    config = _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
+    return f"{config};device_count={cards}"
 
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
@@ -123,10 +126,10 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         if job.command is not None:
             gpu.show_tools()
         settings.start()
-        watched.prepare()
+        watched.prepare(is_own=True)
         watched.begin(before_stop=end_others)
         try:
-            _run(job)
+            _run(job, watched.rank)
         finally:
             watched.end()
         is_whole = True
@@ -145,9 +148,9 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     return result
 
 
-def _run(job: Job) -> None:
+def _run(job: Job, rank: Rank) -> None:
     if job.command is not None:
-        program.run(job.command)
+        program.run(job.command, rank)
         return
     import torch
 

@@ -29,10 +29,12 @@ from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
+from vramcast.tracer.nullgpu.fullest import fullest_rank
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.nullgpu.subprocesses import VARIABLE, Shared
 from vramcast.tracer.process import checked, import_root, job_environment
+from vramcast.tracer.ranks.tape import Tape
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
 
@@ -170,14 +172,26 @@ class NullGpuTracer:
         return result
 
     def _ask_job(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
-        """Run `job` once; of a command's processes the one counts which takes most of the card."""
+        """Run `job` once; of a command's ranks and processes the one counts which takes most of its card."""
         if job.command is None:
             result: Result = self._ask(job, environment, timeout_s, options)
             return result
+        tape, results = Tape(), {}
+        for number in job.command.world.chosen(job.command.ranks):
+            found = self._ask_rank(job, environment, timeout_s, replace(options, rank=number, tape=tape))
+            tape.add(found.said)
+            results[number] = found
+            if found.status == "error":
+                break
+        return fullest_rank(results, job.command.world)
+
+    def _ask_rank(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
+        assert job.command is not None
         shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=import_root())
         with shared as processes:
             told = {**environment, VARIABLE: str(processes.folder)}
-            return processes.fullest(self._ask(job, told, timeout_s, options), job.command.words)
+            own = self._ask(job, told, timeout_s, options)
+            return processes.fullest(own, job.command.words) if job.command.world.size == 1 else processes.only(own)
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
         """Run code of ours beside a torch whose card is the null GPU, in a process of its own, and return its answer.

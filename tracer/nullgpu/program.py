@@ -8,22 +8,29 @@ import runpy
 import sys
 from multiprocessing import process
 from types import ModuleType
+from typing import Final
 
 from vramcast.job import Command
+from vramcast.ranks import Rank
 from vramcast.tracer.nullgpu import subprocesses
 
+# spec: torch 2.11, torch.distributed.launch; DeepSpeed 0.18, launcher/launch.py: the first argument of each process.
+_LOCAL_RANK: Final = ("--local-rank=0", "--local_rank=0")
 
-def run(command: Command) -> None:
-    """Run the program to its end; an exit with a code of success is none.
+
+def run(command: Command, rank: Rank) -> None:
+    """Run the program of one rank to its end; an exit with a code of success is none.
 
     Raises:
         SystemExit: it ended with another code.
     """
-    os.environ.update(command.environment)
+    os.environ.update(rank.told(dict(command.environment)))
     subprocesses.let_follow(os.environ)
     # Python notes when it starts where it was started. Processes which `multiprocessing` spawns look there for the script.
     vars(process)["ORIGINAL_DIR"] = os.getcwd()
     sys.argv = list(command.words)
+    if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
+        sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())

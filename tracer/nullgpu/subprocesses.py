@@ -2,8 +2,8 @@
 
     caller                              job's process                       a Python which the job starts
     Shared.made: a folder with          let_follow: startup/ is first       startup/sitecustomize.py: before torch is imported,
-    the question                        on PYTHONPATH                       watched.before_torch loads the stand-ins; when CUDA
-                                        watched.follow_forks: a fork of     is first touched it begins to be watched (`Claim`);
+    the question                        on PYTHONPATH                       watching.before_torch loads the stand-ins; when CUDA
+                                        watching.follow_forks: a fork of     is first touched it begins to be watched (`Claim`);
                                         it which trains is followed too     at its end the process writes its Result into the
     Shared.fullest: the Result of the   end_others: they shall say now      folder
     process which took most             what they took
@@ -32,12 +32,13 @@ from typing import Final
 
 from vramcast.job import Job
 from vramcast.tracer.job_result import Result
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.stopping import STOP
 from vramcast.tracer.trace import COURSE
 from vramcast.units import gib, shortened
 
-VARIABLE: Final = "VRAMCAST_SUBPROCESSES"  # read by startup/sitecustomize.py too
+VARIABLE: Final = LENT  # read by startup/sitecustomize.py too
 _STARTUP: Final = Path(__file__).parent / "startup"
 _QUESTION, _ROOT = "question", "root"
 _CLAIM, _SAID = ".claim", ".process"  # what a process writes when it touches the card, and at its end
@@ -129,6 +130,21 @@ class Shared:
                 killed = Result("error", error="WorkerError", message="was killed before it said what it took")
                 found.append(Process(claim.read_text(encoding="utf-8"), killed))
         return found
+
+    def only(self, own: Result) -> Result:
+        """Return the result of a job's own process, one rank of several; of what others took it is not known on which card.
+
+        Args:
+            own: Of the job's own process.
+        """
+        others = self.processes()
+        if not others or own.status == "error":
+            return own
+        message = (
+            f"'{shortened(others[0].command, _SHOWN)}', a process which a rank started, uses a card: ranks which a script "
+            "starts itself cannot be told apart now. Start them by torchrun, or give --world-size 1."
+        )
+        return replace(own, status="error", trace=None, error="CannotEstimate", message=message)
 
     def fullest(self, own: Result, command: Sequence[str]) -> Result:
         """Return the result of the process which took most, with a note on the others.

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options; `command` is what stands behind a `--` (main.py)."""
     shared.add_job(parser, is_optional=True)
     shared.add_course(parser)
+    shared.add_ranks(parser)
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")

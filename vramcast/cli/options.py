@@ -120,6 +120,17 @@ def add_course(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Add the ranks of a training command."""
+    parser.add_argument(
+        "--world-size", type=int, metavar="N", help="ranks of the job (default: as its launcher, or WORLD_SIZE, says)"
+    )
+    parser.add_argument("--nproc-per-node", type=int, metavar="M", help="ranks on each machine (default: likewise, or all)")
+    parser.add_argument(
+        "--ranks", default="auto", metavar="RANKS", help="which are traced: auto (first and last), all, or 0,7 (default: auto)"
+    )
+
+
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job which the options describe."""
     return Job(

@@ -14,6 +14,7 @@ from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.streams import answer
+from vramcast.ranks import parse_ranks
 from vramcast.result import Estimate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.units import gib
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_training(parser, ["steps"])
     shared.add_course(parser)
+    shared.add_ranks(parser)
     shared.add_output(parser, RUN_COMMANDS)
     shared.add_files(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=COMMAND_HELP)
@@ -56,7 +58,8 @@ def estimate_of(options: argparse.Namespace, command: Sequence[str]) -> Estimate
     with first_interrupt(NullGpuTracer.stop_command):
         return shared.estimator_of(options).command(
             command, steps=options.steps, until=options.until, budget_s=options.budget_s, memory=options.memory,
-            alloc_conf=options.alloc_conf,
+            alloc_conf=options.alloc_conf, world_size=options.world_size, nproc_per_node=options.nproc_per_node,
+            ranks=parse_ranks(options.ranks),
         )  # fmt: skip
 
 

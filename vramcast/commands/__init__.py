@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import vramcast
-from vramcast.commands.launcher import one_rank
+from vramcast.commands.launcher import first_rank
 from vramcast.commands.reading import read
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.job import Command, Job, Training, Until, current_folder
+from vramcast.ranks import Rank, Ranks, World
 from vramcast.stack import Stack
 from vramcast.tracer.process import checkout_root
 
@@ -22,7 +23,7 @@ BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in 
 def job_of_command(
     command: Sequence[str], device: Device, *, steps: int = 3, until: Until = "evaluation",
     budget_s: float | None = None, memory: int | str | None = None, alloc_conf: str | None = None,
-    stack: Stack | None = None,
+    stack: Stack | None = None, world_size: int | None = None, nproc_per_node: int | None = None, ranks: Ranks = "auto",
 ) -> Job:  # fmt: skip
     """Return the job of a command: `train.py args`, `python -m package.train`, `torchrun train.py`, ...
 
@@ -35,18 +36,18 @@ def job_of_command(
         memory: The card's size, if not the device's own.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF; None: what script and environment say.
         stack: Software of the card's machine.
+        world_size: Ranks; None: as many as the command's launcher, or WORLD_SIZE, says.
+        nproc_per_node: Of them on each machine; None: likewise, or all.
+        ranks: Which are traced.
     Raises:
-        UsageError: there is no Python program behind it, or it does not exist.
-        CannotEstimate: it asks for more than one rank.
+        UsageError: there is no Python program behind it, or it does not exist; a number of ranks is wrong.
     """
-    program = read(command, os.environ)
-    environment = {**os.environ, **dict(program.environment)}
-    _check_ranks(environment)
+    program = _with_world(read(command, os.environ), world_size, nproc_per_node)
     if budget_s is None and until != "end":
         budget_s = BUDGET_S
     return Job(
         device=device,
-        command=replace(program, until=until, budget_s=budget_s),
+        command=replace(program, until=until, budget_s=budget_s, ranks=ranks),
         training=Training(steps=steps),
         alloc_conf=alloc_conf,
         stack=stack,
@@ -56,15 +57,20 @@ def job_of_command(
     )
 
 
-def _check_ranks(environment: Mapping[str, str]) -> None:
-    """Raise where the environment says that there are other ranks: the job would wait for them in vain.
-
-    Raises:
-        CannotEstimate: it does.
-    """
-    ranks = environment.get("WORLD_SIZE", "")
-    if ranks.isdecimal():
-        one_rank(int(ranks), f"WORLD_SIZE={ranks} in the environment", "WORLD_SIZE=1 RANK=0")
+def _with_world(command: Command, world_size: int | None, nproc_per_node: int | None) -> Command:
+    """Return a command with its ranks: those which are asked for, else its launcher's, else the environment's."""
+    environment = {**os.environ, **dict(command.environment)}
+    said = environment.get("WORLD_SIZE", "")
+    told_size = command.world.size if command.world.size > 1 else int(said) if said.isdecimal() else 1
+    size = told_size if world_size is None else world_size
+    if world_size is None and told_size == 1:
+        size = nproc_per_node or 1
+    per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
+    world = World(size, per_node)
+    if size == 1 or world == command.world:
+        return replace(command, world=world)
+    told = {**first_rank(world), **dict(command.environment)}
+    return replace(command, world=world, environment=tuple(Rank(0, world).told(told).items()))
 
 
 def _search_path(command: Command) -> tuple[str, ...]:

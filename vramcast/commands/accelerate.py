@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vramcast.commands import accelerate_config
-from vramcast.commands.launcher import Launched, Launcher, one_rank, only_rank, whole_number
+from vramcast.commands.launcher import Launched, Launcher, first_rank, whole_number
 from vramcast.errors import CannotEstimate
+from vramcast.ranks import World
 
 _BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _VALUED: Final = (
@@ -81,12 +82,10 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
         )
     machines = whole_number("--num_machines", given.get("num_machines") or "1")
     processes = whole_number("--num_processes", given.get("num_processes") or "1")
-    source = f" (of {config.path})" if "num_processes" not in options and config.path is not None else ""
-    one_rank(
-        max(machines, processes), f"--num_processes={max(machines, processes)}{source}", "--num_processes=1 --num_machines=1"
-    )
+    processes = max(machines, processes)
+    world = World(processes, processes // machines)
     is_on_cpu = "cpu" in options or _is_true(given.get("use_cpu"))
-    told = {} if kind in ("", "multi_gpu") or is_on_cpu else only_rank()
+    told = {} if world.size == 1 and (kind in ("", "multi_gpu") or is_on_cpu) else first_rank(world)
     if kind in ("", "multi_gpu") or is_on_cpu:
         told["ACCELERATE_USE_CPU"] = str(is_on_cpu)
     told["ACCELERATE_MIXED_PRECISION"] = str(given.get("mixed_precision") or "no")
@@ -108,7 +107,7 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
         named = {name: value for name, value in given.items() if name.startswith("parallelism_config_")}
         told |= {name.upper(): str(value) for name, value in {**sizes, **named}.items()}
     is_module, is_command = _is_true(given.get("module")), _is_true(given.get("no_python"))
-    return Launched(words, is_module, is_command, told)
+    return Launched(words, is_module, is_command, told, world)
 
 
 def _of_dynamo(given: Mapping[str, Any]) -> dict[str, str]:

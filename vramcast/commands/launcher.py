@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from vramcast.errors import CannotEstimate, UsageError
+from vramcast.errors import UsageError
+from vramcast.ranks import ALONE, Rank, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,15 @@ class Launched:
         words: The program and its arguments.
         is_module: Whether the program is a module's name.
         is_command: Whether the program is an executable, to be read as a command of its own.
-        environment: The variables which its process would have.
+        environment: The variables which the process of rank 0 would have.
+        world: All ranks.
     """
 
     words: tuple[str, ...]
     is_module: bool
     is_command: bool
     environment: dict[str, str]
+    world: World = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Launcher:
 
         Raises:
             UsageError: they are no such words.
-            CannotEstimate: they ask for more than one rank, or for what is no GPU's.
+            CannotEstimate: they ask for what is no GPU's.
         """
         options = vars(self.parser().parse_args(list(words)))
         program = (options.pop("program"), *options.pop("arguments"))
@@ -80,23 +83,6 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
-def one_rank(ranks: int, asked: str, instead: str) -> None:
-    """Raise where more than one rank is asked for.
-
-    Args:
-        ranks: How many.
-        asked: The words which ask for them.
-        instead: The words which ask for one.
-    Raises:
-        CannotEstimate: there are more.
-    """
-    if ranks > 1:
-        raise CannotEstimate(
-            f"{asked} asks for {ranks} ranks: one rank can be estimated now. Give {instead} for the job on one card "
-            "(a rank of DDP takes about as much, one of FSDP or ZeRO less)."
-        )
-
-
 def whole_number(name: str, value: Any) -> int:
     """Return an option's value as a number.
 
@@ -116,13 +102,14 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def only_rank(*, restarts: str = "0", run_id: str = "none", role: str = "default") -> dict[str, str]:
-    """Return what torchrun tells the only process of a job. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
-    return {
-        "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": role, "LOCAL_WORLD_SIZE": "1",
-        "WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+def first_rank(world: World, *, restarts: str = "0", run_id: str = "none", role: str = "default") -> dict[str, str]:
+    """Return what torchrun tells the process of rank 0. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
+    told = {
+        "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": role, "LOCAL_WORLD_SIZE": "",
+        "WORLD_SIZE": "", "GROUP_WORLD_SIZE": "", "ROLE_WORLD_SIZE": "", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()), "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": restarts,
         "TORCHELASTIC_RUN_ID": run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is no agent: the process makes its store itself
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }  # fmt: skip
+    return Rank(0, world).told(told)

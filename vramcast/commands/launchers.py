@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from vramcast.commands.accelerate import ACCELERATE
-from vramcast.commands.launcher import Launched, Launcher, one_rank, only_rank, whole_number
+from vramcast.commands.launcher import Launched, Launcher, first_rank, whole_number
 from vramcast.errors import CannotEstimate
+from vramcast.ranks import Rank, World
 
 _ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for a process a card; a job here has one card
 
@@ -33,17 +35,17 @@ def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: M
     nnodes, per_node = option("nnodes", "1"), option("nproc_per_node", "1")
     nodes = whole_number("--nnodes", nnodes.rpartition(":")[2])
     processes = 1 if per_node in _ALL else whole_number("--nproc_per_node", per_node)
-    asked = [f"--nnodes={nnodes}"] if nodes > 1 else []
-    asked += [f"--nproc_per_node={per_node}"] if processes > 1 else []
-    one_rank(nodes * processes, " ".join(asked), "--nnodes=1 --nproc_per_node=1" if nodes > 1 else "--nproc_per_node=1")
-    ranks = only_rank(restarts=option("max_restarts", "0"), run_id=option("rdzv_id", "none"), role=option("role", "default"))
-    return Launched(words, "module" in options, "no_python" in options, ranks)
+    world = World(nodes * processes, processes)
+    told = first_rank(
+        world, restarts=option("max_restarts", "0"), run_id=option("rdzv_id", "none"), role=option("role", "default")
+    )
+    return Launched(words, "module" in options, "no_python" in options, told, world)
 
 
 def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
     launched = _of_torchrun(options, words, environment)
     rest = launched.words if "use_env" in options else (words[0], "--local-rank=0", *words[1:])
-    return Launched(rest, launched.is_module, launched.is_command, launched.environment)
+    return replace(launched, words=rest)
 
 
 # ------------------------------------------------------------------------------------------------ deepspeed
@@ -63,18 +65,14 @@ def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: 
         raise CannotEstimate("deepspeed --autotuning runs many jobs: leave it out, and vary the script's own options.")
     nodes = max(whole_number("--num_nodes", options.get("num_nodes", "1")), 1)
     processes = max(whole_number("--num_gpus", options.get("num_gpus", "1")), 1)
-    asked = [f"--num_nodes={nodes}"] if nodes > 1 else []
-    asked += [f"--num_gpus={processes}"] if processes > 1 else []
     included = re.findall(r"[^@:]+(?::([\d,]+))?(?:@|$)", options.get("include", ""))
     slots = sum(len(part.split(",")) if part else 1 for part in included)
-    if slots > 1:
-        asked.append(f"--include={options['include']}")
-    one_rank(max(nodes * processes, slots), " ".join(asked), "--num_gpus=1")
+    world = World(slots, slots // max(len(included), 1)) if slots else World(nodes * processes, processes)
     told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    ranks = {name: value for name, value in only_rank().items() if name in told}
-    ranks |= {"LOCAL_SIZE": "1", "CROSS_RANK": "0", "CROSS_SIZE": "1"}  # spec: DeepSpeed 0.18, launcher/launch.py
+    ranks = {name: value for name, value in first_rank(world).items() if name in told}
+    ranks |= Rank(0, world).told({"LOCAL_SIZE": "", "CROSS_RANK": "", "CROSS_SIZE": ""})  # spec: DeepSpeed 0.18, launch.py
     arguments = words[1:] if "no_local_rank" in options else ("--local_rank=0", *words[1:])
-    return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks)
+    return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks, world)
 
 
 # ------------------------------------------------------------------------------------------------ who is one

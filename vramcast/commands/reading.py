@@ -16,6 +16,7 @@ from vramcast.commands import launchers
 from vramcast.commands.launcher import Launcher
 from vramcast.errors import UsageError
 from vramcast.job import Command
+from vramcast.ranks import ALONE, World
 
 _EXAMPLE: Final = "write vramcast run [options] -- train.py args"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -48,12 +49,14 @@ class _Reader:
         words: Not read yet.
         inherited: The environment in which the command is typed.
         told: What the command adds to it.
+        world: The ranks for which it asks.
         notes: What a reader of the answer should know.
     """
 
     words: tuple[str, ...]
     inherited: Mapping[str, str]
     told: dict[str, str] = field(default_factory=dict)
+    world: World = ALONE
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -161,6 +164,7 @@ class _Reader:
         launcher, words = found
         launched = launcher.launched(words, self.environment)
         self.told |= launched.environment
+        self.world = launched.world if launched.world.size > 1 else self.world
         self.words = launched.words
         if launched.is_command:
             return None
@@ -210,7 +214,12 @@ class _Reader:
 
     def _command(self, words: tuple[str, ...], *, is_module: bool = False, is_code: bool = False) -> Command:
         return Command(
-            words, is_module=is_module, is_code=is_code, environment=tuple(self.told.items()), notes=tuple(self.notes)
+            words,
+            is_module=is_module,
+            is_code=is_code,
+            environment=tuple(self.told.items()),
+            notes=tuple(self.notes),
+            world=self.world,
         )
 
     def _note_interpreter(self, interpreter: str) -> None:
@@ -237,6 +246,6 @@ def read(words: Sequence[str], environment: Mapping[str, str]) -> Command:
         environment: In which it is typed.
     Raises:
         UsageError: there is no Python program behind them.
-        CannotEstimate: they ask for more than one rank.
+        CannotEstimate: they ask for what is no GPU's.
     """
     return _Reader(tuple(words), environment).read()

@@ -74,6 +74,38 @@ EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) {
     return ncclSuccess;
 }
 
+#if NCCL_VERSION_CODE >= 22300
+EXPORT ncclResult_t ncclCommInitRankScalable(
+    ncclComm_t *out, int size, int rank, int n_ids, ncclUniqueId *ids, ncclConfig_t *config) {
+    (void)n_ids, (void)ids, (void)config;
+    NG_HIT(NG_ASSUMED, "NCCL buffers (outside the caching allocator): 0", 0);
+    return new_communicator(out, size, rank);
+}
+#endif
+
+#if NCCL_VERSION_CODE >= 22700
+EXPORT ncclResult_t ncclCommShrink(
+    ncclComm_t parent, int *exclude, int n_excluded, ncclComm_t *out, ncclConfig_t *config, int flags) {
+    (void)exclude, (void)config, (void)flags;
+    return new_communicator(out, parent->size - n_excluded, parent->rank);
+}
+#endif
+
+EXPORT ncclResult_t ncclMemAlloc(void **out, size_t size_bytes) {
+    uint64_t address;
+    if (ng_malloc(&address, size_bytes, __builtin_return_address(0))) return ncclUnhandledCudaError;
+    *out = (void *)(uintptr_t)address;
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclMemFree(void *p) { return ng_free((uint64_t)(uintptr_t)p) ? ncclInvalidArgument : ncclSuccess; }
+
+EXPORT ncclResult_t ncclCommRegister(const ncclComm_t c, void *buffer, size_t size_bytes, void **handle) {
+    (void)c, (void)buffer, (void)size_bytes;
+    *handle = ng_new_handle();
+    return ncclSuccess;
+}
+
 EXPORT ncclResult_t ncclGroupStart(void) {
     ng_group(1);
     return ncclSuccess;

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.job import Job
+from vramcast.ranks import ALONE, Rank
 from vramcast.throughput import Roofline
 from vramcast.tracer import torch_api
 from vramcast.tracer.course import Limits, StopJob
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import compilers
+from vramcast.tracer.nullgpu.completion import complete
 from vramcast.tracer.nullgpu.load import NullGpu
-from vramcast.tracer.nullgpu.outcome import complete
 from vramcast.tracer.nullgpu.subprocesses import Claim, Question
 from vramcast.tracer.replaced import Replaced
 from vramcast.tracer.run_options import RunOptions
@@ -34,6 +35,7 @@ from vramcast.tracer.stopping import STOP, stoppable
 
 if TYPE_CHECKING:
     from vramcast.tracer.alloc_conf import Watch
+    from vramcast.tracer.ranks.absent import Absent
 
 # Helpers which compile for the job: they see the card, and take nothing of it.
 _HELPERS: Final = ("torch/_inductor/compile_worker",)
@@ -52,6 +54,7 @@ class Watched:
 
     Attributes:
         recorder: Records it, and stops a command when enough was seen.
+        rank: Which one it is.
         values: Follows its values; None: that is not asked for.
     """
 
@@ -65,19 +68,30 @@ class Watched:
         self._observer = Observer()
         self._around = contextlib.ExitStack()
         is_command = job.command is not None
+        self.rank = Rank(options.rank, job.command.world if job.command is not None else ALONE)
         self.recorder = Recorder(
-            step_over=gpu.let_watchdog_look, limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
+            limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,
+            step_over=gpu.let_watchdog_look, device_index=self.rank.local,
         )  # fmt: skip
         self.values = Values(gpu, answers=options.answers) if is_command or options.follow_values else None
+        self._absent: Absent | None = None
         self._claim: Claim | None = None
         self._finishing = threading.Lock()
         self._ended = ""
 
-    def prepare(self) -> None:
-        """Follow values, and replace what a program may take a reference to; before it is run."""
+    def prepare(self, *, is_own: bool = False) -> None:
+        """Follow values, and replace what a program may take a reference to; before it is run.
+
+        Args:
+            is_own: Whether it is the job's own process: one rank, whose others are absent. Those which it starts have theirs.
+        """
+        from vramcast.tracer.ranks.absent import Absent
         from vramcast.tracer.values.beside import beside
 
+        if is_own and self.rank.world.size > 1:
+            self._absent = Absent(self.rank, self._options.tape)
+            self._around.enter_context(self._absent.answered())
         if self.values is not None:
             self._around.enter_context(beside(self.values))
             self._around.enter_context(self.values)
@@ -102,12 +116,14 @@ class Watched:
         self._around.close()
 
     def complete(self, result: Result, *, is_whole: bool, ended: str) -> None:
-        """Put into a result all that was seen; see `outcome.complete`."""
+        """Put into a result all that was seen; see `completion.complete`."""
         followed = self.values.ledger() if self.values is not None else ()
         complete(
             result, self._job, self._gpu, self.recorder, self._observer, self._settings, followed=followed,
             is_whole=is_whole, ended=ended,
         )  # fmt: skip
+        if self._absent is not None:
+            result.said, result.answers = self._absent.said(), dict(self._absent.account.answers)
         _KEPT.append(self)
 
     def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:

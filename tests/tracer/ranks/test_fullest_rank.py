@@ -1,0 +1,58 @@
+"""Which rank's result is the job's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.ranks import ALONE, World
+from vramcast.tracer.job_result import Result
+from vramcast.tracer.ledger import Code
+from vramcast.tracer.nullgpu.fullest import fullest_rank
+from vramcast.tracer.nullgpu.subprocesses import Process, Shared
+from vramcast.tracer.trace import COURSE, RANKS, Trace
+
+
+def result(reserved: int, status: str = "ok", ended: str = "", **more: Any) -> Result:
+    """What came of a rank."""
+    header = {"peaks": {"allocated": reserved - 1, "reserved": reserved}, COURSE: {"ended": ended}}
+    trace = Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header=header)
+    return Result(status, trace=trace if status != "error" else None, **more)
+
+
+def test_the_rank_which_reserved_most_decides() -> None:
+    found = fullest_rank(
+        {0: result(100), 7: result(300, answers={"objects": 2}), 3: result(200, answers={"objects": 1})}, World(8)
+    )
+    assert found.trace is not None
+    assert found.trace.header[RANKS] == {
+        "world_size": 8, "per_node": 8, "fullest": 7, "peaks": [[0, 99, 100], [7, 299, 300], [3, 199, 200]],
+    }  # fmt: skip
+    assert [(entry.code, entry.name, entry.hits) for entry in found.ledger] == [(Code.ABSENT, "objects", 3)]
+    alone = result(100)
+    assert fullest_rank({0: alone}, ALONE) is alone
+
+
+def test_a_rank_which_failed_is_the_answer() -> None:
+    failed = fullest_rank({0: result(300), 7: result(0, "error", message="raised ValueError: x")}, World(8))
+    assert (failed.status, failed.message) == ("error", "raised ValueError: x (rank 7 of 8)")
+    assert fullest_rank({0: result(300), 7: result(200, "oom")}, World(8)).status == "oom"
+    assert fullest_rank({0: result(300), 7: result(200, ended="it raised x")}, World(8)).ended == "it raised x (rank 7 of 8)"
+
+
+def test_a_rank_which_asked_nothing_of_its_card_is_named() -> None:
+    (note,) = fullest_rank({0: result(300), 7: result(0)}, World(8)).notes
+    assert note.startswith("rank 7 asked nothing of its own card")
+
+
+def test_ranks_which_a_script_starts_itself_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Shared(Path())
+    monkeypatch.setattr(Shared, "processes", lambda self: [Process("train.py", result(100))])
+    refused = shared.only(result(0))
+    assert (refused.status, refused.error) == ("error", "CannotEstimate")
+    assert "Start them by torchrun" in refused.message
+    monkeypatch.setattr(Shared, "processes", lambda self: [])
+    own = result(100)
+    assert shared.only(own) is own

@@ -1,0 +1,51 @@
+"""Of a job's ranks the one which takes most of its card: it decides whether the job fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vramcast.ranks import World
+from vramcast.tracer.job_result import Result
+from vramcast.tracer.ledger import Code, Entered, Entry
+from vramcast.tracer.trace import COURSE, RANKS
+
+
+def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
+    """Return the result of the rank which reserved most, with the peaks of all in its trace's header.
+
+    A rank which failed is the answer; so is one whose card was full.
+
+    Args:
+        results: By the rank's number, in the order in which they ran.
+        world: All ranks.
+    """
+    if world.size == 1:
+        return results[0]
+    number, worst = next(((number, result) for number, result in results.items() if result.status == "error"), (-1, None))
+    if worst is not None:
+        return replace(worst, message=f"{worst.message} (rank {number} of {world.size})")
+    full = {number: result for number, result in results.items() if result.status == "oom"}
+    number, most = max((full or results).items(), key=lambda item: _reserved(item[1]))
+    if most.trace is None:
+        return most
+    peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]
+             for one, result in results.items() if result.trace is not None]  # fmt: skip
+    said = {"world_size": world.size, "per_node": world.local_size, "fullest": number, "peaks": peaks}
+    header = {**most.trace.header, RANKS: said}
+    ended = [f"{result.ended} (rank {one} of {world.size})" for one, result in results.items() if result.ended]
+    if ended:
+        header[COURSE] = {**header[COURSE], "ended": ended[0]}
+    trace = replace(most.trace, header=header)
+    idle = [one for one, _, reserved in peaks if not reserved]
+    notes = list(most.notes)
+    if idle and _reserved(most):
+        notes.append(f"rank {idle[0]} asked nothing of its own card: does the script choose it by LOCAL_RANK?")
+    guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
+    assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
+    return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed])
+
+
+def _reserved(result: Result) -> int:
+    return int(result.trace.header["peaks"]["reserved"]) if result.trace is not None else 0

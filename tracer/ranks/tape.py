@@ -1,0 +1,40 @@
+"""What ranks said which ran before, and how often what an absent rank would have said was guessed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Tape:
+    """What ranks said, as bytes: only a process of the job itself opens them.
+
+    Attributes:
+        store: Keys of the store, and what was set.
+        said: (kind, ranks of the group, number of the call, rank) and the pickled object.
+    """
+
+    store: dict[str, bytes] = field(default_factory=dict)
+    said: dict[Hashable, bytes] = field(default_factory=dict)
+
+    def add(self, later: Tape) -> None:
+        """Add what another rank said."""
+        self.store |= later.store
+        self.said |= later.said
+
+
+@dataclass(slots=True)
+class Account:
+    """Counts what absent ranks would have said and nobody knows: it is taken to be what this rank said.
+
+    Attributes:
+        answers: How often, by what was asked.
+    """
+
+    answers: Counter[str] = field(default_factory=Counter)
+
+    def note(self, what: str) -> None:
+        """Count one answer."""
+        self.answers[what] += 1
