@@ -53,7 +53,22 @@ _CUT_NAMES: Final[dict[tuple[str, int], str]] = {("NVIDIA GeForce RTX 5080 ...",
 _COUNTS: Final = frozenset({"model_params", "total_params"})  # what a rebuilt model must agree in
 # Said elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`
 # The RTX 3060's folder has a log `cloud_prep_torchrun.txt` beside `cloud_prep_local.txt`: the others are no torchrun's.
-_STARTED: Final = {"results/step": False, "records/track_non_record_16mb/2026-03-31_EntropyAware": False}
+# The author of 2026-04-16_MuonPower says of the same card, two days before (2026-04-14_TWEO): `python3 train_gpt.py`.
+_STARTED: Final = {
+    "results/step": False,
+    "records/track_non_record_16mb/2026-03-31_EntropyAware": False,
+    "records/track_non_record_16mb/2026-04-16_MuonPower": False,
+}
+# What a process holds after the collective with which a script under torchrun begins, and most of what it holds without, MiB:
+# measured: public data, context_startup.csv (1 rank), and the same logs' first lines. Torch before 2.8 holds nothing without.
+_CONTEXT_MIB: Final = {
+    "NVIDIA A100-SXM4-40GB": (946, 430),
+    "NVIDIA A100-SXM4-80GB": (946, 430),
+    "NVIDIA GeForce RTX 4090": (902, 400),
+    "NVIDIA GeForce RTX 5090": (1126, 510),
+    "NVIDIA H100 80GB HBM3": (935, 535),
+}
+_LARGEST_CONTEXT_MIB: Final = 2000  # arbitrary: who holds more has a model, and is another process
 # What torchrun sets for one process: the projects' own way to start on Linux.
 _ONE_RANK: Final = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
 
@@ -166,8 +181,20 @@ class Run:
             return False
         if "torchrun" in Path(self.row["log_path"]).name:
             return True
+        if (seen := self._by_context()) is not None:
+            return seen
         noted = next((how for start, how in _STARTED.items() if self.row["log_path"].startswith(start)), None)
         return next(how for how in (noted, launched(self.beside)[1], True) if how is not None)
+
+    def _by_context(self) -> bool | None:
+        """Return whether the context which nvidia-smi saw is one after a collective; None: it does not tell."""
+        if self.row["gpu"] not in _CONTEXT_MIB:
+            return None
+        after, without = _CONTEXT_MIB[self.row["gpu"]]
+        held = [mib for mib in self.log.held_mib if mib <= _LARGEST_CONTEXT_MIB]
+        if any(mib >= after for mib in held):
+            return True
+        return False if all(mib <= without for mib in held) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,12 @@ from typing import Final
 
 _RULE: Final = b"=" * 100  # spec: what the scripts print between source and log
 _SHA_DIGITS: Final = 12  # spec: the table's column `script`
-_SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=]([^\s:=,;|()]+)(?=[\s,;|)]|$)")
+_SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=](\[[\d., ]*\]|[^\s:=,;|()]+)(?=[\s,;|)]|$)")
 _VARIABLE: Final = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 _PEAK: Final = re.compile(r"peak memory allocated: (\d+) MiB reserved: (\d+) MiB")
 _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
+_IN_USE: Final = re.compile(r"(\d+)MiB\s*/\s*\d+MiB")
+_PROCESS: Final = re.compile(r"^\|\s+\d+\s+\S+\s+\S+\s+\d+\s+(C|G|C\+G)\s.*?(\d+)MiB\s*\|$", re.MULTILINE)
 _ASSIGNED: Final = re.compile(r"""(?<![\w.])(?:\$env:)?([A-Z][A-Z0-9_]{3,})=["']?([\w.+-]+)""")
 _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
@@ -57,6 +59,8 @@ class Log:
         total_mib: The card's memory as nvidia-smi says it.
         windows: Whether it ran there, where there is no NCCL: not started by torchrun.
         validates_first: Whether it validated before the first step; what that leaves in the allocator is there for the rest.
+        held_mib: What compute processes held when it started, or where nvidia-smi could not tell, what each card held. Of a
+            script which asks nvidia-smi after its process group is made, the one number of these is its own context.
     """
 
     settings: Mapping[str, str]
@@ -64,6 +68,7 @@ class Log:
     total_mib: int | None
     windows: bool
     validates_first: bool = True
+    held_mib: tuple[int, ...] = ()
 
 
 def split(blob: bytes) -> tuple[bytes, str]:
@@ -81,7 +86,7 @@ def read_log(text: str) -> Log:
     """Return what a log says, without the source."""
     found = _PEAK.search(text)
     # Where several runs wrote into one file, the settings are those of the run which printed the peak.
-    section = text[: found.start() if found else None].rpartition(_RULE.decode())[2]
+    head, _, section = text[: found.start() if found else None].rpartition(_RULE.decode())
     settings: dict[str, str] = {}
     for line in section.splitlines():
         if _STEP.match(line):
@@ -89,24 +94,29 @@ def read_log(text: str) -> Log:
         for name, value in _SETTING.findall(line):
             settings.setdefault(name, value)
     total = _TOTAL.search(text)
+    started = head.rpartition(_RULE.decode())[2]  # versions and nvidia-smi
+    processes = _PROCESS.findall(started)
+    held = [mib for kind, mib in processes if "C" in kind] if processes else _IN_USE.findall(started)
     return Log(
         settings,
         Peaks(int(found[1]), int(found[2])) if found else None,
         int(total[1]) if total else None,
         "MSC v." in text,
         _VALIDATED.search(text) is not None,
+        tuple(int(mib) for mib in held),
     )
 
 
 def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run which printed `settings`: a variable which the source reads is named as the setting is.
 
-    `train_seq_len:512` is TRAIN_SEQ_LEN=512 and `tie_embeddings:True` TIE_EMBEDDINGS=1, where the source has those names.
+    `train_seq_len:512` is TRAIN_SEQ_LEN=512, `tie_embeddings:True` TIE_EMBEDDINGS=1 and `layers:[0, 2]` LAYERS=0,2, where the
+    source has those names.
     """
     known = set(_VARIABLE.findall(source))
     words = {"True": "1", "False": "0"}
     return {
-        name.upper(): words.get(value, value)
+        name.upper(): words.get(value, value.strip("[]").replace(" ", ""))
         for name, value in settings.items()
         if name.upper() in known and name.lower() not in _OWN
     }

@@ -69,6 +69,9 @@ def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_peak() -> No
 def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
     assert variables(SOURCE, read_log(LOG).settings) == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512"}
     assert variables('get("TIE_EMBEDDINGS")', {"tie_embeddings": "True"}) == {"TIE_EMBEDDINGS": "1"}
+    listed = read_log(LOG.replace("num_layers:10", "num_layers:[0, 2] heads:4")).settings
+    assert variables(SOURCE, listed)["NUM_LAYERS"] == "0,2"
+    assert listed["heads"] == "4"
 
 
 def test_another_setting_is_a_difference_and_another_rate_is_none() -> None:
@@ -91,10 +94,22 @@ def test_the_authors_texts_say_variables_and_launcher(text: str, said: tuple[dic
 
 
 def test_who_started_it_is_the_author_s_word_else_the_project_s() -> None:
-    assert run_of().by_torchrun
-    assert not run_of(beside="python train_gpt.py").by_torchrun
-    assert not run_of(log_path="results/step2/s2_ema/train.log").by_torchrun
+    assert run_of(gpu="a card").by_torchrun
+    assert not run_of(gpu="a card", beside="python train_gpt.py").by_torchrun
+    assert not run_of(gpu="a card", log_path="results/step2/s2_ema/train.log").by_torchrun
     assert not run_of("MSC v.1944" + LOG).by_torchrun
+
+
+def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -> None:
+    assert not run_of().by_torchrun  # 302 MiB: no more than a context
+    assert run_of(LOG.replace("302MiB", "912MiB"), beside="python train_gpt.py").by_torchrun
+    processes = (
+        "|    0   N/A  N/A  1257      G   /usr/lib/xorg/Xorg     {}MiB |\n|    0   N/A  N/A  99      C   python     {}MiB |\n"
+    )
+    with_display = LOG.replace("302MiB", "1302MiB")
+    assert not run_of(processes.format(912, 11492) + with_display).by_torchrun  # a screen, and another job with its model
+    assert run_of(processes.format(12, 902) + with_display).by_torchrun
+    assert run_of(with_display).by_torchrun  # whose memory it is is not said
 
 
 def test_a_shard_has_its_header_and_its_tokens(tmp_path: Path) -> None:
