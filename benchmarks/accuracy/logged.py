@@ -2,11 +2,13 @@
 
     python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
     python -m benchmarks.accuracy.logged --scripts FOLDER [--data FOLDER] [--only TEXT] [--kind eager|compiled] [--jobs N]
+        [--torches build/versions]    # environments of other releases: build/versions/2.9.1/bin/python
 
 A run is one of one rank whose log prints its settings: each is given to the script by the variable of the same name, beside
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
 Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
-at the same place of the program; what came after that line is in the last column. Answers are kept in
+at the same place of the program; what came after that line is in the last column. What Inductor fuses is its release's own:
+with --torches a run has the torch of its log where that is at hand, and the installed one otherwise. Answers are kept in
 build/accuracy/logged.jsonl: a stopped run goes on.
 """
 
@@ -199,7 +201,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a run here. `allocated` and `reserved` are the estimate's, in bytes, of all that ran; None: no estimate."""
+    """What came of a run here. `allocated` and `reserved` are the estimate's, in bytes, of all that ran; None: no estimate.
+
+    `torch` is the release with which it ran; "": the installed one.
+    """
 
     key: str
     allocated: int | None = None
@@ -208,6 +213,7 @@ class Answer:
     otherwise: list[str] = field(default_factory=list)
     seconds: float = 0.0
     message: str = ""
+    torch: str = ""
 
     @property
     def peaks(self) -> Peaks | None:
@@ -224,6 +230,16 @@ class Outcome:
     run: Run
     answer: Answer | None
     reason: Reason | None
+
+    @property
+    def torch_here(self) -> str:
+        """The release with which it ran here."""
+        return (self.answer.torch if self.answer is not None else "") or metadata.version("torch").partition("+")[0]
+
+    @property
+    def is_same_torch(self) -> bool:
+        """Whether it ran with the log's release, as far as operators and Inductor go."""
+        return same_minor(self.run.row["torch"], self.torch_here)
 
     @property
     def pair(self) -> tuple[Peaks, Peaks] | None:
@@ -253,7 +269,7 @@ def judge(run: Run, answer: Answer | None) -> Outcome:
     if all(hits(*pair, compiled=run.is_compiled)):
         return outcome
     looked_at = _LOOKED_AT.get(run.row["script"])
-    if same_minor(run.row["torch"], metadata.version("torch")):
+    if outcome.is_same_torch:
         return Outcome(run, answer, looked_at or Reason.OPEN)
     return Outcome(run, answer, looked_at or (Reason.INDUCTOR if run.is_compiled else Reason.TORCH))
 
@@ -277,13 +293,25 @@ def read_runs(rows: Iterable[Mapping[str, str]], folder: Path) -> list[Run]:
     return runs
 
 
-def ask(run: Run, scripts: Path, data: Path, key: str) -> Answer:
+def release_of(run: Run, torches: Path | None) -> str:
+    """Return the release of torch in `torches` which the run's log has; "": the installed one is to be taken."""
+    release = run.row["torch"].partition("+")[0]
+    return release if torches is not None and _python(torches, release).exists() else ""
+
+
+def _python(torches: Path, release: str) -> Path:
+    return torches / release / "bin" / "python"
+
+
+def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None) -> Answer:
     """Return what `vramcast run` says of a run, and what its script printed."""
+    release = release_of(run, torches)
+    python = str(_python(torches, release).absolute()) if torches is not None and release else sys.executable
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **run.environment(data)}
         command = [
-            *(sys.executable, "-m", "vramcast", "run", "--json", "--device", run.card().key),
+            *(python, "-m", "vramcast", "run", "--json", "--device", run.card().key),
             *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
             *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
             *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
@@ -299,25 +327,32 @@ def ask(run: Run, scripts: Path, data: Path, key: str) -> Answer:
         peaks = found["peaks"]
     except (ValueError, KeyError):
         message = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500])
-    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds)
+        return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500], torch=release)
+    ended = found["ended"] or ""
+    if line is None and "raised" in ended:  # the peaks until then are not the job's
+        return Answer(key, otherwise=otherwise, seconds=seconds, message=ended[:500], torch=release)
+    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds, ended[:500], release)
 
 
-def answers_to(runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool) -> dict[str, Answer]:
-    """Return the answers by the logs' blobs; those which are kept are not asked again."""
+def answers_to(
+    runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool, torches: Path | None = None
+) -> dict[str, Answer]:
+    """Return the answers by the logs' blobs; those which are kept of the same torch are not asked again."""
     path = BUILD / "logged.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept: dict[str, Answer] = {}
+    kept: dict[tuple[str, str], Answer] = {}
     if path.exists() and not fresh:
         for line in path.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
             record["line"] = tuple(record["line"]) if record["line"] else None
-            kept[record["key"]] = Answer(**record)
-    missing = [run for run in runs if run.row["log_blob"] not in kept and run.left_out() is None]
+            answer = Answer(**record)
+            kept[answer.key, answer.torch] = answer
+    asked = {run.row["log_blob"]: release_of(run, torches) for run in runs}
+    missing = [run for run in runs if (run.row["log_blob"], asked[run.row["log_blob"]]) not in kept and run.left_out() is None]
 
     def one(run: Run) -> None:
-        answer = ask(run, scripts, data, run.row["log_blob"])
-        kept[answer.key] = answer
+        answer = ask(run, scripts, data, run.row["log_blob"], torches)
+        kept[answer.key, answer.torch] = answer
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(answer)) + "\n")
         logged = run.log.peaks
@@ -326,7 +361,7 @@ def answers_to(runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fre
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(one, missing))
-    return kept
+    return {blob: kept[blob, release] for blob, release in asked.items() if (blob, release) in kept}
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
@@ -335,7 +370,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         run, pair, logged = outcome.run, outcome.pair, outcome.run.log.peaks
         how = "compiled" if run.is_compiled else "eager"
-        cells: list[object] = [run.name, run.row["gpu"].removeprefix("NVIDIA "), run.row["torch"], how]
+        cells: list[object] = [run.name, run.row["gpu"].removeprefix("NVIDIA "), run.row["torch"], outcome.torch_here, how]
         if logged is None or pair is None:
             said = f"{logged.allocated_mib} / {logged.reserved_mib}" if logged else "-"
             note = outcome.answer.otherwise[:2] or [outcome.answer.message[:80]] if outcome.answer else []
@@ -352,22 +387,34 @@ def report(outcomes: Sequence[Outcome]) -> str:
             f"{estimated.allocated_mib - logged.allocated_mib:+d} MiB ({off})",
             _percent(estimated.reserved_mib, logged.reserved_mib), ", ".join(filter(None, [outcome.reason, later])),
         ])  # fmt: skip
-    columns = ["run", "card", "torch", "how", "logged MiB", "here", "allocated", "reserved", "reason"]
+    columns = ["run", "card", "torch", "torch here", "how", "logged MiB", "here", "allocated", "reserved", "reason"]
     return f"{table(columns, rows)}\n\n{summary(outcomes)}"
+
+
+_KINDS: Final[dict[str, Callable[[Outcome], bool]]] = {
+    "eager": lambda outcome: not outcome.run.is_compiled,
+    "compiled": lambda outcome: outcome.run.is_compiled,
+    "compiled, the log's release of torch": lambda outcome: outcome.run.is_compiled and outcome.is_same_torch,
+    "compiled, another release": lambda outcome: outcome.run.is_compiled and not outcome.is_same_torch,
+}
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
     """Return how many runs keep the aims, and why the others were left out or miss."""
     rows: list[list[object]] = []
-    for how, compiled in (("eager", False), ("compiled", True)):
-        pairs = [outcome.pair for outcome in outcomes if outcome.pair and outcome.run.is_compiled == compiled]
+    for how, chosen in _KINDS.items():
+        judged = [outcome for outcome in outcomes if outcome.pair and chosen(outcome)]
+        pairs = [outcome.pair for outcome in judged if outcome.pair]
         if not pairs:
             continue
-        kept = [hits(*pair, compiled=compiled) for pair in pairs]
-        error = statistics.median(abs(here.allocated_mib / there.allocated_mib - 1) for there, here in pairs)
+        kept = [hits(*pair, compiled=outcome.run.is_compiled) for outcome, pair in zip(judged, pairs, strict=True)]
         shares = [f"{100 * sum(one[i] for one in kept) / len(kept):.0f} %" for i in (0, 1)]
-        rows.append([how, len(pairs), *shares, f"{100 * error:.2f} %"])
-    columns = ["runs", "n", "allocated within 1 MiB (compiled: 1 %)", "reserved within 1 %", "median error of allocated"]
+        allocated = statistics.median(abs(here.allocated_mib / there.allocated_mib - 1) for there, here in pairs)
+        reserved = statistics.median(abs(here.reserved_mib / there.reserved_mib - 1) for there, here in pairs)
+        scripts = len({outcome.run.row["script"] for outcome in judged})
+        rows.append([how, len(pairs), scripts, *shares, f"{100 * allocated:.2f} %", f"{100 * reserved:.2f} %"])
+    columns = ["runs", "n", "scripts", "allocated within 1 MiB (compiled: 1 %)", "reserved within 1 %"]
+    columns += ["median error of allocated", "of reserved"]
     counts: dict[tuple[str, Reason], int] = {}
     for outcome in outcomes:
         if outcome.reason is not None:
@@ -396,6 +443,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are made")
     parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card or path has this in it")
     parser.add_argument("--kind", choices=("eager", "compiled"), help="only these")
+    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
     parser.add_argument("--fresh", action="store_true", help="run all again")
@@ -409,7 +457,7 @@ def main() -> None:
         runs = [run for run in runs if run.is_compiled == (options.kind == "compiled")]
     if options.limit is not None:
         runs = _spread([run for run in runs if run.left_out() is None])[: options.limit]
-    kept = answers_to(runs, options.scripts, options.data, jobs=options.jobs, fresh=options.fresh)
+    kept = answers_to(runs, options.scripts, options.data, jobs=options.jobs, fresh=options.fresh, torches=options.torches)
     print(report([judge(run, kept.get(run.row["log_blob"])) for run in runs]))
 
 

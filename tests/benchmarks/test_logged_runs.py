@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import logged_data
-from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, report
+from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, release_of, report
 from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, sha_of, split, variables
 
 RULE = "=" * 100
@@ -183,7 +183,18 @@ def test_the_report_counts_who_keeps_the_aims() -> None:
     good = judge(run_of(), Answer("f", 3208 << 20, 3374 << 20))
     bad = judge(run_of(), Answer("f", line=(3000, 3374)))
     text = report([good, bad, judge(run_of(torch="2.12.0.dev1"), None)])
-    assert "| eager | 2 | 50 % | 100 % |" in text
+    assert "| eager | 2 | 1 | 50 % | 100 % |" in text
     assert "| left out | the torch is not in the table | 1 |" in text
     assert "| missed | operators of another torch | 1 |" in text
     assert isinstance(good.run.log, Log)
+
+
+def test_a_run_has_the_torch_of_its_log_where_that_is_at_hand(tmp_path: Path) -> None:
+    (tmp_path / "2.8.0" / "bin").mkdir(parents=True)
+    (tmp_path / "2.8.0" / "bin" / "python").touch()
+    assert release_of(run_of(), tmp_path) == "2.8.0"
+    assert release_of(run_of(torch="2.9.1+cu128"), tmp_path) == ""
+    assert release_of(run_of(), None) == ""
+    missed = Answer("f", line=(3000, 3374), torch="2.8.0")
+    assert judge(run_of(), missed).reason is Reason.OPEN
+    assert "| compiled, the log's release of torch | 1 | 1 | 0 % |" in report([judge(run_of(compile="compiled"), missed)])
