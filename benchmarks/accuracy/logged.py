@@ -7,7 +7,7 @@
 A run is one of one rank whose log prints its settings: each is given to the script by the variable of the same name, beside
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
 Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
-at the same place of the program; what came after that line is in the last column. What Inductor fuses is its release's own:
+at the same place of the program, where the run is stopped. What Inductor fuses is its release's own:
 with --torches a run has the torch of its log where that is at hand, and the installed one otherwise. Answers are kept in
 build/accuracy/logged.jsonl: a stopped run goes on.
 """
@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,6 +46,7 @@ _TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
 _SHORT_STEPS: Final = 10  # arbitrary: a run of so many is not cut
 _WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
 _TIMEOUT_S: Final = 900.0  # arbitrary: a compiled run takes minutes on a busy machine
+_POLL_S: Final = 1.0  # arbitrary: how often a script's log is looked at
 _SAME_CARD: Final = (
     0.1  # arbitrary: share of a card's memory by which nvidia-smi's total and torch's may differ (ECC, firmware)
 )
@@ -316,22 +318,47 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
             *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
             *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
         ]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        printed = [path.read_text(errors="replace") for path in sorted(Path(folder).glob("logs/*.txt"))]
-    here = read_log("\n".join([*printed, done.stderr]))
+        returncode, out, error = until_peak_line(command, Path(folder), environment)
+        here = read_log(f"{_printed(Path(folder))}\n{error}")
     seconds = time.perf_counter() - started
     otherwise = differences(run.log.settings, here.settings) if here.settings.keys() & _COUNTS else []
     line = None if here.peaks is None else (here.peaks.allocated_mib, here.peaks.reserved_mib)
     try:
-        found = json.loads(done.stdout)
+        found = json.loads(out)
         peaks = found["peaks"]
     except (ValueError, KeyError):
-        message = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        message = error.strip().splitlines()[-1:] or [f"exit {returncode}"]
         return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500], torch=release)
     ended = found["ended"] or ""
     if line is None and "raised" in ended:  # the peaks until then are not the job's
         return Answer(key, otherwise=otherwise, seconds=seconds, message=ended[:500], torch=release)
     return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds, ended[:500], release)
+
+
+def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run the command until its script has printed its peaks; return exit status, stdout and stderr.
+
+    What comes after that line, quantization and evaluations of its own that take an hour, is in no number of the log.
+    """
+    out, error = folder / "out.json", folder / "error.txt"
+    with out.open("w") as stdout, error.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=stdout, stderr=stderr)
+        is_told = False
+        while True:
+            try:
+                process.wait(_POLL_S)
+                break
+            except subprocess.TimeoutExpired:
+                said = f"{_printed(folder)}\n{error.read_text(errors='replace')}"
+                if not is_told and read_log(said).peaks is not None:
+                    process.send_signal(signal.SIGINT)  # what it has seen until then is its answer
+                    is_told = True
+    return process.returncode, out.read_text(errors="replace"), error.read_text(errors="replace")
+
+
+def _printed(folder: Path) -> str:
+    """Return what the script wrote into its logs."""
+    return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.txt")))
 
 
 def answers_to(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.accuracy import logged_data
-from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, release_of, report
+from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, release_of, report, until_peak_line
 from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, sha_of, split, variables
 
 RULE = "=" * 100
@@ -198,3 +200,16 @@ def test_a_run_has_the_torch_of_its_log_where_that_is_at_hand(tmp_path: Path) ->
     missed = Answer("f", line=(3000, 3374), torch="2.8.0")
     assert judge(run_of(), missed).reason is Reason.OPEN
     assert "| compiled, the log's release of torch | 1 | 1 | 0 % |" in report([judge(run_of(compile="compiled"), missed)])
+
+
+@pytest.mark.integration
+def test_a_run_is_stopped_where_its_script_has_printed_its_peaks(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time
+try:
+    print("peak memory allocated: 7 MiB reserved: 8 MiB", file=sys.stderr, flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("the answer")
+"""
+    assert until_peak_line([sys.executable, "-c", code], tmp_path, os.environ)[:2] == (0, "the answer\n")
