@@ -1,0 +1,224 @@
+"""Peaks which projects published of their own training scripts, and what `vramcast run` says of the same scripts.
+
+    python -m benchmarks.accuracy.published --nanovlm NANOVLM.git --packages build/transformers-4.51
+    python -m benchmarks.accuracy.published --fsdp-qlora FSDP_QLORA.git --packages FOLDER    # transformers 4.40, peft 0.10, ...
+
+The scripts are taken from git directories, at the commit which published the numbers, and are run as they are. What cannot be
+had offline stands in for the hub's: a tokenizer of the same vocabulary, weights of the same shapes, pictures of one colour.
+Nothing of the projects is in this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from vramcast.stub_tokenizer import write_tokenizer
+from vramcast.stubs import write_stub
+from vramcast.units import GIB, MIB
+
+_TIMEOUT_S: Final = 900.0  # arbitrary: ten batch sizes in one process take two minutes on an idle core
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One published number and ours, in MiB. `note` is why they cannot be equal, where that is known."""
+
+    job: str
+    metric: str
+    published_mib: float
+    here_mib: float | None
+    note: str = ""
+
+    @property
+    def cells(self) -> list[object]:
+        """The row of the table."""
+        if self.here_mib is None:
+            return [self.job, self.metric, f"{self.published_mib:,.2f}", "-", "-", self.note]
+        off = f"{100 * (self.here_mib / self.published_mib - 1):+.2f} %"
+        return [self.job, self.metric, f"{self.published_mib:,.2f}", f"{self.here_mib:,.2f}", off, self.note]
+
+
+def export(repository: Path, commit: str, paths: Sequence[str], folder: Path) -> None:
+    """Write some paths of a commit to a folder.
+
+    Raises:
+        SystemExit: the repository does not have them.
+    """
+    done = subprocess.run(["git", "--git-dir", str(repository), "archive", commit, *paths], capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"'{repository}' has no {commit[:8]} with {', '.join(paths)}: {done.stderr.decode().strip()[:200]}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def text_of(repository: Path, commit: str, path: str) -> str:
+    """Return a file of a commit; "" where it is not there."""
+    command = ["git", "--git-dir", str(repository), "show", f"{commit}:{path}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def run(
+    command: Sequence[str], folder: Path, packages: Path | None, *, device: str, steps: int | None = None
+) -> tuple[dict[str, Any], str]:
+    """Return the JSON of `vramcast run` on a command, and what the command printed."""
+    paths = [str(Path.cwd()), *([str(packages.absolute())] if packages else []), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+    far = ["--until", "end"] if steps is None else ["--until", "steps", "--steps", str(steps)]
+    limits = ["--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)]
+    words = [sys.executable, "-m", "vramcast", "run", "--json", "--device", device, *far, *limits, "--", *command]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    try:
+        return json.loads(done.stdout), done.stderr
+    except ValueError:
+        return {"message": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]}, done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------- nanoVLM
+# spec: README.md of the two commits which published a table, made by their own measure_vram.py on an H100
+_NANOVLM: Final = (
+    ("1eed2578489c10cf7c74f631824d63b682d07a9b", "HuggingFaceTB/cosmo2-tokenizer"),
+    ("91a3b9378fc19c43a12866832da1792928103d22", "HuggingFaceTB/SmolLM2-360M-Instruct"),
+)
+_BATCH: Final = re.compile(r"^Batch Size (\d+): *(OOM \(Peak before OOM: )?([\d.]+) MB", re.MULTILINE)
+_LOADED: Final = re.compile(r"VRAM allocated after loading model to device: ([\d.]+) MB")
+# The vocabulary of both tokenizers, and their one special token.
+_SMOL_VOCABULARY: Final = SimpleNamespace(
+    vocab_size=49152, bos_token_id=0, eos_token_id=0, pad_token_id=0, max_position_embeddings=8192
+)
+_ROWS: Final = '''"""In place of the hub's data set: as many rows as anybody asks for."""
+from PIL import Image
+
+
+class Rows:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def select(self, which):
+        return Rows(len(which))
+
+    def __getitem__(self, index):
+        return {"images": [Image.new("RGB", (64, 64))], "texts": [{"user": "what is it ?", "assistant": "a picture"}]}
+
+
+def load_dataset(path, name=None, split=None):
+    return Rows(4096) if split else {"train": Rows(4096)}
+'''
+
+
+def batches(text: str) -> dict[str, float]:
+    """Return {what: MiB} of the lines which the script prints: after loading, and the peak of each batch size.
+
+    A batch size which ended out of memory has a name of its own: its peak is what was there when the card was full.
+    """
+    loaded = _LOADED.search(text)
+    found = {"the model on the card": float(loaded[1])} if loaded else {}
+    for size, is_full, mib in _BATCH.findall(text):
+        found[f"batch {size}{', out of memory' if is_full else ''}"] = float(mib)
+    return found
+
+
+def nanovlm(repository: Path, packages: Path | None) -> Iterator[Figure]:
+    """Yield what both tables of the README say, and what the same script prints here."""
+    for commit, tokenizer in _NANOVLM:
+        published = batches(text_of(repository, commit, "README.md"))
+        sizes = [name.split()[1].rstrip(",") for name in published if name.startswith("batch ")]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            export(repository, commit, ["measure_vram.py", "models", "data"], folder)
+            config = folder / "models" / "config.py"  # weights are not loaded: the model has the same shapes without
+            config.write_text(
+                config.read_text().replace("load_backbone_weights: bool = True", "load_backbone_weights: bool = False")
+            )
+            (folder / "datasets.py").write_text(_ROWS)
+            (folder / tokenizer).mkdir(parents=True)
+            write_tokenizer(_SMOL_VOCABULARY, folder / tokenizer)
+            _, printed = run(["measure_vram.py", "--batch_sizes", " ".join(sizes)], folder, packages, device="h100")
+        here = batches(printed)
+        for what, mib in published.items():
+            yield Figure(f"nanoVLM {commit[:8]}, {what}", "allocated", mib, here.get(what))
+
+
+# ------------------------------------------------------------------------------------------------- fsdp_qlora
+_FSDP_QLORA: Final = "05ed9f2a60f96a0795cb082bceab70a9b19fd213"
+# spec: config.json of Llama 2 7B, as far as it decides shapes
+LLAMA2_7B: Final = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000, "hidden_size": 4096,
+    "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "max_position_embeddings": 4096, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+# spec: benchmarks_03_2024.md of that commit, "Starting at 7B": two cards, the strategy in which each has the whole model
+_QLORA_DDP: Final = ("Llama-2 7B QLoRA, batch 8 x 2048, ddp", "8", 20.94 * GIB / MIB)
+_TOKENS: Final = "output"  # spec: get_dataloader repeats this word, without spaces, as a text longer than the context
+
+
+def fsdp_qlora(repository: Path, packages: Path | None) -> Iterator[Figure]:
+    """Yield the row which one rank alone can answer."""
+    job, batch, published = _QLORA_DDP
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        export(repository, _FSDP_QLORA, ["train.py", "profiling_utils.py", "scripts"], folder)
+        (folder / "config.json").write_text(json.dumps(LLAMA2_7B))
+        model = write_stub(str(folder / "config.json"), folder / "model", dtype="float16").folder
+        split_at(_TOKENS, model / "tokenizer.json")
+        command = [
+            "train.py", "--model_name", str(model), "--batch_size", batch, "--context_length", "2048", "--train_type", "qlora",
+            "--use_gradient_checkpointing", "True", "--reentrant_checkpointing", "True", "--use_cpu_offload", "False",
+            "--sharding_strategy", "ddp", "--dataset", "dummy", "--dataset_samples", "64", "--log_to", "stdout",
+            "--loading_workers", "1",
+        ]  # fmt: skip
+        answer, _ = run(command, folder, packages, device="rtx3090", steps=3)
+    peaks = answer.get("peaks")
+    note = "two ranks there, one here" if peaks else answer.get("message", "")[:80]
+    yield Figure(f"fsdp_qlora, {job}", "reserved", published, peaks["reserved"] / MIB if peaks else None, note)
+
+
+def split_at(word: str, path: Path) -> None:
+    """Let a tokenizer of `write_tokenizer` see a token in each `word`, also where nothing stands between two of them."""
+    tokenizer = json.loads(path.read_text())
+    tokenizer["pre_tokenizer"] = {"type": "Split", "pattern": {"String": word}, "behavior": "Isolated", "invert": False}
+    path.write_text(json.dumps(tokenizer))
+
+
+def report(figures: Iterable[Figure]) -> str:
+    """Return the tables as markdown."""
+    figures = list(figures)
+    columns = ["job", "metric", "published, MiB", "here, MiB", "error", "note"]
+    pairs = [(figure.here_mib, figure.published_mib) for figure in figures if figure.here_mib is not None]
+    rows = [["all", *summarize(pairs).cells()]]
+    return f"{table(columns, [figure.cells for figure in figures])}\n\n{table(['rows', *SUMMARY_COLUMNS], rows)}"
+
+
+def main() -> None:
+    """Run what there is a repository for, and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--nanovlm", type=Path, metavar="GITDIR", help="a clone of huggingface/nanoVLM")
+    parser.add_argument("--fsdp-qlora", type=Path, metavar="GITDIR", help="a clone of AnswerDotAI/fsdp_qlora")
+    parser.add_argument("--packages", type=Path, metavar="FOLDER", help="what stands first on the import path: older libraries")
+    options = parser.parse_args()
+    figures: list[Figure] = []
+    if options.nanovlm:
+        figures += nanovlm(options.nanovlm, options.packages)
+    if options.fsdp_qlora:
+        figures += fsdp_qlora(options.fsdp_qlora, options.packages)
+    print(report(figures))
+
+
+if __name__ == "__main__":
+    main()
