@@ -1,16 +1,18 @@
 """Training logs which carry their script: source, settings and measured peaks apart; and a folder of them from a git store.
 
     python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
+    python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table modded_nanogpt.csv --needs
 
 A log of these projects begins with the whole source of the script, then a line of `=` signs, versions and `nvidia-smi`, then
 what the script prints. The folder gets `SHA.py`, the sources, `BLOB.log`, what follows them, and `BLOB.beside`, the texts which
 the author put beside the log: the command, or a `result.json` with the environment. Nothing of these belongs in this
-repository.
+repository. --needs counts the logs by ranks and by what their scripts cannot run without.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import csv
 import hashlib
 import re
@@ -20,6 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
+
+from benchmarks.accuracy.figures import table
 
 _RULE: Final = b"=" * 100  # spec: what the scripts print between source and log
 _SHA_DIGITS: Final = 12  # spec: the table's column `script`
@@ -33,6 +38,7 @@ _ASSIGNED: Final = re.compile(r"""(?<![\w.])(?:\$env:)?([A-Z][A-Z0-9_]{3,})=["']
 _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
 _VALIDATED: Final = re.compile(r"^step:0/\d+ val_loss", re.MULTILINE)
+_BLOB_PAGE: Final = re.compile(r"/blob/([0-9a-f]{40})/(.+)$")
 _STEP: Final = re.compile(r"(warmup_)?step:\d")
 # What a run here has of its own: where it lies, how long it goes on, and what moves no memory.
 _OWN: Final = frozenset(
@@ -152,6 +158,24 @@ def _git(repository: Path, *words: str) -> bytes:
     return subprocess.run(["git", "--git-dir", str(repository), *words], capture_output=True, check=False).stdout
 
 
+def source_at(repository: Path, url: str) -> str:
+    """Return the source in the log which a page of the repository shows: `.../blob/COMMIT/PATH`; "" where it is not there."""
+    found = _BLOB_PAGE.search(url)
+    blob = _git(repository, "show", f"{found[1]}:{unquote(found[2])}") if found else b""
+    return split(blob)[0].decode("utf-8", "replace")
+
+
+def needs(source: str, ranks: str) -> str:
+    """Return what a script cannot run without, the first that holds."""
+    if "get_kernel(" in source:
+        return "a kernel from a hub"
+    if "flash_attn_interface" in source:
+        return "FlashAttention 3"
+    if re.search(r"assert world_size == 8", source) or ranks == "8":
+        return "8 ranks"
+    return "nothing" if source else "a log with its source"
+
+
 def _beside(repository: Path, log_path: str) -> str:
     """Return the author's texts in the folder of a log, from the newest commit which touched it."""
     commit = _git(repository, "log", "--all", "--format=%H", "-1", "--", log_path).decode().strip()
@@ -188,10 +212,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--from-logs", type=Path, required=True, metavar="GITDIR", help="a clone of the logs' repository")
     parser.add_argument("--table", type=Path, required=True, help="the table which names the logs by their blobs")
-    parser.add_argument("--scripts", type=Path, required=True, metavar="FOLDER", help="where sources and logs are written")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--scripts", type=Path, metavar="FOLDER", help="where sources and logs are written")
+    chosen.add_argument("--needs", action="store_true", help="count the logs by what their scripts need")
     options = parser.parse_args()
     with open(options.table, newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["world_size"] == "1" and row.get("log_blob")]
+        rows = list(csv.DictReader(file))
+    if options.needs:
+        logs = {row["url"]: row["world_size"] or "unknown" for row in rows}
+        counts = collections.Counter((ranks, needs(source_at(options.from_logs, url), ranks)) for url, ranks in logs.items())
+        print(table(["ranks", "needs", "logs"], [[*key, n] for key, n in sorted(counts.items())]))
+        return
+    rows = [row for row in rows if row["world_size"] == "1" and row.get("log_blob")]
     missing = extract(options.from_logs, rows, options.scripts)
     print(*missing, sep="\n", file=sys.stderr)
     print(f"{len(rows) - len(missing)} of {len(rows)} logs in {options.scripts}")

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.accuracy import logged_data
 from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, release_of, report, until_peak_line
-from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, read_log, sha_of, split, variables
+from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, split, variables
 
 RULE = "=" * 100
 SOURCE = 'import os\nlayers = int(os.environ.get("NUM_LAYERS", 9))\nseq = int(os.environ["TRAIN_SEQ_LEN"])\n'
@@ -66,6 +66,21 @@ def test_settings_are_what_is_printed_before_the_first_step() -> None:
 def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_peak() -> None:
     first = "num_layers:3\n"
     assert read_log(f"{first}{SOURCE}{LOG}").settings["num_layers"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("source", "ranks", "said"),
+    [
+        ("x = get_kernel('a/b')\nassert world_size == 8", "1", "a kernel from a hub"),
+        ("from flash_attn_interface import f", "1", "FlashAttention 3"),
+        ("assert world_size == 8", "1", "8 ranks"),
+        ("import torch", "8", "8 ranks"),
+        ("import torch", "1", "nothing"),
+        ("", "1", "a log with its source"),
+    ],
+)
+def test_what_a_script_needs_is_read_from_its_source(source: str, ranks: str, said: str) -> None:
+    assert needs(source, ranks) == said
 
 
 def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
