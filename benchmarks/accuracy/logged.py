@@ -54,6 +54,7 @@ _EAGER_MIB: Final = 1  # spec: the aim for allocated, which both sides print in 
 _RESERVED: Final = 0.01  # spec: the aim for reserved, and for allocated of compiled runs
 # spec: nvidia-smi cuts long names; the memory says which card is meant. Key: name, MiB.
 _CUT_NAMES: Final[dict[tuple[str, int], str]] = {("NVIDIA GeForce RTX 5080 ...", 16303): "rtx5080-laptop"}
+_BEGINS: Final = re.compile(r"_start(_step)?$")
 _COUNTS: Final = frozenset({"model_params", "total_params"})  # what a rebuilt model must agree in
 # Said elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`
 # The RTX 3060's folder has a log `cloud_prep_torchrun.txt` beside `cloud_prep_local.txt`: the others are no torchrun's.
@@ -173,10 +174,17 @@ class Run:
         }
         if not self.log.validates_first:
             own["VAL_LOSS_EVERY"] = "0"  # at the end alone
+        own |= {name.upper(): value for name, value in self.begins.items()}
         own |= _NOT_PRINTED.get(self.row["script"], lambda _: {})(settings)
         said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
         rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if self.by_torchrun else {}
         return said | variables(self.source, settings) | own | rank
+
+    @property
+    def begins(self) -> dict[str, str]:
+        """Settings which say that something begins at a step after the cut: here it begins with the first one."""
+        steps = {name: int(value) for name, value in self.log.settings.items() if _BEGINS.search(name) and value.isdecimal()}
+        return {name: "1" for name, step in steps.items() if step > _TRAIN_STEPS and f'"{name.upper()}"' in self.source}
 
     @property
     def by_torchrun(self) -> bool:
@@ -321,7 +329,7 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
         returncode, out, error = until_peak_line(command, Path(folder), environment)
         here = read_log(f"{_printed(Path(folder))}\n{error}")
     seconds = time.perf_counter() - started
-    otherwise = differences(run.log.settings, here.settings) if here.settings.keys() & _COUNTS else []
+    otherwise = differences({**run.log.settings, **run.begins}, here.settings) if here.settings.keys() & _COUNTS else []
     line = None if here.peaks is None else (here.peaks.allocated_mib, here.peaks.reserved_mib)
     try:
         found = json.loads(out)

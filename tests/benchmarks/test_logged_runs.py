@@ -156,6 +156,13 @@ def test_a_cut_run_has_its_own_length_and_the_logged_shapes(tmp_path: Path) -> N
     assert given["VAL_LOSS_EVERY"] == "0"  # there is no line of a validation before the first step
 
 
+def test_what_begins_after_the_cut_begins_with_the_first_step() -> None:
+    text = LOG.replace("num_layers:10", "num_layers:10 gates_start:500 ema_start:2 lr_start:0.5")
+    run = Run(ROW, SOURCE + 'get("GATES_START"), get("EMA_START"), get("LR_START")', read_log(text))
+    assert run.begins == {"gates_start": "1"}
+    assert run_of(text).begins == {}  # the script reads no such variable
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
