@@ -244,7 +244,7 @@ class Outcome:
     @property
     def torch_here(self) -> str:
         """The release with which it ran here."""
-        return (self.answer.torch if self.answer is not None else "") or metadata.version("torch").partition("+")[0]
+        return (self.answer.torch if self.answer is not None else "") or _installed()
 
     @property
     def is_same_torch(self) -> bool:
@@ -306,7 +306,13 @@ def read_runs(rows: Iterable[Mapping[str, str]], folder: Path) -> list[Run]:
 def release_of(run: Run, torches: Path | None) -> str:
     """Return the release of torch in `torches` which the run's log has; "": the installed one is to be taken."""
     release = run.row["torch"].partition("+")[0]
-    return release if torches is not None and _python(torches, release).exists() else ""
+    if torches is None or release == _installed():
+        return ""
+    return release if _python(torches, release).exists() else ""
+
+
+def _installed() -> str:
+    return metadata.version("torch").partition("+")[0]
 
 
 def _python(torches: Path, release: str) -> Path:
