@@ -34,6 +34,9 @@ _PEAK: Final = re.compile(r"peak memory allocated: (\d+) MiB reserved: (\d+) MiB
 _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
 _IN_USE: Final = re.compile(r"(\d+)MiB\s*/\s*\d+MiB")
 _PROCESS: Final = re.compile(r"^\|\s+\d+\s+\S+\s+\S+\s+\d+\s+(C|G|C\+G)\s.*?(\d+)MiB\s*\|$", re.MULTILINE)
+_READ: Final = re.compile(
+    r"""^\s*(\w+)(?:\s*:[^=\n]+)?\s*=[^\n]*environ(?:\.get\(|\[)\s*["']([A-Z][A-Z0-9_]+)["']""", re.MULTILINE
+)
 _ASSIGNED: Final = re.compile(r"""(?<![\w.])(?:\$env:)?([A-Z][A-Z0-9_]{3,})=["']?([\w.+-]+)""")
 _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
@@ -117,14 +120,15 @@ def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run which printed `settings`: a variable which the source reads is named as the setting is.
 
     `train_seq_len:512` is TRAIN_SEQ_LEN=512, `tie_embeddings:True` TIE_EMBEDDINGS=1 and `layers:[0, 2]` LAYERS=0,2, where the
-    source has those names.
+    source has those names; `gates_enabled:True` is GATES=1 where it has `gates_enabled = ...environ.get("GATES"...`.
     """
-    known = set(_VARIABLE.findall(source))
+    known = {name.lower(): name for name in _VARIABLE.findall(source)}
+    known |= {name.lower(): variable for name, variable in _READ.findall(source) if name.lower() not in known}
     words = {"True": "1", "False": "0"}
     return {
-        name.upper(): words.get(value, value.strip("[]").replace(" ", ""))
+        known[name.lower()]: words.get(value, value.strip("[]").replace(" ", ""))
         for name, value in settings.items()
-        if name.upper() in known and name.lower() not in _OWN
+        if name.lower() in known and name.lower() not in _OWN
     }
 
 

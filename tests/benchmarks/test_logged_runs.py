@@ -86,6 +86,8 @@ def test_what_a_script_needs_is_read_from_its_source(source: str, ranks: str, sa
 def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
     assert variables(SOURCE, read_log(LOG).settings) == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512"}
     assert variables('get("TIE_EMBEDDINGS")', {"tie_embeddings": "True"}) == {"TIE_EMBEDDINGS": "1"}
+    read = 'gates_enabled: bool = bool(int(os.environ.get("GATES", "0")))'
+    assert variables(read, {"gates_enabled": "True", "other": "1"}) == {"GATES": "1"}
     listed = read_log(LOG.replace("num_layers:10", "num_layers:[0, 2] heads:4")).settings
     assert variables(SOURCE, listed)["NUM_LAYERS"] == "0,2"
     assert listed["heads"] == "4"
