@@ -34,6 +34,7 @@ _PEAK: Final = re.compile(r"peak memory allocated: (\d+) MiB reserved: (\d+) MiB
 _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
 _IN_USE: Final = re.compile(r"(\d+)MiB\s*/\s*\d+MiB")
 _PROCESS: Final = re.compile(r"^\|\s+\d+\s+\S+\s+\S+\s+\d+\s+(C|G|C\+G)\s.*?(\d+)MiB\s*\|$", re.MULTILINE)
+_SHOWN: Final = re.compile(r"""(?<![\w.])(\w+)[:=]\{\w+\.(\w+)\}(?=[\s"',;)|])""")
 _READ: Final = re.compile(
     r"""^\s*(\w+)(?:\s*:[^=\n]+)?\s*=[^\n]*environ(?:\.get\(|\[)\s*["']([A-Z][A-Z0-9_]+)["']""", re.MULTILINE
 )
@@ -120,15 +121,19 @@ def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run which printed `settings`: a variable which the source reads is named as the setting is.
 
     `train_seq_len:512` is TRAIN_SEQ_LEN=512, `tie_embeddings:True` TIE_EMBEDDINGS=1 and `layers:[0, 2]` LAYERS=0,2, where the
-    source has those names; `gates_enabled:True` is GATES=1 where it has `gates_enabled = ...environ.get("GATES"...`.
+    source has those names; `gates_enabled:True` is GATES=1 where it has `gates_enabled = ...environ.get("GATES"...`,
+    and `dim:512` MODEL_DIM=512 where it also prints `dim:{args.model_dim}`.
     """
     known = {name.lower(): name for name in _VARIABLE.findall(source)}
-    known |= {name.lower(): variable for name, variable in _READ.findall(source) if name.lower() not in known}
+    read: dict[str, str] = dict(_READ.findall(source))
+    known |= {name.lower(): variable for name, variable in read.items() if name.lower() not in known}
+    shown = {name.lower(): attribute for name, attribute in _SHOWN.findall(source) if attribute in read}
+    known |= {name: read[attribute] for name, attribute in shown.items() if name not in known}
     words = {"True": "1", "False": "0"}
     return {
         known[name.lower()]: words.get(value, value.strip("[]").replace(" ", ""))
         for name, value in settings.items()
-        if name.lower() in known and name.lower() not in _OWN
+        if name.lower() in known and not _is_own(name, value)
     }
 
 
@@ -149,8 +154,13 @@ def differences(logged: Mapping[str, str], printed: Mapping[str, str]) -> list[s
     return [
         f"{name} {value}, here {printed.get(name, 'not printed')}"
         for name, value in logged.items()
-        if name.lower() not in _OWN and not _is_rate(value) and printed.get(name) != value
+        if not _is_own(name, value) and not _is_rate(value) and printed.get(name) != value
     ]
+
+
+def _is_own(name: str, value: str) -> bool:
+    """Return whether a setting is each machine's own: by its name, or since it is a place."""
+    return name.lower() in _OWN or "/" in value
 
 
 def _is_rate(value: str) -> bool:
