@@ -2,10 +2,12 @@
 
     python -m benchmarks.accuracy.published --nanovlm NANOVLM.git --packages build/transformers-4.51
     python -m benchmarks.accuracy.published --fsdp-qlora FSDP_QLORA.git --packages FOLDER    # transformers 4.40, peft 0.10, ...
+    python -m benchmarks.accuracy.published --ms-swift --packages FOLDER
 
 The scripts are taken from git directories, at the commit which published the numbers, and are run as they are. What cannot be
 had offline stands in for the hub's: a tokenizer of the same vocabulary, weights of the same shapes, pictures of one colour.
-Nothing of the projects is in this repository.
+Nothing of the projects is in this repository. Of ms-swift's table there is no script; its rows of Yi 6B are rebuilt from the
+settings which it names.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.runner import read_rows
 from vramcast.stub_tokenizer import write_tokenizer
 from vramcast.stubs import write_stub
 from vramcast.units import GIB, MIB
@@ -196,6 +199,60 @@ def split_at(word: str, path: Path) -> None:
     path.write_text(json.dumps(tokenizer))
 
 
+# --------------------------------------------------------------------------------------------------- ms-swift
+# spec: config.json of Yi 6B, as far as it decides shapes
+YI_6B: Final = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 64000, "hidden_size": 4096,
+    "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 4,
+    "max_position_embeddings": 4096, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+# spec: the table's own defaults: LoRA of rank 8, batch 1, checkpointing, bf16, and of q, k and v, which gives the 4.7186 M
+# trainable parameters that it prints for Llama 3 8B
+_YI_SCRIPT: Final = """
+import sys, torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+length = int(sys.argv[2])
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype=torch.bfloat16, device_map={"": 0})
+lora = LoraConfig(r=8, lora_alpha=32, lora_dropout=0.05, target_modules=["q_proj", "k_proj", "v_proj"], task_type="CAUSAL_LM")
+model = get_peft_model(model, lora)
+model.enable_input_require_grads()
+
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        tokens = torch.randint(10, 1000, (length,))
+        return {"input_ids": tokens, "labels": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+arguments = TrainingArguments(
+    "out", bf16=True, gradient_checkpointing=True, per_device_train_batch_size=1, gradient_accumulation_steps=2, max_steps=3,
+    save_strategy="no", report_to=[], optim="adamw_torch",
+)
+Trainer(model, arguments, train_dataset=Texts()).train()
+"""
+
+
+def ms_swift(packages: Path | None) -> Iterator[Figure]:
+    """Yield the rows of Yi 6B, whose architecture is Llama's; the model code of the others came from the hub."""
+    rows = [row for row in read_rows("public/ms_swift.csv") if row["model"] == "yi-6b-chat"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "config.json").write_text(json.dumps(YI_6B))
+        (folder / "train.py").write_text(_YI_SCRIPT)
+        model = write_stub(str(folder / "config.json"), folder / "model", dtype="bfloat16").folder
+        for row in rows:
+            answer, _ = run(["train.py", str(model), row["seq"]], folder, packages, device="a100-80gb", steps=3)
+            peaks = answer.get("peaks")
+            note = "rebuilt from the settings named" if peaks else answer.get("message", "")[:80]
+            job = f"ms-swift, Yi 6B LoRA, {row['seq']} tokens"
+            yield Figure(job, "reserved", float(row["value_mib"]), peaks["reserved"] / MIB if peaks else None, note)
+
+
 def report(figures: Iterable[Figure]) -> str:
     """Return the tables as markdown."""
     figures = list(figures)
@@ -211,12 +268,15 @@ def main() -> None:
     parser.add_argument("--nanovlm", type=Path, metavar="GITDIR", help="a clone of huggingface/nanoVLM")
     parser.add_argument("--fsdp-qlora", type=Path, metavar="GITDIR", help="a clone of AnswerDotAI/fsdp_qlora")
     parser.add_argument("--packages", type=Path, metavar="FOLDER", help="what stands first on the import path: older libraries")
+    parser.add_argument("--ms-swift", action="store_true", help="the rows of Yi 6B")
     options = parser.parse_args()
     figures: list[Figure] = []
     if options.nanovlm:
         figures += nanovlm(options.nanovlm, options.packages)
     if options.fsdp_qlora:
         figures += fsdp_qlora(options.fsdp_qlora, options.packages)
+    if options.ms_swift:
+        figures += ms_swift(options.packages)
     print(report(figures))
 
 
