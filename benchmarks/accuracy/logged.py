@@ -376,7 +376,7 @@ def _printed(folder: Path) -> str:
 
 
 def answers_to(
-    runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool, torches: Path | None = None
+    runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool, torches: Path | None = None, asks: bool = True
 ) -> dict[str, Answer]:
     """Return the answers by the logs' blobs; those which are kept of the same torch are not asked again."""
     path = BUILD / "logged.jsonl"
@@ -401,7 +401,7 @@ def answers_to(
         print(f"[{len(kept)}] {run.name} {run.row['gpu']} {answer.seconds:.0f} s: {said}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, missing))
+        list(pool.map(one, missing if asks else ()))
     return {blob: kept[blob, release] for blob, release in asked.items() if (blob, release) in kept}
 
 
@@ -487,6 +487,7 @@ def main() -> None:
     parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
+    parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
     runs = read_runs(read_rows(_TABLE), options.scripts)
@@ -498,7 +499,17 @@ def main() -> None:
         runs = [run for run in runs if run.is_compiled == (options.kind == "compiled")]
     if options.limit is not None:
         runs = _spread([run for run in runs if run.left_out() is None])[: options.limit]
-    kept = answers_to(runs, options.scripts, options.data, jobs=options.jobs, fresh=options.fresh, torches=options.torches)
+    kept = answers_to(
+        runs,
+        options.scripts,
+        options.data,
+        jobs=options.jobs,
+        fresh=options.fresh,
+        torches=options.torches,
+        asks=not options.kept,
+    )
+    if options.kept:
+        runs = [run for run in runs if run.row["log_blob"] in kept]
     print(report([judge(run, kept.get(run.row["log_blob"])) for run in runs]))
 
 
