@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.accuracy.published import Figure, batches, report, split_at
+from benchmarks.accuracy.published_peaks import Figure, batches, report, split_at
 from vramcast.stub_tokenizer import write_tokenizer
 
 TABLE = """

@@ -1,8 +1,8 @@
 """Peaks which projects published of their own training scripts, and what `vramcast run` says of the same scripts.
 
-    python -m benchmarks.accuracy.published --nanovlm NANOVLM.git --packages build/transformers-4.51
-    python -m benchmarks.accuracy.published --fsdp-qlora FSDP_QLORA.git --packages FOLDER    # transformers 4.40, peft 0.10, ...
-    python -m benchmarks.accuracy.published --ms-swift --packages FOLDER
+    python -m benchmarks.accuracy.published_peaks --nanovlm NANOVLM.git --packages build/transformers-4.51
+    python -m benchmarks.accuracy.published_peaks --fsdp-qlora FSDP_QLORA.git --packages FOLDER  # transformers 4.40, ...
+    python -m benchmarks.accuracy.published_peaks --ms-swift --packages FOLDER
 
 The scripts are taken from git directories, at the commit which published the numbers, and are run as they are. What cannot be
 had offline stands in for the hub's: a tokenizer of the same vocabulary, weights of the same shapes, pictures of one colour.
