@@ -35,6 +35,7 @@ _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
 _IN_USE: Final = re.compile(r"(\d+)MiB\s*/\s*\d+MiB")
 _PROCESS: Final = re.compile(r"^\|\s+\d+\s+\S+\s+\S+\s+\d+\s+(C|G|C\+G)\s.*?(\d+)MiB\s*\|$", re.MULTILINE)
 _SHOWN: Final = re.compile(r"""(?<![\w.])(\w+)[:=]\{\w+\.(\w+)\}(?=[\s"',;)|])""")
+_NUMBER: Final = re.compile(r"""(?:int|float)\((?:os\.)?environ(?:\.get\(|\[)\s*["']([A-Z][A-Z0-9_]+)["']""")
 _READ: Final = re.compile(
     r"""^\s*(\w+)(?:\s*:[^=\n]+)?\s*=[^\n]*environ(?:\.get\(|\[)\s*["']([A-Z][A-Z0-9_]+)["']""", re.MULTILINE
 )
@@ -130,11 +131,22 @@ def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
     shown = {name.lower(): attribute for name, attribute in _SHOWN.findall(source) if attribute in read}
     known |= {name: read[attribute] for name, attribute in shown.items() if name not in known}
     words = {"True": "1", "False": "0"}
-    return {
+    numbers = set(_NUMBER.findall(source))
+    given = {
         known[name.lower()]: words.get(value, value.strip("[]").replace(" ", ""))
         for name, value in settings.items()
         if name.lower() in known and not _is_own(name, value)
     }
+    return {name: value for name, value in given.items() if name not in numbers or _is_number(value)}
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a number is meant: a script may print a word for a special value of one (`rope_dims:full`)."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def launched(text: str) -> tuple[dict[str, str], bool | None]:

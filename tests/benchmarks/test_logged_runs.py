@@ -90,9 +90,12 @@ def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
     assert variables(read, {"gates_enabled": "True", "other": "1"}) == {"GATES": "1"}
     shown = 'model_dim = int(os.environ.get("MODEL_DIM", 384))\nprint(f"dim:{args.model_dim}")'
     assert variables(shown, {"dim": "512"}) == {"MODEL_DIM": "512"}
+    number = 'dims = int(os.environ.get("ROPE_DIMS", 0))'
+    assert variables(number, {"rope_dims": "full"}) == {}
+    assert variables(number, {"rope_dims": "16"}) == {"ROPE_DIMS": "16"}
     assert variables('get("SAVE_TO")', {"save_to": "/home/a/b.pt"}) == {}
     listed = read_log(LOG.replace("num_layers:10", "num_layers:[0, 2] heads:4")).settings
-    assert variables(SOURCE, listed)["NUM_LAYERS"] == "0,2"
+    assert variables('get("NUM_LAYERS")', listed)["NUM_LAYERS"] == "0,2"
     assert listed["heads"] == "4"
 
 
