@@ -414,19 +414,16 @@ def report(outcomes: Sequence[Outcome]) -> str:
         cells: list[object] = [run.name, run.row["gpu"].removeprefix("NVIDIA "), run.row["torch"], outcome.torch_here, how]
         if logged is None or pair is None:
             said = f"{logged.allocated_mib} / {logged.reserved_mib}" if logged else "-"
-            note = outcome.answer.otherwise[:2] or [outcome.answer.message[:80]] if outcome.answer else []
+            note = outcome.answer.otherwise[:2] or [_short(outcome.answer.message)] if outcome.answer else []
             why = ": ".join(filter(None, [outcome.reason or "not run", "; ".join(note)]))
             rows.append([*cells, said, "-", "-", "-", why])
             continue
         estimated = pair[1]
-        answer = outcome.answer
-        whole_mib = (answer.reserved or 0) // MIB if answer is not None and answer.line else 0
-        later = f"whole run {whole_mib} reserved" if whole_mib > estimated.reserved_mib else ""
         off = _percent(estimated.allocated_mib, logged.allocated_mib)
         rows.append([
             *cells, f"{logged.allocated_mib} / {logged.reserved_mib}", f"{estimated.allocated_mib} / {estimated.reserved_mib}",
             f"{estimated.allocated_mib - logged.allocated_mib:+d} MiB ({off})",
-            _percent(estimated.reserved_mib, logged.reserved_mib), ", ".join(filter(None, [outcome.reason, later])),
+            _percent(estimated.reserved_mib, logged.reserved_mib), outcome.reason or "",
         ])  # fmt: skip
     columns = ["run", "card", "torch", "torch here", "how", "logged MiB", "here", "allocated", "reserved", "reason"]
     return f"{table(columns, rows)}\n\n{summary(outcomes)}"
@@ -463,6 +460,11 @@ def summary(outcomes: Sequence[Outcome]) -> str:
             counts[kind, outcome.reason] = counts.get((kind, outcome.reason), 0) + 1
     why = table(["", "why", "n"], [[kind, reason, n] for (kind, reason), n in sorted(counts.items())])
     return f"{table(columns, rows)}\n\n{why}"
+
+
+def _short(message: str) -> str:
+    """Return what went wrong, without who says it and where on this machine."""
+    return message.removeprefix("vramcast: The job raised ").removeprefix("it raised ").partition(" (/")[0][:80]
 
 
 def _percent(a: float, b: float) -> str:
