@@ -1,9 +1,14 @@
-"""A tokenizer of a model's vocabulary size, for scripts which load one: it cuts at spaces, and every word is the same token."""
+"""A tokenizer of a model's vocabulary size, for scripts which load one: byte-level pairs, learned from Python's own manual.
+
+It is of the kind which most models have, since transformers lets some model types (qwen2) have no other. English texts come
+out about as long as with the real one.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from pydoc_data import topics
 from typing import Any, Final
 
 _ROLES: Final = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
@@ -27,29 +32,52 @@ def write_tokenizer(config: Any, folder: Path) -> None:
         return
     special = _special(text, size)
     names = {index: f"<{role}>" for role, index in reversed(special.items())}
-    vocabulary = {names.get(index, f"<{index}>"): index for index in range(size)}
-    unknown = names[special["unk"]] if "unk" in special else next(name for name in vocabulary if name not in names.values())
+    free = [index for index in range(size) if index not in names]
+    tokens, merges = _pieces(len(free))
+    pieces = dict(zip(tokens, free, strict=False))
+    vocabulary = {**pieces, **{f"<{index}>": index for index in free[len(pieces) :]}, **{v: k for k, v in names.items()}}
+    unknown = names.get(special.get("unk", special.get("eos", min(special.values(), default=0))), next(iter(vocabulary)))
     tokenizer = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [{"id": index, "content": name, **_WHOLE} for index, name in sorted(names.items())],
         "normalizer": None,
-        "pre_tokenizer": {"type": "Whitespace"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "post_processor": None,
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": unknown},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "vocab": vocabulary,
+            "merges": [pair for pair in merges if "".join(pair) in pieces],
+            "unk_token": unknown,
+        },
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     longest = getattr(text, "max_position_embeddings", None)
     about = {
         "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{role}_token": None for role in ("bos", "eos", "pad")},  # else a class of transformers adds its own
+        "unk_token": unknown,
         **{f"{role}_token": names[index] for role, index in special.items()},
         "model_max_length": longest if isinstance(longest, int) and longest > 0 else 512,
         "chat_template": _CHAT,
         "clean_up_tokenization_spaces": False,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1))
+
+
+def _pieces(size: int) -> tuple[list[str], list[list[str]]]:
+    """Return the tokens of an English text, at most so many, the letters of all bytes first; and which pairs make them."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=letters, show_progress=False)
+    tokenizer.train_from_iterator(topics.topics.values(), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return sorted(model["vocab"], key=model["vocab"].__getitem__)[:size], model["merges"]
 
 
 def _special(config: Any, size: int) -> dict[str, int]:
