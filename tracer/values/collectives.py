@@ -12,7 +12,7 @@ import torch
 from vramcast.tracer.replaced import Replaced
 
 _IN_PLACE: Final = ("all_reduce", "broadcast", "reduce")
-_TO_OUTPUT: Final = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+_TO_OUTPUT: Final = ("all_gather_into_tensor", "all_gather", "reduce_scatter_tensor", "all_to_all_single")
 
 
 @contextmanager
@@ -41,7 +41,8 @@ def _keeping(original: Callable[..., Any], source: int, keep: Callable[[Any, Any
     def collective(*args: Any, **kwargs: Any) -> Any:
         done = original(*args, **kwargs)
         if len(args) > source and torch.distributed.get_world_size(kwargs.get("group")) == 1:
-            keep(args[0], args[source])
+            output = args[0][0] if isinstance(args[0], list) else args[0]  # all_gather's, one a rank
+            keep(output, args[source])
         return done
 
     return collective

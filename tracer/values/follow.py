@@ -179,8 +179,9 @@ class Values(TorchFunctionMode):
         """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
         if result is source:
             self._shadows.changed(result)
-        elif (found := self.value(source)) is not None:
-            self._shadows.keep(result, *found)
+        elif (found := self.value(source)) is not None and result.numel() == source.numel():
+            known, origin = found  # a collective reads its tensors as they lie, whatever their shapes
+            self._shadows.keep(result, known.reshape(result.shape), origin)
 
     def _names_card(self, args: Any, kwargs: Any) -> bool:
         return any(self.is_card(value) for value in (*args, kwargs.get("device")))

@@ -18,12 +18,17 @@ dist.all_reduce(count)
 dist.broadcast(count, 0)
 gathered = torch.empty(1, device="cuda", dtype=torch.float64)
 dist.all_gather_into_tensor(gathered, count[None].clone())
-note(count=count.item(), gathered=gathered.tolist())
+shape = torch.tensor([2, 1024], device="cuda")[None]
+flat = torch.empty(2, device="cuda", dtype=torch.int64)
+dist.all_gather_into_tensor(flat, shape)  # as accelerate gathers: into one row
+named = [None]
+dist.all_gather_object(named, {"rank": 7})  # through lists of bytes
+note(named=named, count=count.item(), gathered=gathered.tolist(), flat=flat.view(-1, 2).tolist())
 """
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
 def test_a_counter_survives_its_reduction(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
     notes, result = probe(SOURCE)
-    assert notes == {"count": 5.0, "gathered": [5.0]}
+    assert notes == {"named": [{"rank": 7}], "count": 5.0, "gathered": [5.0], "flat": [[2, 1024]]}
     assert result.reads == 0
