@@ -1,7 +1,7 @@
 """Stub data for public training scripts: of the right form, and of no meaning, since values move no memory.
 
-Images of noise, text of random words, token files, and checkpoints whose safetensors files are holes: an 8B model takes no
-disk. What needs a package which is not here raises ImportError, and the run which asked for it is left out.
+Images of noise, text of random words and token files; `scripts_formats.py` has the forms of single projects,
+`scripts_models.py` the checkpoints. What needs a package which is not here raises ImportError, and its run is left out.
 """
 
 from __future__ import annotations
@@ -10,31 +10,18 @@ import gzip
 import json
 import pickle
 import random
-import string
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-_WORDS: Final = 3000  # arbitrary: different ones; also the vocabulary of the tokenizers
-_LINES: Final = 4000  # arbitrary: of the corpus
+from benchmarks import scripts_formats, scripts_models
+from benchmarks.scripts_text import lines
+
 _IMAGES: Final = 512  # arbitrary: of each class; two batches of the largest run
 _TOKENS: Final = 2_000_000  # arbitrary: of a token file
-_LENGTHS: Final = {"float32": ("F32", 4), "bfloat16": ("BF16", 2), "float16": ("F16", 2), "int64": ("I64", 8)}
-
-
-def words(seed: int = 0) -> list[str]:
-    """Return the corpus' words."""
-    dice = random.Random(seed)
-    return ["".join(dice.choices(string.ascii_lowercase, k=dice.randint(2, 9))) for _ in range(_WORDS)]
-
-
-def lines(count: int = _LINES, *, seed: int = 0) -> list[str]:
-    """Return lines of a dozen words."""
-    dice, known = random.Random(seed), words()
-    return [" ".join(dice.choices(known, k=12)) for _ in range(count)]
 
 
 def char_tokens(folder: Path) -> None:
@@ -126,7 +113,7 @@ def conversations(folder: Path) -> None:
         "sft": lambda i: {
             "messages": [
                 {"role": "user", "content": text[i]},
-                {"role": "assistant", "content": " ".join(dice.sample(text, 40))},
+                {"role": "assistant", "content": " ".join(dice.sample(text, 80))},
             ]
         },
         "dpo": lambda i: {
@@ -139,64 +126,6 @@ def conversations(folder: Path) -> None:
         (folder / name / "train.jsonl").write_text(rows, encoding="utf-8")
 
 
-def hollow_weights(path: Path, tensors: Mapping[str, Any]) -> None:
-    """Write a safetensors file of the tensors' shapes, whose values are a hole of zeros."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in tensors.items():
-        code, size_bytes = _LENGTHS[str(tensor.dtype).removeprefix("torch.")]
-        start, end = end, end + tensor.numel() * size_bytes
-        header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [start, end]}
-    head = json.dumps(header).encode()
-    head += b" " * (-len(head) % 8)  # spec: safetensors' format; the buffer is aligned
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head)
-        file.truncate(8 + len(head) + end)
-
-
-def causal_model(folder: Path, kind: str, dtype: str = "bfloat16", **config: Any) -> None:
-    """Write a causal language model of transformers with a tokenizer: config, hollow weights."""
-    import tokenizers
-    import torch
-    import transformers
-
-    settings = transformers.AutoConfig.for_model(kind, **config)
-    with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=getattr(torch, dtype))
-    settings.architectures, settings.dtype = [type(model).__name__], dtype
-    settings.save_pretrained(folder)
-    tied = settings.tie_word_embeddings
-    hollow_weights(
-        folder / "model.safetensors",
-        {name: value for name, value in model.state_dict().items() if not (tied and name == "lm_head.weight")},
-    )
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    special = ["<|endoftext|>", "<|pad|>"]
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=_WORDS, special_tokens=special, initial_alphabet=alphabet)
-    made.train_from_iterator(lines(), trainer)
-    wrapped = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token=special[0], bos_token=special[0], pad_token=special[1], model_max_length=2048
-    )
-    wrapped.chat_template = "{% for m in messages %}{{m['role']}}: {{m['content']}}{{eos_token}}{% endfor %}"
-    wrapped.save_pretrained(folder)
-
-
-# spec: config.json of Qwen/Qwen2.5-0.5B and meta-llama/Meta-Llama-3-8B
-_QWEN: Final = {
-    "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
-    "vocab_size": 151_936, "tie_word_embeddings": True, "max_position_embeddings": 32_768,
-    "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 1,
-}  # fmt: skip
-_LLAMA: Final = {
-    "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": False, "max_position_embeddings": 8192,
-    "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 1,
-}  # fmt: skip
-
 # What a run may ask for by name; each is made once, in a folder of that name, and found there again.
 MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "chars": char_tokens,
@@ -207,8 +136,25 @@ MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "carvana": carvana,
     "wikitext": wikitext,
     "conversations": conversations,
-    "qwen05": lambda folder: causal_model(folder, "qwen2", **_QWEN),
-    "llama8b": lambda folder: causal_model(folder, "llama", **_LLAMA),
+    "pairs": scripts_formats.pairs,
+    "alpaca": scripts_formats.alpaca,
+    "accuracy": scripts_formats.accuracy,
+    "axolotl": scripts_formats.axolotl,
+    "c4": scripts_formats.c4,
+    "coco": scripts_formats.coco,
+    "cora": scripts_formats.cora,
+    "deepspeed": scripts_formats.deepspeed,
+    "nanochat": scripts_formats.nanochat,
+    "yolo": scripts_formats.yolo,
+    "hub": scripts_models.torch_hub,
+    "qwen05": scripts_models.qwen_05b,
+    "qwen3": scripts_models.qwen3_06b,
+    "llama8b": scripts_models.llama_8b,
+    "llama1b": scripts_models.llama_1b,
+    "gpt2": scripts_models.gpt2,
+    "bert": scripts_models.bert,
+    "sd15": scripts_models.stable_diffusion,
+    "sd-vae": scripts_models.vae,
 }
 
 

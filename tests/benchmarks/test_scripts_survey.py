@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks import scripts_data
 from benchmarks.scripts import Outcome, Verdict, missing, report, share, verdict_of, words_of
-from benchmarks.scripts_table import ENTRIES, Entry
+from benchmarks.scripts_entry import Entry
+from benchmarks.scripts_table import ENTRIES
 from vramcast.devices import device
 
 ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out}", own="no such model")
@@ -21,7 +20,7 @@ ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_entry_can_be_started(entry: Entry) -> None:
     device(entry.device)
-    assert entry.repository.count("/") == 1
+    assert entry.repository.count("/") == 1 or not (entry.repository or entry.folder)
     assert all("=" in assigned for assigned in entry.environment)
     assert {name for name, _ in entry.linked} <= scripts_data.MAKERS.keys()
 
@@ -67,18 +66,6 @@ def test_the_share_leaves_out_what_could_not_answer() -> None:
     outcomes = [Outcome(str(i), verdict) for i, verdict in enumerate(verdicts)]
     assert share(outcomes) == (1, 3)
     assert "1 of 3 answer (33 %" in report(outcomes)
-
-
-def test_hollow_weights_have_shapes_and_take_no_disk(tmp_path: Path) -> None:
-    tensors = {"a": SimpleNamespace(dtype="torch.bfloat16", shape=(1024, 1024), numel=lambda: 1 << 20)}
-    path = tmp_path / "model.safetensors"
-    scripts_data.hollow_weights(path, tensors)
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
-    assert header["a"] == {"dtype": "BF16", "shape": [1024, 1024], "data_offsets": [0, 2 << 20]}
-    assert len(content) == 8 + length + (2 << 20)
-    assert path.stat().st_blocks * 512 < 1 << 20
 
 
 def test_stub_mnist_is_read_by_its_headers(tmp_path: Path) -> None:
