@@ -159,11 +159,19 @@ def share(outcomes: Sequence[Outcome]) -> tuple[int, int]:
 
 def report(outcomes: Sequence[Outcome]) -> str:
     """Return the table as markdown, with the share which answers."""
+    notes = {entry.name: entry.note for entry in ENTRIES}
     rows = []
     for one in outcomes:
         sizes = [gib(size) if size is not None else "-" for size in (one.process, one.reserved, one.allocated)]
         rows.append(
-            [one.name, one.exit if one.exit is not None else "-", f"{one.seconds:.0f}", *sizes, one.verdict, one.message[:90]]
+            [
+                one.name,
+                one.exit if one.exit is not None else "-",
+                f"{one.seconds:.0f}",
+                *sizes,
+                one.verdict,
+                one.message[:90] or notes.get(one.name, ""),
+            ]
         )
     columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", ""]
     answered, possible = share(outcomes)

@@ -13,11 +13,20 @@ _TEXT: Final = "--train_file {data:wikitext}/train.txt --validation_file {data:w
 _CLM: Final = f"run_clm.py --model_name_or_path {{data:qwen05}} {_TEXT} --bf16 --do_train --do_eval --output_dir {{out}}"
 _CLM_2: Final = f"{_CLM} --report_to none --per_device_train_batch_size 2 --per_device_eval_batch_size 2"
 _SD: Final = "--pretrained_model_name_or_path {data:sd15} --train_data_dir {data:captions} --resolution 512 --random_flip"
+_LONG: Final = ("--timeout", "900")  # arbitrary: what Inductor takes for 24 layers on two busy cores
 _CLM_PACKAGES: Final = ("transformers", "datasets", "evaluate", "accelerate")
 _T2I_PACKAGES: Final = ("diffusers", "transformers", "datasets", "accelerate", "torchvision", "requests")
 
 
-def _clm(name: str, command: str, *, device: str = "rtx4090", packages: tuple[str, ...] = (), note: str = "") -> Entry:
+def _clm(
+    name: str,
+    command: str,
+    *,
+    device: str = "rtx4090",
+    packages: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
+    note: str = "",
+) -> Entry:
     """Return a run of transformers' run_clm.py."""
     return Entry(
         f"HF run_clm, {name}",
@@ -27,6 +36,7 @@ def _clm(name: str, command: str, *, device: str = "rtx4090", packages: tuple[st
         device=device,
         packages=(*_CLM_PACKAGES, *packages),
         linked=(("accuracy", "accuracy"),),
+        options=options,
         note=note,
     )
 
@@ -42,7 +52,7 @@ HUGGING_FACE: Final[tuple[Entry, ...]] = (
     _clm("Qwen 0.5B, Liger", f"{_CLM_2} --use_liger_kernel True", packages=("liger_kernel",)),
     _clm("Qwen 0.5B, adamw_bnb_8bit", f"{_CLM_2} --optim adamw_bnb_8bit", packages=("bitsandbytes",)),
     _clm("Qwen 0.5B, adamw_torch_8bit", f"{_CLM_2} --optim adamw_torch_8bit", packages=("torchao",)),
-    _clm("Qwen 0.5B, compiled", f"{_CLM_2} --torch_compile"),
+    _clm("Qwen 0.5B, compiled", f"{_CLM_2} --torch_compile", options=_LONG),
     _clm(
         "Qwen 0.5B, ZeRO-2",
         f"deepspeed --num_gpus 1 {_CLM_2} --deepspeed {{data:deepspeed}}/zero2.json",
@@ -100,7 +110,8 @@ HUGGING_FACE: Final[tuple[Entry, ...]] = (
     Entry(
         "TRL sft QLoRA, Llama 8B",
         "huggingface/trl",
-        f"trl/scripts/sft.py --model_name_or_path {{data:llama8b}} {_SFT} {_LORA} --load_in_4bit --output_dir {{out}}",
+        f"trl/scripts/sft.py --model_name_or_path {{data:llama8b}} {_SFT} {_LORA} --load_in_4bit --dtype bfloat16 "
+        "--output_dir {out}",
         packages=("trl", "datasets", "peft", "bitsandbytes"),
     ),
     Entry(
@@ -144,10 +155,10 @@ HUGGING_FACE: Final[tuple[Entry, ...]] = (
     Entry(
         "diffusers SD 1.5 LoRA",
         "huggingface/diffusers",
-        f"accelerate launch --mixed_precision=fp16 train_text_to_image_lora.py {_SD} --train_batch_size=1 "
+        f"accelerate launch train_text_to_image_lora.py {_SD} --mixed_precision=fp16 --train_batch_size=1 "
         "--num_train_epochs=100 --validation_prompt=cat --output_dir {out}",
         "examples/text_to_image",
         packages=(*_T2I_PACKAGES, "peft"),
-        note="diffusers' README: consumer GPUs such as T4",
+        note="--mixed_precision to the launcher alone ends with 'Attempting to unscale FP16 gradients', as on a card",
     ),
 )

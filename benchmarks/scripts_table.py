@@ -146,6 +146,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "python -m scripts.base_train --depth=6 --device-batch-size=16",
         device="h100",
         environment=("NANOCHAT_BASE_DIR={data:nanochat}",),
+        options=("--timeout", "600"),  # 1,280 batches of validation before the first step are not cut
         packages=("tiktoken", "rustbpe", "pyarrow"),
     ),
     Entry(
