@@ -20,7 +20,8 @@ import numpy as np
 from benchmarks import scripts_formats, scripts_models
 from benchmarks.scripts_text import lines
 
-_IMAGES: Final = 512  # arbitrary: of each class; two batches of the largest run
+_IMAGES: Final = 128  # arbitrary: of each class; some batches of the largest run
+_CLASSES: Final = 8  # arbitrary: more than the five of a top-5 accuracy
 _TOKENS: Final = 2_000_000  # arbitrary: of a token file
 
 
@@ -58,12 +59,12 @@ def mnist(folder: Path) -> None:
 
 
 def image_folders(folder: Path, *, side: int = 256) -> None:
-    """Write train and val, of two classes of images each."""
+    """Write train and val, of some classes of images each."""
     from PIL import Image
 
     dice = np.random.default_rng(0)
     for part in ("train", "val"):
-        for kind in ("c0", "c1"):
+        for kind in (f"c{i}" for i in range(_CLASSES)):
             place = folder / part / kind
             place.mkdir(parents=True, exist_ok=True)
             picture = Image.fromarray(dice.integers(0, 256, (side, side, 3)).astype(np.uint8))

@@ -39,7 +39,7 @@ def pairs(folder: Path) -> None:
         with open(folder / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["sentence1", "sentence2", "label"])
-            writer.writerows((text[i], text[-1 - i], ("same", "other")[i % 2]) for i in range(count))
+            writer.writerows((text[i], text[-1 - i], i % 2) for i in range(count))
 
 
 def accuracy(folder: Path) -> None:

@@ -130,7 +130,7 @@ HUGGING_FACE: Final[tuple[Entry, ...]] = (
     Entry(
         "timm train.py ViT-B/16",
         "huggingface/pytorch-image-models",
-        "train.py --data-dir {data:images} --model vit_base_patch16_224 -b 64 --amp --num-classes 2 --epochs 1 -j 2 "
+        "train.py --data-dir {data:images} --model vit_base_patch16_224 -b 64 --amp --num-classes 8 --epochs 1 -j 2 "
         "--output {out}",
         packages=("timm", "PIL"),
     ),

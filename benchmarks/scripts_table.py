@@ -155,6 +155,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "python -m litgpt pretrain pythia-160m --tokenizer_dir {data:gpt2} --data TextFiles "
         "--data.train_data_path {data:wikitext} --train.global_batch_size 8 --out_dir {out}",
         device="a100-40gb",
+        options=("--timeout", "600"),  # it compiles
         packages=("lightning", "jsonargparse", "litdata"),
     ),
     Entry(

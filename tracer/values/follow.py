@@ -346,15 +346,14 @@ class Values(TorchFunctionMode):
         ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
         if len(ours) != len(theirs):
             return result
+        pairs = [
+            (a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+        ]
         with torch.no_grad():
-            for tensor, value in zip(ours, theirs, strict=True):
-                if not isinstance(tensor, torch.Tensor) or not isinstance(value, torch.Tensor):
-                    continue
-                if not self.on_card(tensor):
-                    if tensor.shape == value.shape and call.name in COPIES:
-                        tensor.copy_(value)
-                else:
-                    self._shadows.keep(tensor, value, call.origin)
+            for tensor, value in pairs:
+                if not self.on_card(tensor) and tensor.shape == value.shape and call.name in COPIES:
+                    tensor.copy_(value)
+            self._shadows.keep_all([pair for pair in pairs if self.on_card(pair[0])], call.origin)
         return result
 
     # -------------------------------------------------------------------------------------------- other answers

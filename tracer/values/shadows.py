@@ -11,7 +11,7 @@ somebody else wrote on the card makes the value unknown, never wrong.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,14 +80,33 @@ class Shadows:
         if shadow is None and storage.nbytes() != tensor.nbytes:
             return
         if shadow is None:
-            shadow = Shadow(torch.UntypedStorage(storage.nbytes()), version(tensor), origin)
-            key = storage._cdata
-            gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
-            self._by_storage[key] = (shadow, gone)
+            shadow = self._make(tensor, origin)
         seen = self.view(shadow, tensor)
         if seen.data_ptr() != value.data_ptr():
             seen.copy_(value)
         shadow.origin = max(shadow.origin, origin)
+
+    def keep_all(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], origin: Origin) -> None:
+        """Note what the results of one call hold; several may be the parts of one storage, as nonzero's columns are."""
+        parts: dict[int, list[torch.Tensor]] = {}
+        for tensor, value in pairs:
+            if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
+                parts.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+        for tensors in parts.values():
+            first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
+            if len(tensors) > 1 and size_bytes == first.untyped_storage().nbytes() and self.find(first) is None:
+                self._make(first, origin)
+        for tensor, value in pairs:
+            self.keep(tensor, value, origin)
+
+    def _make(self, tensor: torch.Tensor, origin: Origin) -> Shadow:
+        """Return a new shadow under `tensor`, whose bytes are to be written."""
+        storage = tensor.untyped_storage()
+        shadow = Shadow(torch.UntypedStorage(storage.nbytes()), version(tensor), origin)
+        key = storage._cdata
+        gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
+        self._by_storage[key] = (shadow, gone)
+        return shadow
 
     def changed(self, tensor: torch.Tensor) -> None:
         """Note that the change in place which just happened to `tensor` happened to its shadow too."""

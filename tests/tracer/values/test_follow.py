@@ -28,6 +28,7 @@ nonzero | (ints(D) > 2).nonzero()
 nonzero as tuple | (ints(D) > 2).nonzero(as_tuple=True)
 argwhere | torch.argwhere(ints(D) > 2)
 where | torch.where(ints(D) > 2)
+where, its columns | [column.tolist() for column in torch.where(ints(D).view(2, 5) > 2)]
 where, then its own rows | rows(D)[torch.where(ints(D) > 2)[0]]
 mask of unknown rows | large(D)[ints(D) > 2]
 mask and number | rows(D)[ints(D) > 2, 0]
