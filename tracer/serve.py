@@ -66,6 +66,10 @@ def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
     os._exit(0)
 
 
+class AskedForCard(BaseException):
+    """A package which is imported here asked for the card; no Exception, which packages catch and remember as absence."""
+
+
 class _Caller:
     """Whom a worker serves: the connection, and whether it is no more although a fork of it may hold a copy of its end."""
 
@@ -153,7 +157,9 @@ def _waits(caller: _Caller) -> bool:
 def _preload(packages: list[str]) -> None:
     for package in packages:
         if package not in sys.modules:
-            with contextlib.suppress(Exception):  # made by hand, or a sub-module of something that is not importable
+            with contextlib.suppress(
+                Exception, AskedForCard
+            ):  # made by hand, or a sub-module of something that is not importable
                 importlib.import_module(package)
 
 

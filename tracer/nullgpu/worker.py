@@ -23,9 +23,12 @@ def main(libraries: Path, fd: int) -> NoReturn:
 
         # Imported before the fork, so that no job pays for it.
         from vramcast.tracer import circumstances, host_checks, record, step  # noqa: F401
-        from vramcast.tracer.nullgpu import child, raw
+        from vramcast.tracer.nullgpu import child, raw, untouched
+
+        release = untouched.hold()
 
         def run(job: Any, options: RunOptions = AS_USUAL) -> Any:
+            release()
             if isinstance(job, child.Program):
                 return child.run_program(job, gpu)
             return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, options, gpu)
