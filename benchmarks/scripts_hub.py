@@ -88,6 +88,7 @@ HUGGING_FACE: Final[tuple[Entry, ...]] = (
         f"{_EXAMPLES}/text-classification",
         packages=_CLM_PACKAGES,
         linked=(("accuracy", "accuracy"),),
+        note="mended: its label2id has numbers for keys, which transformers 5.17 refuses",
     ),
     Entry(
         "TRL sft, Qwen 0.5B",

@@ -66,7 +66,7 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
     Entry(
         "Lightning backbone classifier",
         "Lightning-AI/pytorch-lightning",
-        "backbone_image_classifier.py fit --trainer.max_epochs 1 --data.batch_size 32",
+        "backbone_image_classifier.py --trainer.max_epochs 1 --data.batch_size 32",
         "examples/pytorch/basics",
         packages=("lightning", "torchvision", "jsonargparse"),
         linked=(("mnist", "Datasets"),),

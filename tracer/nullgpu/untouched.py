@@ -1,7 +1,7 @@
-"""The worker imports packages before it forks, and must not touch CUDA: torch refuses it to later forks, and no card is chosen yet.
+"""The worker imports packages before it forks, and must not touch CUDA: it has no card yet, and torch would refuse it to forks.
 
-Some ask while they are imported (torchao, and with it transformers). Whether there is a card is answered: each job has one. What asks
-more ends its import; the job, which has a card, imports it again.
+Some ask while they are imported (torchao, and with it transformers). Whether there is a card is answered: each job has one.
+What asks more ends its import; the job, which has a card, imports it again.
 """
 
 from __future__ import annotations
