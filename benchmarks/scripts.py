@@ -105,7 +105,7 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
             _link(made(name, data), folder / place)
     except ImportError as error:
         return Outcome(entry.name, Verdict.LEFT_OUT, message=f"its stub data need {error.name}")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     for assigned in entry.environment:
         name, _, value = _filled(assigned, data, out).partition("=")

@@ -69,7 +69,7 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
         "backbone_image_classifier.py --trainer.max_epochs 1 --data.batch_size 32",
         "examples/pytorch/basics",
         packages=("lightning", "torchvision", "jsonargparse"),
-        linked=(("mnist", "Datasets"),),
+        linked=(("mnist", "../../../Datasets"),),
     ),
     Entry(
         "Lightning Fabric classifier",

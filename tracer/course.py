@@ -105,6 +105,7 @@ class Course:
         self._in_backward = 0
         self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the backward pass of the last one
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
+        self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
         self._growth = ""
@@ -175,6 +176,10 @@ class Course:
         """Note that a pass over the data begins again, by the same iterator of a data loader."""
         self._loaders.pop(loader, None)
 
+    def never_ends(self, loader: Any) -> None:
+        """Note that an iterator of a data loader has no end, on which its reader may count: it is not cut."""
+        self._endless.add(loader)
+
     def gives(self, loader: Any, *, has_grad: bool) -> bool:
         """Return whether an iterator of a data loader shall give another batch; else its pass over the data ends there.
 
@@ -189,7 +194,7 @@ class Course:
             self._loaders[loader] = _Loader(is_late)
         known = self._loaders[loader]
         self._boundary(None)
-        if self._limits.until == "steps":
+        if self._limits.until == "steps" or loader in self._endless:
             return True
         if not has_grad:
             known.live_bytes.append(self._live_bytes())

@@ -39,6 +39,7 @@ def follow(course: Course) -> list[Any]:
     ]
     wrapped += [(*place, lambda original: _backward(original, course)) for place in torch_api.places("run_backward")]
     if course.is_limited:  # a model's job has neither loaders nor files, and need not import what writes them
+        wrapped += [(*place, lambda original: _reading(original, course)) for place in torch_api.places("make_pass")]
         wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
         wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
         wrapped += [(*place, lambda original: _saving(original, course)) for place in checkpoint_writers()]
@@ -68,6 +69,17 @@ def _backward(original: Any, course: Course) -> Any:
             return original(*args, **kwargs)
 
     return run
+
+
+def _reading(original: Any, course: Course) -> Any:
+    def read(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        original(iterator, loader, *args, **kwargs)
+        # A sampler without a length begins again and again: loaders of timm and Ultralytics keep one iterator for all epochs,
+        # count its batches themselves, and trust that it does not end.
+        if loader.batch_sampler is not None and not hasattr(loader.batch_sampler, "__len__"):
+            course.never_ends(iterator)
+
+    return read
 
 
 def _giving(original: Any, course: Course) -> Any:

@@ -167,6 +167,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "lazy_init": ("torch.cuda:_lazy_init",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
+    "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
     # Of torch.compile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -230,6 +231,29 @@ def test_loaders_end_early_once_there_are_enough_steps() -> None:
     assert [job.course.gives(later, has_grad=True) for _ in range(5)] == [True] * 3 + [False] * 2
     job.course.begins(later)  # persistent workers have one iterator for all passes
     assert job.course.gives(later, has_grad=True)
+
+
+def test_an_iterator_of_a_sampler_without_a_length_is_not_cut(need: Callable[[str], Any]) -> None:
+    """Its reader counts the batches, and keeps it for the next epoch: YOLO ended with 'generator raised StopIteration'."""
+    torch = need("torch")
+    from vramcast.tracer import course_hooks
+
+    class Again:
+        def __iter__(self) -> Iterator[list[int]]:
+            while True:
+                yield from ([0, 1], [2, 3])
+
+    dataset = torch.utils.data.TensorDataset(torch.zeros(4, 1))
+    course = Job(Limits(steps=9, until="evaluation")).course
+    handles = course_hooks.follow(course)
+    try:
+        with torch.no_grad():
+            endless = iter(torch.utils.data.DataLoader(dataset, batch_sampler=Again()))
+            assert len([next(endless) for _ in range(9)]) == 9
+            assert len(list(torch.utils.data.DataLoader(dataset))) == 3
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def test_a_loader_without_gradients_ends_early_and_its_growth_is_told() -> None:
