@@ -81,8 +81,8 @@ def _filled(text: str, data: Path, out: Path) -> str:
     return text.replace("{out}", str(out))
 
 
-def verdict_of(entry: Entry, code: int, text: str, ended: str = "") -> Verdict:
-    """Return the verdict of a run: by its exit code, what it said, and how the job ended if that was early."""
+def verdict_of(entry: Entry, code: int | None, text: str, ended: str = "") -> Verdict:
+    """Return the verdict of a run: by its exit code (None: no peaks), what it said, and how the job ended if that was early."""
     if entry.own and entry.own in f"{ended} {text}":
         return Verdict.OWN
     if code in _ANSWERS:
@@ -133,7 +133,7 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
     except ValueError:
         found, peaks = {}, {}
     ended = found.get("ended") or ""
-    verdict = verdict_of(entry, done.returncode, done.stderr, ended)
+    verdict = verdict_of(entry, done.returncode if peaks else None, done.stderr, ended)
     return Outcome(
         entry.name, verdict, done.returncode, seconds, peaks.get("process"), peaks.get("reserved"), peaks.get("allocated"),
         ended or ("" if verdict is Verdict.ANSWERED else said),

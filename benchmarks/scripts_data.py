@@ -145,6 +145,7 @@ MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "coco": scripts_formats.coco,
     "cora": scripts_formats.cora,
     "deepspeed": scripts_formats.deepspeed,
+    "llama-tokens": scripts_formats.llama_tokens,
     "nanochat": scripts_formats.nanochat,
     "yolo": scripts_formats.yolo,
     "hub": scripts_models.torch_hub,

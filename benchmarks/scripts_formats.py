@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import pickle
 import random
 from collections.abc import Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from benchmarks.scripts_text import lines
 _PAIRS: Final = 2000  # arbitrary: rows for training; a tenth of it for validation
 _PICTURES: Final = 48  # arbitrary: of COCO and YOLO; some steps of the widest batch
 _CORA: Final = (2708, 1433, 7, 5278, 140, 1000)  # spec: nodes, words, classes, edges, for training, for testing
+_LLAMA_TOKENS: Final = 128_000  # spec: Llama 3's tokenizer.model, without its special tokens
 _NANOCHAT_VOCABULARY: Final = 32_768  # spec: nanochat, scripts/tok_train.py
 
 
@@ -160,6 +163,16 @@ def nanochat(folder: Path) -> None:
     (place / "tokenizer.pkl").write_bytes(pickle.dumps(encoding))
     sizes = [len(token) for token in ranks] + [0] * len(special)
     torch.save(torch.tensor(sizes, dtype=torch.int32), place / "token_bytes.pt")
+
+
+def llama_tokens(folder: Path) -> None:
+    """Write tokenizer.model of Llama 3's form and size, whose tokens are bytes, pairs of bytes, and three of them."""
+    tokens = [bytes([i]) for i in range(256)] + [bytes(two) for two in product(range(256), repeat=2)]
+    threes = (bytes(three) for three in product(range(97, 123), range(256), range(256)))
+    tokens += islice(threes, _LLAMA_TOKENS - len(tokens))
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (f"{base64.b64encode(token).decode()} {i}" for i, token in enumerate(tokens))
+    (folder / "tokenizer.model").write_text("\n".join(rows), encoding="utf-8")
 
 
 def yolo(folder: Path) -> None:

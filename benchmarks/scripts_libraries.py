@@ -69,7 +69,7 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
         "backbone_image_classifier.py --trainer.max_epochs 1 --data.batch_size 32",
         "examples/pytorch/basics",
         packages=("lightning", "torchvision", "jsonargparse"),
-        linked=(("mnist", "../../../Datasets"),),
+        linked=(("mnist", "../../Datasets"), ("mnist", "data")),
     ),
     Entry(
         "Lightning Fabric classifier",
@@ -105,13 +105,12 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
     Entry("smp Unet resnet34", "", f'python -c "{_SMP}"', packages=("segmentation_models_pytorch",)),
     Entry(
         "torchtune LoRA, Llama 3.2 1B",
-        "",
+        "pytorch/torchtune",
         "tune run lora_finetune_single_device --config llama3_2/1B_lora_single_device "
         "checkpointer.checkpoint_dir={data:llama1b} "
-        "tokenizer._component_=torchtune.modules.transforms.tokenizers.HuggingFaceModelTokenizer "
-        "tokenizer.tokenizer_json_path={data:llama1b}/tokenizer.json "
-        "tokenizer.tokenizer_config_json_path={data:llama1b}/tokenizer_config.json ~tokenizer.path ~tokenizer.max_seq_len "
+        "tokenizer.path={data:llama-tokens}/tokenizer.model "
         "dataset.source=json dataset.data_files={data:alpaca}/alpaca.json output_dir={out}",
+        environment=("PYTHONPATH=.",),
         packages=("torchtune", "omegaconf"),
     ),
     Entry(
@@ -125,7 +124,7 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
     Entry(
         "axolotl LoRA, Llama 3.2 1B",
         "axolotl-ai-cloud/axolotl",
-        "axolotl train {data:axolotl}/lora-1b.yml --base-model {data:llama1b}",
+        "accelerate launch -m axolotl.cli.train {data:axolotl}/lora-1b.yml --base-model={data:llama1b}",
         packages=("axolotl",),
     ),
 )

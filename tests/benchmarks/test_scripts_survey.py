@@ -55,9 +55,10 @@ def test_what_is_not_here_is_said(tmp_path: Path) -> None:
         (3, "OSError: no such model", "", Verdict.OWN),
         (3, "OSError", "", Verdict.FAILED),
         (2, "", "", Verdict.FAILED),
+        (None, "No module named vramcast", "", Verdict.FAILED),
     ],
 )
-def test_the_exit_code_is_the_verdict(code: int, text: str, ended: str, verdict: Verdict) -> None:
+def test_the_exit_code_is_the_verdict(code: int | None, text: str, ended: str, verdict: Verdict) -> None:
     assert verdict_of(ENTRY, code, text, ended) is verdict
 
 
