@@ -5,14 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
+from collections.abc import Callable
 from multiprocessing import process
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from vramcast.job import Command
 from vramcast.ranks import Rank
 from vramcast.tracer.nullgpu import subprocesses
+from vramcast.tracer.replaced import Replaced
 
 # spec: torch 2.11, torch.distributed.launch; DeepSpeed 0.18, launcher/launch.py: the first argument of each process.
 _LOCAL_RANK: Final = ("--local-rank=0", "--local_rank=0")
@@ -31,6 +34,7 @@ def run(command: Command, rank: Rank) -> None:
     sys.argv = list(command.words)
     if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
         sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
+    places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # what all of os.exec* end in
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())
@@ -43,6 +47,9 @@ def run(command: Command, rank: Rank) -> None:
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
+    finally:
+        for place in places:
+            place.remove()
     for child in multiprocessing.active_children():
         if not child.daemon:  # Python waits for these at its end
             child.join()
@@ -54,3 +61,22 @@ def _run_code(command: Command) -> None:
     sys.path.insert(0, "")
     main = sys.modules["__main__"] = ModuleType("__main__")
     exec(compile(command.program, "<string>", "exec"), vars(main))
+
+
+def _as_a_child(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what runs a program which would take this process's place as its child, and exits as that did.
+
+    The answer of this process is still to be given; the child is followed as every process which a job starts. Launchers do
+    so, and scripts which start themselves again with another environment.
+    """
+    job = os.getpid()
+
+    def run(path: Any, words: Any, environment: Any = None) -> None:
+        if os.getpid() != job:  # a fork: it has no answer to give
+            original(path, words) if environment is None else original(path, words, environment)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        code = subprocess.run(list(words), executable=path, env=environment, check=False).returncode
+        raise SystemExit(code)
+
+    return run
