@@ -124,7 +124,7 @@ LIBRARIES: Final[tuple[Entry, ...]] = (
     Entry(
         "axolotl LoRA, Llama 3.2 1B",
         "axolotl-ai-cloud/axolotl",
-        "axolotl train {data:axolotl}/lora-1b.yml --base-model {data:llama1b}",
+        "accelerate launch -m axolotl.cli.train {data:axolotl}/lora-1b.yml --base-model={data:llama1b}",
         packages=("axolotl",),
     ),
 )

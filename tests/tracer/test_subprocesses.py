@@ -160,7 +160,7 @@ def test_forked_spawned_and_started_processes_have_the_card(
 def test_a_program_which_puts_another_in_its_place_is_followed_there(
     tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
 ) -> None:
-    """As `axolotl train` and scripts which start themselves again: the job ended without an answer."""
+    """As launchers and scripts which start themselves again: the job ended without an answer."""
     code = "import os, sys; os.execlp(sys.executable, sys.executable, 'train.py', '1024')"
     found = tracer().trace(job("python", "-c", code, until="steps"))
     assert (found.status, found.steps) == ("ok", 3)
