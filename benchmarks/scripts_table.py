@@ -11,7 +11,6 @@ from benchmarks.scripts_libraries import LIBRARIES
 _NANOGPT: Final = (("chars", "data/shakespeare_char"), ("gpt2-tokens", "data/openwebtext"))
 _124M: Final = "train.py --dataset=openwebtext --batch_size=12 --block_size=1024 --gradient_accumulation_steps=40"
 _DDP: Final = "distributed/ddp-tutorial-series"
-_TWO: Final = "asks for 2 ranks"  # of which one can be estimated now: it is refused, and said
 
 ENTRIES: Final[tuple[Entry, ...]] = (
     Entry("nanoGPT char, compiled", "karpathy/nanoGPT", "train.py config/train_shakespeare_char.py", linked=_NANOGPT),
@@ -83,7 +82,6 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "pytorch/examples",
         "torchrun --standalone --nproc_per_node=2 multigpu_torchrun.py 5 1",
         _DDP,
-        own=_TWO,
     ),
     Entry("ddp multigpu (mp.spawn)", "pytorch/examples", "multigpu.py 5 1", _DDP),
     Entry(
@@ -92,7 +90,6 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "torchrun --nproc_per_node=2 example.py",
         "distributed/FSDP2",
         device="a100-40gb",
-        own=_TWO,
     ),
     Entry(
         "tensor parallel example",
@@ -100,7 +97,6 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "torchrun --nproc_per_node=2 tensor_parallel_example.py",
         "distributed/tensor_parallelism",
         device="a100-40gb",
-        own=_TWO,
     ),
     *HUGGING_FACE,
     Entry(
