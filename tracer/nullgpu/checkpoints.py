@@ -26,7 +26,9 @@ _WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as i
 def kept_apart() -> Iterator[None]:
     """Let checkpoints which are written inside be as above."""
     written: dict[str, int] = {}  # file -> the process which wrote it: a fork knows of its parent's
+    made: set[str] = set()
     replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
+    replaced.append(Replaced(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib end in it
     try:
         yield
     finally:
@@ -35,8 +37,19 @@ def kept_apart() -> Iterator[None]:
         for path in [path for path, process in written.items() if process == os.getpid()]:
             with suppress(OSError):
                 os.remove(path)
-                if os.path.basename(os.path.dirname(path)).startswith(_FOLDER):
-                    os.rmdir(os.path.dirname(path))
+                while (path := os.path.dirname(path)) in made or os.path.basename(path).startswith(_FOLDER):
+                    os.rmdir(path)  # one which holds something else stays
+
+
+def _noting(mkdir: Callable[..., None], made: set[str]) -> Callable[..., None]:
+    """Return `os.mkdir`, which notes what it makes: a folder of checkpoints without one would mislead the next run."""
+
+    def noted(path: Any, *args: Any, **kwargs: Any) -> None:
+        mkdir(path, *args, **kwargs)
+        if isinstance(path, str | os.PathLike) and "dir_fd" not in kwargs:
+            made.add(os.path.abspath(os.fspath(path)))
+
+    return noted
 
 
 def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., Any]:
