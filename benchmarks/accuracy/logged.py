@@ -177,7 +177,8 @@ class Run:
         own |= {name.upper(): value for name, value in self.begins.items()}
         own |= _NOT_PRINTED.get(self.row["script"], lambda _: {})(settings)
         said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
-        rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if self.by_torchrun else {}
+        alone = self.world_size == 1 and self.by_torchrun
+        rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if alone else {}
         return said | variables(self.source, settings) | own | rank
 
     @property
@@ -185,6 +186,11 @@ class Run:
         """Settings which say that something begins at a step after the cut: here it begins with the first one."""
         steps = {name: int(value) for name, value in self.log.settings.items() if _BEGINS.search(name) and value.isdecimal()}
         return {name: "1" for name, step in steps.items() if step > _TRAIN_STEPS and f'"{name.upper()}"' in self.source}
+
+    @property
+    def world_size(self) -> int:
+        """Its ranks; rank 0 prints the peaks."""
+        return int(self.row["world_size"])
 
     @property
     def by_torchrun(self) -> bool:
@@ -284,11 +290,11 @@ def judge(run: Run, answer: Answer | None) -> Outcome:
     return Outcome(run, answer, looked_at or (Reason.INDUCTOR if run.is_compiled else Reason.TORCH))
 
 
-def read_runs(rows: Iterable[Mapping[str, str]], folder: Path) -> list[Run]:
-    """Return the runs of one rank whose sources are in the folder; how many are not there is said."""
+def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int = 1) -> list[Run]:
+    """Return the runs of so many ranks whose sources are in the folder; how many are not there is said."""
     runs, absent = [], 0
     for row in rows:
-        if row["world_size"] != "1":
+        if row["world_size"] != str(world_size):
             continue
         source, log = folder / f"{row['script']}.py", folder / f"{row['log_blob']}.log"
         if source.exists() and log.exists():
@@ -330,7 +336,8 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
             *(python, "-m", "vramcast", "run", "--json", "--device", run.card().key),
             *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
             *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
-            *("--", str(scripts.resolve() / f"{run.row['script']}.py")),
+            *(("--ranks", "0", "--", "torchrun", f"--nproc_per_node={run.world_size}") if run.world_size > 1 else ("--",)),
+            str(scripts.resolve() / f"{run.row['script']}.py"),
         ]
         returncode, out, error = until_peak_line(command, Path(folder), environment)
         here = read_log(f"{_printed(Path(folder))}\n{error}")
@@ -487,12 +494,13 @@ def main() -> None:
     parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card or path has this in it")
     parser.add_argument("--kind", choices=("eager", "compiled"), help="only these")
     parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
+    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs of so many ranks (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
     parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
-    runs = read_runs(read_rows(_TABLE), options.scripts)
+    runs = read_runs(read_rows(_TABLE), options.scripts, options.world_size)
     if options.only:
         runs = [
             run for run in runs if options.only in " ".join(run.row[name] for name in ("script", "log_blob", "gpu", "log_path"))

@@ -234,13 +234,14 @@ def extract(repository: Path, rows: Sequence[Mapping[str, str]], folder: Path) -
 
 
 def main() -> None:
-    """Extract the runs of one rank."""
+    """Extract the runs of so many ranks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--from-logs", type=Path, required=True, metavar="GITDIR", help="a clone of the logs' repository")
     parser.add_argument("--table", type=Path, required=True, help="the table which names the logs by their blobs")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--scripts", type=Path, metavar="FOLDER", help="where sources and logs are written")
     chosen.add_argument("--needs", action="store_true", help="count the logs by what their scripts need")
+    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="of runs of so many ranks (default: 1)")
     options = parser.parse_args()
     with open(options.table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -249,7 +250,7 @@ def main() -> None:
         counts = collections.Counter((ranks, needs(source_at(options.from_logs, url), ranks)) for url, ranks in logs.items())
         print(table(["ranks", "needs", "logs"], [[*key, n] for key, n in sorted(counts.items())]))
         return
-    rows = [row for row in rows if row["world_size"] == "1" and row.get("log_blob")]
+    rows = [row for row in rows if row["world_size"] == str(options.world_size) and row.get("log_blob")]
     missing = extract(options.from_logs, rows, options.scripts)
     print(*missing, sep="\n", file=sys.stderr)
     print(f"{len(rows) - len(missing)} of {len(rows)} logs in {options.scripts}")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import logged_data
-from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, release_of, report, until_peak_line
+from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, read_runs, release_of, report, until_peak_line
 from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, split, variables
 
 RULE = "=" * 100
@@ -123,6 +123,14 @@ def test_who_started_it_is_the_author_s_word_else_the_project_s() -> None:
     assert not run_of(gpu="a card", beside="python train_gpt.py").by_torchrun
     assert not run_of(gpu="a card", log_path="results/step2/s2_ema/train.log").by_torchrun
     assert not run_of("MSC v.1944" + LOG).by_torchrun
+
+
+def test_runs_of_one_number_of_ranks_are_taken(tmp_path: Path) -> None:
+    rows = [{**ROW, "world_size": ranks, "script": "s", "log_blob": "l"} for ranks in ("1", "8", "")]
+    (tmp_path / "s.py").write_text(SOURCE)
+    (tmp_path / "l.log").write_text(LOG)
+    assert [run.world_size for run in read_runs(rows, tmp_path)] == [1]
+    assert [run.world_size for run in read_runs(rows, tmp_path, 8)] == [8]
 
 
 def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -> None:

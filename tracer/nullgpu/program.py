@@ -50,8 +50,16 @@ def run(command: Command, rank: Rank) -> None:
     finally:
         for place in places:
             place.remove()
+    _wait_as_python_does()
+
+
+def _wait_as_python_does() -> None:
+    """Wait for processes of `multiprocessing` which are no daemons; workers of pools have nothing to do any more, and end."""
+    pools = sys.modules.get("concurrent.futures.process")
+    if pools is not None:
+        getattr(pools, "_python_exit", lambda: None)()  # spec: CPython 3.11 to 3.14, what the interpreter calls at its end
     for child in multiprocessing.active_children():
-        if not child.daemon:  # Python waits for these at its end
+        if not child.daemon:
             child.join()
 
 

@@ -21,7 +21,7 @@
 
 #define PAGE_BYTES (2ull << 20)    /* spec: cuMemGetAllocationGranularity on current GPUs */
 #define ARENA_BYTES (16ull << 40)  /* arbitrary: far above any card, within 47-bit addresses */
-#define ARENA_HINT 0x700000000000u /* arbitrary: away from heap and libraries */
+#define ARENA_HINT 0x600000000000u /* arbitrary: between the heap (0x55...) and libraries (0x7f...) of Linux on x86-64 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
