@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 # A variable of a job's environment: a folder which its caller has made for it. Who finds the caller gone removes it.
+# nullgpu/startup/sitecustomize.py reads it too.
 LENT = "VRAMCAST_SUBPROCESSES"
 _LENGTH = struct.Struct("<Q")
 _PIECE_BYTES = 1 << 20  # arbitrary

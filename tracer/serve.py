@@ -157,9 +157,8 @@ def _waits(caller: _Caller) -> bool:
 def _preload(packages: list[str]) -> None:
     for package in packages:
         if package not in sys.modules:
-            with contextlib.suppress(
-                Exception, AskedForCard
-            ):  # made by hand, or a sub-module of something that is not importable
+            # Made by hand, or a sub-module of something that is not importable.
+            with contextlib.suppress(Exception, AskedForCard):
                 importlib.import_module(package)
 
 

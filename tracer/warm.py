@@ -111,7 +111,7 @@ class _Running:
         """Return a fork of the process, which has imported what this one has; it serves a connection of its own.
 
         Raises:
-            Gone, Late, Unreadable, OSError: there is none, and this one is of no use either.
+            Gone, Late, Unreadable, OSError, WorkerError: there is none, and this one is of no use either.
         """
         deadline = time.monotonic() + _START_S
         self.in_step = False
@@ -119,10 +119,15 @@ class _Running:
         other._begin()
         other._connection, theirs = socket.socketpair()
         other._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
-        with theirs:
-            send(self._connection, {"twin": os.getpid(), "preload": preload}, deadline)
-            socket.send_fds(self._connection, [b"\0"], [theirs.fileno()])
-        other.process = _Fork(receive(other._connection, deadline)["pid"])
+        try:
+            with theirs:
+                send(self._connection, {"twin": os.getpid(), "preload": preload}, deadline)
+                socket.send_fds(self._connection, [b"\0"], [theirs.fileno()])
+            other.process = _Fork(receive(other._connection, deadline)["pid"])
+        except BaseException:
+            other._connection.close()  # whoever serves it sees that, and ends
+            other._said.close()
+            raise
         other.ready()
         self.in_step = True
         return other

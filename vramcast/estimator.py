@@ -117,8 +117,9 @@ class Estimator:
 
         Args:
             command: Its words, as people type them; launchers are read, and not run.
-            options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.job.Command`; `memory` of the card and
-                `alloc_conf` as for `estimate`.
+            options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.job.Command`; `world_size`,
+                `nproc_per_node` and `ranks` which are traced, as in `vramcast.ranks`; `memory` of the card and `alloc_conf` as
+                for `estimate`.
         Raises:
             UsageError: An argument is wrong.
             CannotEstimate: No number can be given: it asked the card for nothing.

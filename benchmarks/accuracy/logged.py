@@ -176,10 +176,15 @@ class Run:
             own["VAL_LOSS_EVERY"] = "0"  # at the end alone
         own |= {name.upper(): value for name, value in self.begins.items()}
         own |= _NOT_PRINTED.get(self.row["script"], lambda _: {})(settings)
-        said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
         alone = self.world_size == 1 and self.by_torchrun
         rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if alone else {}
-        return said | variables(self.source, settings) | own | rank
+        return self.said_beside() | variables(self.source, settings) | own | rank
+
+    def said_beside(self) -> dict[str, str]:
+        """Return the variables which the author wrote beside the log; none where they contradict it: they are another run's."""
+        said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
+        printed = variables(self.source, self.log.settings)
+        return {} if any(_number(said[name]) != _number(printed[name]) for name in said.keys() & printed.keys()) else said
 
     @property
     def begins(self) -> dict[str, str]:
@@ -263,6 +268,14 @@ class Outcome:
         if self.run.log.peaks is None or self.answer is None or self.answer.otherwise or self.answer.peaks is None:
             return None
         return self.run.log.peaks, self.answer.peaks
+
+
+def _number(text: str) -> float | str:
+    """Return what a setting is: 0 and 0.000 are one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def hits(logged: Peaks, estimated: Peaks, *, compiled: bool) -> tuple[bool, bool]:

@@ -133,6 +133,11 @@ def test_runs_of_one_number_of_ranks_are_taken(tmp_path: Path) -> None:
     assert [run.world_size for run in read_runs(rows, tmp_path, 8)] == [8]
 
 
+def test_what_stands_beside_a_log_and_contradicts_it_is_of_another_run() -> None:
+    assert run_of(beside="NUM_LAYERS=10 TRAIN_SEQ_LEN=512.0").said_beside() == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512.0"}
+    assert run_of(beside="NUM_LAYERS=10 TRAIN_SEQ_LEN=1024").said_beside() == {}
+
+
 def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -> None:
     assert not run_of().by_torchrun  # 302 MiB: no more than a context
     assert run_of(LOG.replace("302MiB", "912MiB"), beside="python train_gpt.py").by_torchrun

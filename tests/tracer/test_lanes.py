@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from vramcast.errors import WorkerError
+from vramcast.tracer import warm
 from vramcast.tracer.lanes import in_parallel, lane
 from vramcast.tracer.warm import WarmWorker
 
@@ -83,6 +86,22 @@ def test_lanes_ask_forks_of_one_worker_at_the_same_time(worker: WarmWorker) -> N
     assert {pid for pid, _ in again} == pids
     worker.close()
     wait_for(lambda: not any(map(runs, pids)), 2.0)
+
+
+@on_linux
+def test_where_no_fork_can_be_had_a_lane_starts_a_worker_and_nothing_is_left_open(
+    worker: WarmWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(pid: int) -> None:
+        raise OSError(f"no pidfd_open for {pid}")
+
+    monkeypatch.setattr(warm, "_Fork", fails)
+    code = "import os, time; time.sleep(0.3); answer = os.getppid()"
+    with warnings.catch_warnings(record=True) as leaks:
+        warnings.simplefilter("always")
+        assert len(set(in_parallel(lambda _: ask(worker, code), range(2), lanes=2))) == 2
+        gc.collect()
+    assert not leaks
 
 
 @on_linux

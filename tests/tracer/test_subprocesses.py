@@ -19,7 +19,8 @@ from vramcast.job import Job
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu import subprocesses
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.nullgpu.subprocesses import VARIABLE, Process, Shared, let_follow
+from vramcast.tracer.nullgpu.subprocesses import Process, Shared, let_follow
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.trace import COURSE
 
 # Says what it was asked, and trains a layer of that width.
@@ -112,7 +113,7 @@ def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
     environment = {"PYTHONPATH": f"{os.pathsep}/mine"}
     let_follow(environment)
     assert environment == {"PYTHONPATH": f"{os.pathsep}/mine"}
-    environment[VARIABLE] = "/folder"
+    environment[LENT] = "/folder"
     for _ in range(2):
         let_follow(environment)
     first, *rest = environment["PYTHONPATH"].split(os.pathsep)
@@ -125,7 +126,7 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(subprocesses._STARTUP), str(tmp_path)]),
-        VARIABLE: "/absent",
+        LENT: "/absent",
     }
     code = "import sys, json; print(sys.modules['sitecustomize'].__file__)"
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -32,8 +32,9 @@ from vramcast.tracer.nullgpu.cudnn_libraries import choose
 from vramcast.tracer.nullgpu.fullest import fullest_rank
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.nullgpu.subprocesses import VARIABLE, Shared
+from vramcast.tracer.nullgpu.subprocesses import Shared
 from vramcast.tracer.process import checked, import_root, job_environment
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.ranks.tape import Tape
 from vramcast.tracer.run_options import AS_USUAL, RunOptions
 from vramcast.tracer.warm import WarmWorker
@@ -189,7 +190,7 @@ class NullGpuTracer:
         assert job.command is not None
         shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=import_root())
         with shared as processes:
-            told = {**environment, VARIABLE: str(processes.folder)}
+            told = {**environment, LENT: str(processes.folder)}
             own = self._ask(job, told, timeout_s, options)
             return processes.fullest(own, job.command.words) if job.command.world.size == 1 else processes.only(own)
 

@@ -38,7 +38,6 @@ from vramcast.tracer.stopping import STOP
 from vramcast.tracer.trace import COURSE
 from vramcast.units import gib, shortened
 
-VARIABLE: Final = LENT  # read by startup/sitecustomize.py too
 _STARTUP: Final = Path(__file__).parent / "startup"
 _QUESTION, _ROOT = "question", "root"
 _CLAIM, _SAID = ".claim", ".process"  # what a process writes when it touches the card, and at its end
@@ -195,7 +194,7 @@ def _ended(result: Result, own: Result) -> Result:
 # ------------------------------------------------------------------------------------------------ in the job's process
 def let_follow(environment: MutableMapping[str, str]) -> None:
     """Let each Python which is started with this environment have the null GPU, if a caller asked for it."""
-    if environment.get(VARIABLE):
+    if environment.get(LENT):
         rest = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(_STARTUP)]
         environment["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *rest])
 
@@ -206,7 +205,7 @@ def end_others(limit_s: float | None) -> None:
     Args:
         limit_s: Of the job; a tenth of it is waited, and no longer than they need.
     """
-    if not (folder := os.environ.get(VARIABLE)):
+    if not (folder := os.environ.get(LENT)):
         return
     asked: set[Path] = set()
     until = time.monotonic() + min(_PATIENCE_S, _SHARE * limit_s if limit_s is not None else _PATIENCE_S)
@@ -259,7 +258,7 @@ class Claim:
 
     def __init__(self, command: str) -> None:
         self._command = command
-        self._path = Path(os.environ[VARIABLE]) / f"{os.getpid()}{_CLAIM}"
+        self._path = Path(os.environ[LENT]) / f"{os.getpid()}{_CLAIM}"
         self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
         self._file.write(command)
         self._file.flush()

@@ -107,26 +107,27 @@ class Absent:
         return pickle.loads(self._tape.said[key])
 
     def _all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
-        if not (ranks := self._group(group)):
-            return
-        key = self._key("all_gather_object", ranks)
-        data = self._said.said[*key, self._rank.number] = pickle.dumps(obj)
-        for place, rank in enumerate(ranks):
-            if rank != self._rank.number:
-                told = self._tape.said.get((*key, rank))
-                if told is None:
-                    self.account.note("objects")
-                object_list[place] = pickle.loads(data if told is None else told)
-            else:
-                object_list[place] = obj
+        if ranks := self._group(group):
+            self._gather("all_gather_object", object_list, obj, ranks)
 
     def _gather_object(
         self, obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None
     ) -> None:
-        if (ranks := self._group(group)) and object_gather_list:
-            for place, _ in enumerate(ranks):
-                object_gather_list[place] = pickle.loads(pickle.dumps(obj))
-            self.account.note("objects")
+        if ranks := self._group(group):
+            self._gather("gather_object", object_gather_list or [None] * len(ranks), obj, ranks)
+
+    def _gather(self, kind: str, objects: list[Any], own: Any, ranks: tuple[int, ...]) -> None:
+        """Put the objects of all ranks into a list: what each said that ran before, else this rank's."""
+        key = self._key(kind, ranks)
+        data = self._said.said[*key, self._rank.number] = pickle.dumps(own)
+        for place, rank in enumerate(ranks):
+            if rank == self._rank.number:
+                objects[place] = own
+                continue
+            told = self._tape.said.get((*key, rank))
+            if told is None:
+                self.account.note("objects")
+            objects[place] = pickle.loads(data if told is None else told)
 
     def _broadcast_object_list(
         self, object_list: list[Any], src: Any = None, group: Any = None, device: Any = None, group_src: Any = None

@@ -13,8 +13,10 @@ from vramcast.tracer.ranks.tape import Account, Tape
 
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
 _TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits
-# spec: torch 2.6 to 2.11, ProcessGroupNCCL: an id stands under a number, or under the ranks of a point-to-point pair.
-_OF_NCCL: Final = re.compile(r"cuda|nccl|/\d+$|/\d+:\d+$", re.IGNORECASE)
+# spec: torch 2.6 to 2.11, ProcessGroupNCCL: ids stand behind the backend's name.
+_OF_NCCL: Final = re.compile(r"cuda|nccl", re.IGNORECASE)
+# spec: the same: under a number, or under the ranks of a point-to-point pair. A script's own keys may look so.
+_NUMBERED: Final = re.compile(r"/\d+(:\d+)?$")
 
 
 _distributed: Any = torch.distributed
@@ -62,6 +64,9 @@ class AbsentStore(_Store):  # type: ignore[misc]
                 self._account.note("keys of a store")
                 return self._held[ours]
         if _OF_NCCL.search(key):
+            return bytes(_ID_BYTES)
+        if _NUMBERED.search(key):
+            self._account.note("keys of a store")
             return bytes(_ID_BYTES)
         raise CannotEstimate(f"The key '{key}' of the store is set by a rank which is not traced: add it to --ranks.")
 

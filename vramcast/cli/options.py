@@ -125,7 +125,9 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--world-size", type=int, metavar="N", help="ranks of the job (default: as its launcher, or WORLD_SIZE, says)"
     )
-    parser.add_argument("--nproc-per-node", type=int, metavar="M", help="ranks on each machine (default: likewise, or all)")
+    parser.add_argument(
+        "--nproc-per-node", type=int, metavar="M", help="ranks on each machine (default: likewise, else at most 8)"
+    )
     parser.add_argument(
         "--ranks", default="auto", metavar="RANKS", help="which are traced: auto (first and last), all, or 0,7 (default: auto)"
     )

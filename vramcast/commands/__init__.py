@@ -37,7 +37,7 @@ def job_of_command(
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF; None: what script and environment say.
         stack: Software of the card's machine.
         world_size: Ranks; None: as many as the command's launcher, or WORLD_SIZE, says.
-        nproc_per_node: Of them on each machine; None: likewise, or all.
+        nproc_per_node: Of them on each machine; None: likewise, else as many as divide them, at most 8.
         ranks: Which are traced.
     Raises:
         UsageError: there is no Python program behind it, or it does not exist; a number of ranks is wrong.
@@ -61,16 +61,14 @@ def _with_world(command: Command, world_size: int | None, nproc_per_node: int | 
     """Return a command with its ranks: those which are asked for, else its launcher's, else the environment's."""
     environment = {**os.environ, **dict(command.environment)}
     said = environment.get("WORLD_SIZE", "")
-    told_size = command.world.size if command.world.size > 1 else int(said) if said.isdecimal() else 1
-    size = told_size if world_size is None else world_size
-    if world_size is None and told_size == 1:
-        size = nproc_per_node or 1
+    told = command.world.size if command.world.size > 1 else int(said) if said.isdecimal() else 1
+    size = world_size if world_size is not None else told if told > 1 else nproc_per_node or 1
     per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
     world = World(size, per_node)
     if size == 1 or world == command.world:
         return replace(command, world=world)
-    told = {**first_rank(world), **dict(command.environment)}
-    return replace(command, world=world, environment=tuple(Rank(0, world).told(told).items()))
+    variables = Rank(0, world).told({**first_rank(world), **dict(command.environment)})
+    return replace(command, world=world, environment=tuple(variables.items()))
 
 
 def _search_path(command: Command) -> tuple[str, ...]:
