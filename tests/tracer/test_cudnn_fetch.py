@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ def test_what_is_there_is_not_fetched_again(index: Index, monkeypatch: pytest.Mo
     folder = fetch("9.10.2")
     monkeypatch.setattr(cudnn_fetch, "_pip", None)
     assert fetch("9.10.2") == fetch("9.10.2.21") == folder
+
+
+def test_what_is_there_for_another_cuda_is_not_taken(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index("9.10.2.21")
+    fetch("9.10.2")  # for CUDA 12
+    both = (cudnn_fetch.WHEELS[0], replace(cudnn_fetch.WHEELS[0], project="nvidia-cudnn-cu13"))
+    monkeypatch.setattr(cudnn_fetch, "WHEELS", both)
+    monkeypatch.setattr(cudnn_fetch, "installed_stack", lambda: Stack("2.11.0", "13.0", None))
+    monkeypatch.setattr(cudnn_fetch, "_pip", None)
+    with pytest.raises(TypeError):  # it asks pip
+        fetch("9.10.2")
 
 
 def test_a_file_with_another_hash_is_refused(index: Index, tmp_path: Path) -> None:

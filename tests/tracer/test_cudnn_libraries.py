@@ -19,7 +19,7 @@ Machine = Callable[..., Path]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes this machine one which has a torch with this cuDNN (None: none) and those fetched ones."""
+    """Makes this machine one which has a torch with this cuDNN (None: none) and those fetched ones, for CUDA 13 or as they say."""
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(cudnn_libraries, "_torch_site", lambda: None)
@@ -32,7 +32,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
             (site / FOLDER).mkdir(parents=True)
             (site / f"nvidia_cudnn_cu13-{own}.dist-info").mkdir()
         for version in fetched:
-            (tmp_path / "cache" / "cudnn" / f"{version}-cu12" / FOLDER).mkdir(parents=True)
+            name = version if "-cu" in version else f"{version}-cu13"
+            (tmp_path / "cache" / "cudnn" / name / FOLDER).mkdir(parents=True)
 
         def find_torch() -> TorchBuild:
             if not cuda:
@@ -87,6 +88,8 @@ CASES: dict[str, tuple[str | None, str | None, list[str], str, bool, str]] = {
     "version 8": ("8.9.2.26", "9.19.0.56", ["9.10.2.21"], "9.10.2.21", False, "cannot answer .*: cuDNN 9.10.2.21 in the cache"),
     "too old, nothing alike": ("9.5.1.17", "9.19.0.56", [], "9.19.0.56", True, "--get-cudnn 9.12.0$"),
     "torch's own is too old": (None, "9.1.0.70", ["9.8.0.87"], "9.8.0.87", False, "cannot answer without a GPU"),
+    "of another CUDA": ("9.10.2.21", "9.19.0.56", ["9.12.0.46-cu12"], "9.12.0.46", True, "CUDA 12 .* leaves attention out: "),
+    "of two CUDAs": ("9.10.2.21", "9.19.0.56", ["9.12.0.46-cu12", "9.12.0.46"], "9.12.0.46", False, "answers for it$"),
     "newest of all": ("9.20.0.48", "9.19.0.56", ["9.8.0.87"], "9.19.0.56", True, "--get-cudnn 9.20.0$"),
 }
 
@@ -146,7 +149,7 @@ def test_the_folder_which_the_environment_names_answers_for_every_stack(
         choice = choose(stack)
         assert (choice.library.folder, choice.is_another) == (tmp_path, True)
         assert choice.warning.endswith("for its own, unset VRAMCAST_CUDNN_DIR")
-    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "cache" / "cudnn" / "9.10.2.21-cu12" / FOLDER))
+    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "cache" / "cudnn" / "9.10.2.21-cu13" / FOLDER))
     assert not choose(Stack(cudnn="9.10.2")).is_another
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "none"))
     with pytest.raises(NullGpuError, match="none is no folder"):

@@ -73,8 +73,11 @@ def fetch(version: str) -> Path:
         raise UsageError(
             f"cuDNN {known} cannot answer without a GPU, {COMPLETE} is asked in its place: get that (--get-cudnn {COMPLETE})."
         )
+    projects = {wheel.cuda for wheel in WHEELS if _is(wheel.version, known)}
+    own = f"cu{installed_stack().cuda_major}"
     for library in cached():
-        if library.version is not None and _is(library.version, known):
+        fits = own not in projects or library.cuda_major is None or f"cu{library.cuda_major}" == own
+        if library.version is not None and _is(library.version, known) and fits:
             return library.folder
     try:
         with tempfile.TemporaryDirectory(prefix="vramcast-") as work:

@@ -36,11 +36,19 @@ _ALIKE: Final = ((9, 8, 0), (9, 13, 0))  # measured: record of an A100, 2026-11;
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One cuDNN: the folder of its files, its version if that is known without loading it, and where it was found."""
+    """One cuDNN.
+
+    Attributes:
+        folder: Of its files.
+        version: If that is known without loading it.
+        place: Where it was found.
+        cuda_major: What it is built for, if that is known.
+    """
 
     folder: Path
     version: str | None
     place: str
+    cuda_major: int | None = None
 
     def __str__(self) -> str:
         return f"cuDNN {self.version or 'of unknown version'} {self.place}"
@@ -97,11 +105,15 @@ def choose(stack: Stack | None) -> Choice:
         if first == own:
             return Choice(first)
         return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
-    best = min(able, key=lambda library: _strangeness(library, wanted))
+    major = installed_stack().cuda_major
+    best = min(able, key=lambda library: (_strangeness(library, wanted), _is_of_another_cuda(library, major)))
     advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
     said = f"the job's stack has cuDNN {wanted}"
     if _strangeness(best, wanted)[0] >= _ANOTHER:
         return Choice(best, True, f"{said}, {best} answers: for its own, {advice}")
+    if _is_of_another_cuda(best, major):
+        why = f"is built for CUDA {best.cuda_major} and has no NVRTC here: it leaves attention out"
+        return Choice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
     if _number(wanted) >= _number(COMPLETE):
         return Choice(best)
     can = "leaves out engines without a GPU" if _number(wanted) >= _number(_OLDEST) else "cannot answer without a GPU"
@@ -180,9 +192,15 @@ def _library(folder: Path, place: str) -> Library:
     """Return the cuDNN in a folder with the version that its surroundings tell."""
     site = folder.parents[2] if len(folder.parents) > 2 else folder
     told = {match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))}
-    if match := re.fullmatch(r"([\d.]+)-cu\d+", site.name):  # our cache
-        told = {match[1]}
-    return Library(folder, cudnn_version(told.pop()) if len(told) == 1 else None, place)
+    major = None
+    if match := re.fullmatch(r"([\d.]+)-cu(\d+)", site.name):  # our cache
+        told, major = {match[1]}, int(match[2])
+    return Library(folder, cudnn_version(told.pop()) if len(told) == 1 else None, place, major)
+
+
+def _is_of_another_cuda(library: Library, major: int | None) -> bool:
+    """Return whether its engines which are compiled at run time (attention) find no NVRTC beside the installed torch."""
+    return None not in (library.cuda_major, major) and library.cuda_major != major
 
 
 def _place(variable: str) -> str:
