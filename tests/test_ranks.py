@@ -34,6 +34,7 @@ def test_machines_have_eight_cards_where_nobody_says_how_many() -> None:
 def test_the_first_and_the_last_are_traced_where_nobody_says_which() -> None:
     assert World(8).chosen("auto") == (0, 7)
     assert ALONE.chosen("auto") == (0,)
+    assert World(8).chosen("auto", [(0, 2), (4, 2), (6, 4), (3, 5)]) == (0, 2, 4, 6, 7)  # whom the first one's tensors reach
     assert World(3).chosen("all") == (0, 1, 2)
     assert World(8).chosen(parse_ranks("7,0,7")) == (7, 0)
 

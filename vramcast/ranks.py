@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -53,18 +53,25 @@ class World:
         """Machines."""
         return self.size // self.local_size
 
-    def chosen(self, ranks: Ranks) -> tuple[int, ...]:
-        """Return which ranks are traced.
+    def chosen(self, ranks: Ranks, pairs: Iterable[tuple[int, int]] = ()) -> tuple[int, ...]:
+        """Return which ranks are traced, in their order.
 
-        "auto": the first and the last, whose shards differ where a size does not divide by the number of ranks.
+        "auto": the first and the last, whose shards differ where a size does not divide by the number of ranks; before the last
+        those whom the first one's tensors reach (stages of a pipeline).
 
+        Args:
+            ranks: Which are asked for.
+            pairs: Ranks of which one sends tensors to the other, as far as that is known.
         Raises:
             UsageError: one is no rank of this world.
         """
         if ranks == "all":
             return tuple(range(self.size))
         if ranks == "auto":
-            return tuple(dict.fromkeys((0, self.size - 1)))
+            reached, known = {0}, tuple(pairs)
+            while more := {one for pair in known if reached & set(pair) for one in pair} - reached:
+                reached |= more
+            return tuple(dict.fromkeys((*sorted(reached), self.size - 1)))
         for number in ranks:
             if not 0 <= number < self.size:
                 raise UsageError(f"Rank {number} (--ranks) is none of {self.size}: they are 0 to {self.size - 1}.")

@@ -19,7 +19,7 @@ Machine = Callable[..., Path]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes this machine one which has a torch with this cuDNN (None: none) and those fetched ones, for CUDA 13 or as they say."""
+    """Makes this machine one which has a torch with this cuDNN (None: none) and those fetched ones (for CUDA 13)."""
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(cudnn_libraries, "_torch_site", lambda: None)

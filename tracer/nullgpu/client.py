@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.devices import Device
-from vramcast.errors import CompilerError, NullGpuError, VramcastError, WorkerError
+from vramcast.errors import CompilerError, NotSaid, NullGpuError, VramcastError, WorkerError
 from vramcast.job import Job
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
@@ -177,14 +177,21 @@ class NullGpuTracer:
         if job.command is None:
             result: Result = self._ask(job, environment, timeout_s, options)
             return result
-        tape, results = Tape(), {}
-        for number in job.command.world.chosen(job.command.ranks):
-            found = self._ask_rank(job, environment, timeout_s, replace(options, rank=number, tape=tape))
+        world = job.command.world
+        tape, results = Tape(), dict[int, Result]()
+        waiting: dict[int, int] = {}  # for what others say, by how much had been said
+        # Who the stages of a pipeline are is known when the first rank has run.
+        while left := [number for number in world.chosen(job.command.ranks, tape.pairs)
+                       if number not in results or waiting.get(number, len(tape.said)) < len(tape.said)]:  # fmt: skip
+            found = self._ask_rank(job, environment, timeout_s, replace(options, rank=left[0], tape=tape))
             tape.add(found.said)
-            results[number] = found
-            if found.status == "error":
+            results[left[0]] = found
+            waiting.pop(left[0], None)
+            if found.error == NotSaid.__name__:
+                waiting[left[0]] = len(tape.said)
+            elif found.status == "error":
                 break
-        return fullest_rank(results, job.command.world)
+        return fullest_rank(results, world)
 
     def _ask_rank(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
         assert job.command is not None

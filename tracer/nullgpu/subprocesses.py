@@ -131,17 +131,20 @@ class Shared:
         return found
 
     def only(self, own: Result) -> Result:
-        """Return the result of a job's own process, one rank of several; of what others took it is not known on which card.
+        """Return the result of a rank: of the job's own process, or of the one which it started and which used the card.
 
         Args:
             own: Of the job's own process.
         """
-        others = self.processes()
+        others = [process for process in self.processes() if process.result.trace is None or process.reserved_bytes]
+        if len(others) == 1 and not Process("", own).reserved_bytes:
+            result = others[0].result
+            return result if own.status != "error" else _ended(result, own)
         if not others or own.status == "error":
             return own
         message = (
-            f"'{shortened(others[0].command, _SHOWN)}', a process which a rank started, uses a card: ranks which a script "
-            "starts itself cannot be told apart now. Start them by torchrun, or give --world-size 1."
+            f"'{shortened(others[0].command, _SHOWN)}' is one of several processes of one rank which use its card: which of "
+            "them is the rank cannot be told. Start ranks by torchrun, or by processes which call init_process_group."
         )
         return replace(own, status="error", trace=None, error="CannotEstimate", message=message)
 

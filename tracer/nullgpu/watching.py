@@ -84,13 +84,13 @@ class Watched:
         """Follow values, and replace what a program may take a reference to; before it is run.
 
         Args:
-            is_own: Whether it is the job's own process: one rank, whose others are absent. Those which it starts have theirs.
+            is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
         """
         from vramcast.tracer.ranks.absent import Absent
         from vramcast.tracer.values.beside import beside
 
-        if is_own and self.rank.world.size > 1:
-            self._absent = Absent(self.rank, self._options.tape)
+        if self.rank.world.size > 1:
+            self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())
         if self.values is not None:
             self._around.enter_context(beside(self.values))

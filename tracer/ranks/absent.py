@@ -4,7 +4,10 @@ PyTorch's own process groups run, over the null NCCL, whose collectives do nothi
 one rule: each of them does what this one does, but where a rank which ran before wrote down what it said (`Tape`).
 
     the store              waits end at once; keys of absent ranks: `store.py`
-    collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape
+    collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape, said by
+                           that rank or, where it did not run, by the one at its place of another group of as many
+    ranks which a script   of the processes which it starts that goes on which joins as the traced rank; the others end there
+    starts itself
     Gloo                   PyTorch's own group of one process which stands for all (tensors of the host)
 
 Where the rule does not hold it is an error by name: an object which is received from a rank that did not run before.
@@ -23,7 +26,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.errors import CannotEstimate
+from vramcast.errors import NotSaid
 from vramcast.ranks import Rank
 from vramcast.tracer import torch_api
 from vramcast.tracer.ranks.store import AbsentStore
@@ -31,6 +34,7 @@ from vramcast.tracer.ranks.tape import Account, Tape
 from vramcast.tracer.replaced import Replaced
 
 _SCHEMES: Final = ("env", "tcp", "file")
+_SENT: Final = "recv_object_list"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
 
 
@@ -40,13 +44,14 @@ class Absent:
     Args:
         rank: This process.
         tape: What ranks said which ran before.
+        is_started: Whether it is a process which the job's own has started, and may be another rank.
 
     Attributes:
         account: How often, and how.
     """
 
-    def __init__(self, rank: Rank, tape: Tape) -> None:
-        self._rank, self._tape = rank, tape
+    def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
+        self._rank, self._tape, self._is_started = rank, tape, is_started
         self.account = Account()
         self._said = Tape()
         self._calls: Counter[Any] = Counter()
@@ -54,7 +59,7 @@ class Absent:
 
     def said(self) -> Tape:
         """Return what this rank said."""
-        return Tape(dict(self._store.said), dict(self._said.said))
+        return Tape(dict(self._store.said), dict(self._said.said), dict(self._said.alike), set(self._said.pairs))
 
     @contextmanager
     def answered(self) -> Iterator[None]:
@@ -73,9 +78,29 @@ class Absent:
             for name, ours in self._objects().items():
                 for module in _who_has(name):
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
+            for name in ("send", "recv"):
+                owner = torch_api.c10d.ProcessGroup
+                stack.callback(Replaced(owner, name, self._paired).remove)
             yield
 
-    def _meet(self, url: str, *args: Any, **kwargs: Any) -> Iterator[tuple[AbsentStore, int, int]]:
+    def _paired(self, original: Any) -> Callable[..., Any]:
+        """Return a point-to-point call which notes between whom it is."""
+
+        def call(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+            if ranks := self._group(group):
+                self._said.pairs.add((self._rank.number, ranks[place]))
+            return original(group, tensors, place, *args, **kwargs)
+
+        return call
+
+    def _meet(self, url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[AbsentStore, int, int]]:
+        """Let this process join.
+
+        Raises:
+            SystemExit: it is a rank which is not traced; who started it sees that it has ended well.
+        """
+        if self._is_started and rank not in (-1, self._rank.number):
+            raise SystemExit(0)
         yield self._store, self._rank.number, self._rank.world.size
 
     # -------------------------------------------------------------------------------------------- objects
@@ -92,19 +117,35 @@ class Absent:
         ranks = tuple(torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD))
         return ranks if self._rank.number in ranks else ()
 
-    def _key(self, kind: str, ranks: tuple[int, ...]) -> tuple[str, tuple[int, ...], int]:
+    def _count(self, kind: str, ranks: tuple[int, ...]) -> int:
+        """Return the number of a call."""
         self._calls[kind, ranks] += 1
-        return kind, ranks, self._calls[kind, ranks]
+        return self._calls[kind, ranks]
 
-    def _told(self, key: Any, what: str) -> Any:
-        """Return an object which a rank said that ran before.
+    def _told(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int) -> Any:
+        """Return an object which a rank said that ran before, or one at its place of another group.
 
+        Args:
+            kind: What says it.
+            ranks: Of the group.
+            pair: Who said it; to whom, if to one.
+            number: Of the call.
         Raises:
-            CannotEstimate: none did.
+            NotSaid: neither did.
         """
-        if key not in self._tape.said:
-            raise CannotEstimate(f"{what} from a rank which did not run before this one: add it to --ranks.")
-        return pickle.loads(self._tape.said[key])
+        told = self._tape.said.get((kind, ranks, number, pair))
+        if told is None:
+            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+            self.account.note("objects")
+        if told is None:
+            raise NotSaid(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
+        return pickle.loads(told)
+
+    def _say(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:
+        """Write down what this rank says."""
+        data = pickle.dumps(what)
+        self._said.said[kind, ranks, number, pair] = data
+        self._said.alike[kind, len(ranks), number, _places(ranks, pair)] = data
 
     def _all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
         if ranks := self._group(group):
@@ -118,13 +159,14 @@ class Absent:
 
     def _gather(self, kind: str, objects: list[Any], own: Any, ranks: tuple[int, ...]) -> None:
         """Put the objects of all ranks into a list: what each said that ran before, else this rank's."""
-        key = self._key(kind, ranks)
-        data = self._said.said[*key, self._rank.number] = pickle.dumps(own)
+        number = self._count(kind, ranks)
+        data = pickle.dumps(own)
+        self._said.said[kind, ranks, number, (self._rank.number,)] = data
         for place, rank in enumerate(ranks):
             if rank == self._rank.number:
                 objects[place] = own
                 continue
-            told = self._tape.said.get((*key, rank))
+            told = self._tape.said.get((kind, ranks, number, (rank,)))
             if told is None:
                 self.account.note("objects")
             objects[place] = pickle.loads(data if told is None else told)
@@ -132,45 +174,42 @@ class Absent:
     def _broadcast_object_list(
         self, object_list: list[Any], src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
     ) -> None:
-        if not (ranks := self._group(group)):
-            return
-        source = _member(ranks, src, group_src)
-        key = (*self._key("broadcast_object_list", ranks), source)
-        if source == self._rank.number:
-            self._said.said[key] = pickle.dumps(list(object_list))
-        else:
-            object_list[:] = self._told(key, "broadcast_object_list")
+        if ranks := self._group(group):
+            object_list[:] = self._from_one("broadcast_object_list", ranks, _member(ranks, src, group_src), object_list)
 
     def _scatter_object_list(
         self, scatter_object_output_list: list[Any], scatter_object_input_list: Any = None, src: Any = None,
         group: Any = None, group_src: Any = None,
     ) -> None:  # fmt: skip
-        if not (ranks := self._group(group)):
-            return
-        source = _member(ranks, src, group_src)
-        key = (*self._key("scatter_object_list", ranks), source)
-        if source == self._rank.number:
-            self._said.said[key] = pickle.dumps(list(scatter_object_input_list))
-            objects = scatter_object_input_list
-        else:
-            objects = self._told(key, "scatter_object_list")
-        scatter_object_output_list[0] = objects[ranks.index(self._rank.number)]
+        if ranks := self._group(group):
+            objects = self._from_one("scatter_object_list", ranks, _member(ranks, src, group_src), scatter_object_input_list)
+            scatter_object_output_list[0] = objects[ranks.index(self._rank.number)]
+
+    def _from_one(self, kind: str, ranks: tuple[int, ...], source: int, own: Any) -> list[Any]:
+        """Return the objects which one rank gives to all of a group."""
+        number = self._count(kind, ranks)
+        if source != self._rank.number:
+            told: list[Any] = self._told(kind, ranks, (source,), number)
+            return told
+        self._say(kind, ranks, (source,), number, list(own))
+        return list(own)
 
     def _send_object_list(
         self, object_list: Any, dst: Any = None, group: Any = None, device: Any = None, group_dst: Any = None, **_: Any
     ) -> None:
-        receiver = _member(self._group(group), dst, group_dst)
-        self._calls["sent", receiver] += 1
-        self._said.said["sent", self._rank.number, receiver, self._calls["sent", receiver]] = pickle.dumps(list(object_list))
+        ranks = self._group(group)
+        pair = self._rank.number, _member(ranks, dst, group_dst)
+        self._said.pairs.add(pair)
+        self._say(_SENT, ranks, pair, self._count(_SENT, pair), list(object_list))
 
     def _recv_object_list(
         self, object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None, **_: Any
     ) -> int:
-        sender = _member(self._group(group), src, group_src)
-        self._calls["received", sender] += 1
-        key = ("sent", sender, self._rank.number, self._calls["received", sender])
-        object_list[:] = self._told(key, "recv_object_list")
-        return sender
+        ranks = self._group(group)
+        pair = _member(ranks, src, group_src), self._rank.number
+        self._said.pairs.add(pair)
+        object_list[:] = self._told(_SENT, ranks, pair, self._count(_SENT, pair))
+        return pair[0]
 
     def _monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
         """Return at once: who is absent has done its part."""
@@ -179,6 +218,11 @@ class Absent:
 def _member(ranks: tuple[int, ...], number: Any, place: Any) -> int:
     """Return a rank which is given by its number, or by its place in the group."""
     return ranks[place] if place is not None else int(number or 0)
+
+
+def _places(ranks: tuple[int, ...], members: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where members stand in their group."""
+    return tuple(ranks.index(one) for one in members)
 
 
 def _who_has(name: str) -> list[Any]:

@@ -47,12 +47,17 @@ def test_a_rank_which_asked_nothing_of_its_card_is_named() -> None:
     assert note.startswith("rank 7 asked nothing of its own card")
 
 
-def test_ranks_which_a_script_starts_itself_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Shared(Path())
-    monkeypatch.setattr(Shared, "processes", lambda self: [Process("train.py", result(100))])
-    refused = shared.only(result(0))
-    assert (refused.status, refused.error) == ("error", "CannotEstimate")
-    assert "Start them by torchrun" in refused.message
-    monkeypatch.setattr(Shared, "processes", lambda self: [])
-    own = result(100)
-    assert shared.only(own) is own
+def test_a_rank_is_the_process_which_uses_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left(*processes: Process) -> Shared:
+        monkeypatch.setattr(Shared, "processes", lambda self: list(processes))
+        return Shared(Path())
+
+    own, idle = result(100), result(0)
+    started = Process("train.py", result(200))
+    assert left().only(own) is own
+    assert left(started).only(idle) is started.result
+    failed = result(0, "error", error="JobError", message="raised ProcessRaisedException: x")
+    assert left(started).only(failed).ended == "it raised ProcessRaisedException: x"
+    for refused in (left(started).only(own), left(started, started).only(idle)):
+        assert (refused.status, refused.error) == ("error", "CannotEstimate")
+        assert "Start ranks by torchrun" in refused.message

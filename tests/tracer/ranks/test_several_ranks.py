@@ -70,16 +70,57 @@ OBJECTS = """
 """
 
 
+PIPELINE = """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
+
+    mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("pp", "dp"))
+    place, group = mesh.get_local_rank("pp"), mesh.get_group("pp")
+    parts = [torch.nn.Linear(512, 2048 if stage == 3 else 512).cuda() for stage in (place, place + 2)]
+    stages = [
+        PipelineStage(part, place + 2 * turn, 4, torch.device("cuda"), group=group) for turn, part in enumerate(parts)
+    ]
+    schedule = ScheduleInterleaved1F1B(stages, n_microbatches=4, loss_fn=lambda out, wanted: (out - wanted).pow(2).mean())
+    optimizer = torch.optim.AdamW([one for part in parts for one in part.parameters()])
+    for _ in range(3):
+        if place == 0:
+            schedule.step(torch.randn(16, 512, device="cuda"))
+        else:
+            schedule.step(target=torch.randn(16, 2048, device="cuda"), losses=[])
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+SPAWNED = """
+    import os
+    import torch
+    import torch.distributed as dist
+
+    def rank_of(rank, world):
+        dist.init_process_group("nccl", init_method="tcp://localhost:29501", rank=rank, world_size=world)
+        torch.cuda.set_device(rank)
+        width = 512 if rank < world - 1 else 1024
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(width, width, device="cuda"))
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            model(torch.randn(8, width, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    if __name__ == "__main__":
+        torch.multiprocessing.spawn(rank_of, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+"""
+
+
 @pytest.fixture
 def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Returns what comes of torchrun with a script's end and so many ranks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
-    def traced(end: str, size: int = 8, **options: object) -> Result:
+    def traced(end: str, size: int = 8, command: tuple[str, ...] = (), **options: object) -> Result:
         (tmp_path / "train.py").write_text(textwrap.dedent(HEAD) + textwrap.dedent(end))
         machines = max(size // 8, 1)
-        command = ("torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", "train.py")
+        command = command or ("torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", "train.py")
         return tracer().trace(job_of_command(command, device("h100"), until="steps", **options))  # type: ignore[arg-type]
 
     return traced
@@ -112,6 +153,19 @@ def test_objects_come_from_who_has_said_them(run: Callable[..., Result]) -> None
     result = run(OBJECTS, 4)
     assert len(_peaks(result)) == 2
     assert {"objects", "groups of Gloo"} <= {entry.name for entry in result.ledger if entry.code is Code.ABSENT}
+
+
+def test_stages_which_wait_for_one_another_are_all_traced(run: Callable[..., Result]) -> None:
+    first, second, last = _peaks(run(PIPELINE, 4))
+    assert (first[0], second[0], last[0]) == (0, 2, 3)  # the last one's shapes come from rank 0, at the place of rank 1
+    assert first[1] < second[1] == last[1]
+
+
+def test_ranks_which_a_script_starts_itself_are_told_apart(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "spawn.py").write_text(textwrap.dedent(SPAWNED))
+    first, last = _peaks(run("", 3, command=("python", "spawn.py"), world_size=3))
+    assert (first[0], last[0]) == (0, 2)
+    assert first[1] < last[1]
 
 
 def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[..., Result]) -> None:
