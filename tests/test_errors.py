@@ -25,6 +25,7 @@ TREE = {
     "OtherAllocator": ("CannotEstimate", 3),
     "IncompleteTrace": ("CannotEstimate", 3),
     "DoesNotFit": ("CannotEstimate", 1),
+    "NotSaid": ("CannotEstimate", 3),
     "JobError": ("CannotEstimate", 3),
     "WorkerError": ("CannotEstimate", 3),
     "TimeLimit": ("WorkerError", 3),
