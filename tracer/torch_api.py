@@ -148,6 +148,9 @@ NAMES: Final[dict[str, Name]] = {
     "rendezvous": Name(("torch.distributed.rendezvous:",), _RANKS),
     "rendezvous_handlers": Name(("torch.distributed.rendezvous:_rendezvous_handlers",), _RANKS),
     "c10d": Name(("torch.distributed.distributed_c10d:",), _RANKS),
+    "FileSystemWriter": Name(("torch.distributed.checkpoint.filesystem:_FileSystemWriter",), _RANKS),
+    "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
+    "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
     **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
 }  # fmt: skip
 

@@ -29,6 +29,7 @@ from vramcast.tracer.nullgpu import compilers
 from vramcast.tracer.nullgpu.completion import complete
 from vramcast.tracer.nullgpu.load import NullGpu
 from vramcast.tracer.nullgpu.subprocesses import Claim, Question
+from vramcast.tracer.protocol import LENT
 from vramcast.tracer.replaced import Replaced
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.stopping import STOP, stoppable
@@ -86,12 +87,15 @@ class Watched:
         Args:
             is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
         """
+        from vramcast.tracer.nullgpu import distributed_checkpoints
         from vramcast.tracer.ranks.absent import Absent
         from vramcast.tracer.values.beside import beside
 
         if self.rank.world.size > 1:
             self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())
+        if self._job.command is not None:
+            self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
         if self.values is not None:
             self._around.enter_context(beside(self.values))
             self._around.enter_context(self.values)

@@ -6,6 +6,7 @@ one rule: each of them does what this one does, but where a rank which ran befor
     the store              waits end at once; keys of absent ranks: `store.py`
     collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape, said by
                            that rank or, where it did not run, by the one at its place of another group of as many
+    distributed checkpoint each rank writes and reads its own shards
     ranks which a script   of the processes which it starts that goes on which joins as the traced rank; the others end there
     starts itself
     Gloo                   PyTorch's own group of one process which stands for all (tensors of the host)
@@ -32,9 +33,11 @@ from vramcast.tracer import torch_api
 from vramcast.tracer.ranks.store import AbsentStore
 from vramcast.tracer.ranks.tape import Account, Tape
 from vramcast.tracer.replaced import Replaced
+from vramcast.tracer.when_imported import when_imported
 
 _SCHEMES: Final = ("env", "tcp", "file")
 _SENT: Final = "recv_object_list"
+_CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
 
 
@@ -78,6 +81,7 @@ class Absent:
             for name, ours in self._objects().items():
                 for module in _who_has(name):
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
+            stack.enter_context(when_imported(_CHECKPOINTS, lambda: _let_save_alone(stack)))
             for name in ("send", "recv"):
                 owner = torch_api.c10d.ProcessGroup
                 stack.callback(Replaced(owner, name, self._paired).remove)
@@ -230,6 +234,22 @@ def _who_has(name: str) -> list[Any]:
     original = getattr(torch_api.c10d, name)
     modules = [module for key, module in list(sys.modules.items()) if key.startswith("torch") and module is not None]
     return [module for module in modules if vars(module).get(name) is original]
+
+
+def _let_save_alone(stack: contextlib.ExitStack) -> None:
+    stack.callback(Replaced(torch_api.DistWrapper, "__init__", _alone).remove)
+
+
+def _alone(original: Any) -> Callable[..., Any]:
+    """Return how a distributed checkpoint begins: each rank plans, writes and reads its own shards, as if there were no others.
+
+    What they would plan is not known, copies of our plan would overlap, and nothing of the card depends on it.
+    """
+
+    def begin(self: Any, group: Any, use_dist: bool, coordinator_rank: int) -> None:
+        original(self, group, False, coordinator_rank)
+
+    return begin
 
 
 def _gloo(account: Account) -> Any:

@@ -23,7 +23,7 @@ HEAD = """
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl")
+    dist.init_process_group("cpu:gloo,cuda:nccl")
     assert (dist.get_rank(), dist.get_world_size()) == (rank, world)
 
     def train(model):
@@ -89,6 +89,22 @@ PIPELINE = """
             schedule.step(target=torch.randn(16, 2048, device="cuda"), losses=[])
         optimizer.step()
         optimizer.zero_grad()
+"""
+CHECKPOINTS = """
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in model:
+        fully_shard(layer)
+    weight = torch.zeros(8, device="cuda")
+    for step in range(2):
+        weight += 1
+        if step == 0:
+            dcp.save({"model": model.state_dict(), "step": weight}, checkpoint_id="old")
+        else:
+            dcp.async_save({"model": model.state_dict()}, checkpoint_id="new").result()
+        train(model)
+    dcp.load({"step": weight}, checkpoint_id="old")
 """
 SPAWNED = """
     import os
@@ -166,6 +182,16 @@ def test_ranks_which_a_script_starts_itself_are_told_apart(run: Callable[..., Re
     first, last = _peaks(run("", 3, command=("python", "spawn.py"), world_size=3))
     assert (first[0], last[0]) == (0, 2)
     assert first[1] < last[1]
+
+
+def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / ".metadata").write_text("real")
+    result = run(CHECKPOINTS, 4)
+    assert len(_peaks(result)) == 2
+    assert result.ended == ""
+    assert [path.name for path in tmp_path.iterdir() if path.name != "train.py"] == ["old"]
+    assert (tmp_path / "old" / ".metadata").read_text() == "real"
 
 
 def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[..., Result]) -> None:
