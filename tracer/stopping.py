@@ -1,24 +1,35 @@
-"""Stops a training command from outside, so that what was seen of it counts: after a time, or when its user has enough."""
+"""Stops a training command from outside, so that what was seen of it counts.
+
+After a time; when its user has enough; one rank of several too when it waits for what its absent others would do.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from vramcast.tracer.course import Course
 
 # A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
 STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
+_IDLE_S: Final = 20.0  # arbitrary: a rank which nobody will answer is told of within half a minute
+_IDLE_SHARE: Final = 0.02  # arbitrary: of a core; a loop which looks for a file ten times a second takes less
+_LOOK_S: Final = 1.0  # arbitrary
 _GRACE: Final = 0.1  # arbitrary: of the limit, to come to a place where nothing is half done
 
 
 @contextmanager
 def stoppable(
-    course: Course, limit_s: float | None, *, left_s: float | None = None, first: Callable[[], None] = lambda: None
-) -> Iterator[None]:
+    course: Course, limit_s: float | None, *, left_s: float | None = None, first: Callable[[], None] = lambda: None,
+    has_absent: bool = False,
+) -> Iterator[None]:  # fmt: skip
     """Let STOP, or the end of the time, end the job which runs inside by `StopJob`.
 
     Args:
@@ -26,6 +37,7 @@ def stoppable(
         limit_s: Seconds; None: as many as it takes.
         left_s: What is left of them; None: all.
         first: Is called before STOP ends the job.
+        has_absent: Whether there are other ranks, for which it may wait for ever.
     """
     main = threading.get_ident()
     timers: list[threading.Timer] = []
@@ -45,9 +57,53 @@ def stoppable(
     for timer in timers:
         timer.daemon = True
         timer.start()
+    ended = threading.Event()
+    if has_absent:
+        threading.Thread(target=_look, args=(course, main, ended), daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         signal.signal(STOP, signal.SIG_IGN)
         for timer in timers:
             timer.cancel()
+
+
+def _look(course: Course, main: int, ended: threading.Event) -> None:
+    """Stop the job when neither it nor what it has started used a core for some time."""
+    since, used_s = time.monotonic(), _used_s()
+    while not ended.wait(_LOOK_S):
+        now, now_used_s = time.monotonic(), _used_s()
+        if now_used_s - used_s > _IDLE_SHARE * _IDLE_S:
+            since, used_s = now, now_used_s
+        elif now - since > _IDLE_S:
+            course.stop(f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(main)}")
+            signal.pthread_kill(main, STOP)
+            return
+
+
+def _place(thread: int) -> str:
+    """Return where a thread is in code which is not Python's own."""
+    frame = sys._current_frames().get(thread)
+    while (
+        frame is not None
+        and frame.f_back is not None
+        and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<"))
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+
+
+def _used_s() -> float:
+    """Return the seconds of a core which this process and its living descendants have used. spec: proc(5)."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):  # ended meanwhile
+            fields = stat.read_text().rpartition(")")[2].split()
+            number = int(stat.parent.name)
+            parents[number], ticks[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+    ours = {os.getpid()}
+    while more := {number for number, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(ticks.get(number, 0) for number in ours) / os.sysconf("SC_CLK_TCK")

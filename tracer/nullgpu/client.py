@@ -29,7 +29,7 @@ from vramcast.tracer.nullgpu.child import Program
 from vramcast.tracer.nullgpu.cudnn_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.nullgpu.fullest import fullest_rank
+from vramcast.tracer.nullgpu.fullest import fullest_rank, has_failed
 from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
 from vramcast.tracer.nullgpu.subprocesses import Shared
@@ -189,7 +189,7 @@ class NullGpuTracer:
             waiting.pop(left[0], None)
             if found.error == NotSaid.__name__:
                 waiting[left[0]] = len(tape.said)
-            elif found.status == "error":
+            elif has_failed(found):
                 break
         return fullest_rank(results, world)
 

@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from vramcast.errors import CannotEstimate
 from vramcast.ranks import World
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.trace import COURSE, RANKS
+
+
+def has_failed(result: Result) -> bool:
+    """Return whether nothing can be said of a rank: it failed, or it ended before its time without memory of its card."""
+    return result.status == "error" or bool(result.ended and not _reserved(result))
 
 
 def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
@@ -23,9 +29,10 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     """
     if world.size == 1:
         return results[0]
-    number, worst = next(((number, result) for number, result in results.items() if result.status == "error"), (-1, None))
+    number, worst = next(((number, result) for number, result in results.items() if has_failed(result)), (-1, None))
     if worst is not None:
-        return replace(worst, message=f"{worst.message} (rank {number} of {world.size})")
+        why = f"{worst.message or f'The job ended before its time: {worst.ended}'} (rank {number} of {world.size})"
+        return replace(worst, status="error", error=worst.error or CannotEstimate.__name__, message=why)
     full = {number: result for number, result in results.items() if result.status == "oom"}
     number, most = max((full or results).items(), key=lambda item: _reserved(item[1]))
     if most.trace is None:

@@ -135,7 +135,15 @@ class Watched:
             return
         limit_s = self._options.limit_s
         left_s = None if limit_s is None else limit_s - (time.monotonic() - self._started_s)
-        self._around.enter_context(stoppable(self.recorder.course, limit_s, left_s=left_s, first=before_stop))
+        self._around.enter_context(
+            stoppable(
+                self.recorder.course,
+                limit_s,
+                left_s=left_s,
+                first=before_stop,
+                has_absent=self.rank.world.size > 1,
+            )
+        )
 
     # -------------------------------------------------------------------------------- a process beside the job's own
     def follow_forks(self) -> None:

@@ -42,6 +42,12 @@ def test_a_rank_which_failed_is_the_answer() -> None:
     assert fullest_rank({0: result(300), 7: result(200, ended="it raised x")}, World(8)).ended == "it raised x (rank 7 of 8)"
 
 
+def test_a_rank_which_ended_before_it_asked_for_memory_has_failed() -> None:
+    failed = fullest_rank({0: result(300), 7: result(0, ended="it waited")}, World(8))
+    assert (failed.status, failed.error) == ("error", "CannotEstimate")
+    assert failed.message == "The job ended before its time: it waited (rank 7 of 8)"
+
+
 def test_a_rank_which_asked_nothing_of_its_card_is_named() -> None:
     (note,) = fullest_rank({0: result(300), 7: result(0)}, World(8)).notes
     assert note.startswith("rank 7 asked nothing of its own card")

@@ -106,6 +106,14 @@ CHECKPOINTS = """
         train(model)
     dcp.load({"step": weight}, checkpoint_id="old")
 """
+WAITS = """
+    import os, time
+    from vramcast.tracer import stopping
+
+    stopping._IDLE_S = 1.5  # the test has no time
+    while not os.path.exists("made by rank 1"):
+        time.sleep(0.1)
+"""
 SPAWNED = """
     import os
     import torch
@@ -197,6 +205,12 @@ def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..
 def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[..., Result]) -> None:
     with pytest.raises(CannotEstimate, match=r"recv_object_list from a rank .* --ranks.*rank 1 of 4"):
         run("rank and dist.recv_object_list([None], src=2)\ntrain(model)", 4, ranks=(0, 1))
+
+
+def test_a_rank_which_waits_for_ever_is_told_of(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(textwrap.dedent(WAITS))
+    with pytest.raises(CannotEstimate, match=r"it waited .* for another rank.* in waits.py:\d+ \(rank 0 of 4\)"):
+        run("", 4, command=("torchrun", "--nproc_per_node=4", "waits.py"))
 
 
 def test_the_rank_which_raises_is_named(run: Callable[..., Result]) -> None:
