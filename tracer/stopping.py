@@ -42,9 +42,12 @@ def stoppable(
     main = threading.get_ident()
     timers: list[threading.Timer] = []
 
+    ended, waited = threading.Event(), threading.Event()
+
     def stop(number: int, frame: Any) -> None:
         first()
-        course.stop_at_once("its user stopped it")
+        for_ever = f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(frame)}"
+        course.stop_at_once(for_ever if waited.is_set() else "its user stopped it")
 
     def at_once() -> None:
         signal.pthread_kill(main, STOP)
@@ -57,9 +60,8 @@ def stoppable(
     for timer in timers:
         timer.daemon = True
         timer.start()
-    ended = threading.Event()
     if has_absent:
-        threading.Thread(target=_look, args=(course, main, ended), daemon=True).start()
+        threading.Thread(target=_look, args=(main, ended, waited), daemon=True).start()
     try:
         yield
     finally:
@@ -69,29 +71,24 @@ def stoppable(
             timer.cancel()
 
 
-def _look(course: Course, main: int, ended: threading.Event) -> None:
-    """Stop the job when neither it nor what it has started used a core for some time."""
+def _look(main: int, ended: threading.Event, waited: threading.Event) -> None:
+    """Stop the job in the main thread when neither it nor what it has started used a core for some time."""
     since, used_s = time.monotonic(), _used_s()
     while not ended.wait(_LOOK_S):
         now, now_used_s = time.monotonic(), _used_s()
         if now_used_s - used_s > _IDLE_SHARE * _IDLE_S:
             since, used_s = now, now_used_s
         elif now - since > _IDLE_S:
-            course.stop(f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(main)}")
+            waited.set()
             signal.pthread_kill(main, STOP)
             return
 
 
-def _place(thread: int) -> str:
-    """Return where a thread is in code which is not Python's own."""
-    frame = sys._current_frames().get(thread)
-    while (
-        frame is not None
-        and frame.f_back is not None
-        and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<"))
-    ):
+def _place(frame: Any) -> str:
+    """Return where a frame is in code which is not Python's own."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _used_s() -> float:

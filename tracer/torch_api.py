@@ -156,6 +156,7 @@ NAMES: Final[dict[str, Name]] = {
 
 # What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
 REPLACED: Final[dict[str, tuple[str, ...]]] = {
+    "checkpointed": ("torch.utils.checkpoint:_checkpoint_without_reentrant_generator",),
     "empty_cache": ("torch._C:_cuda_emptyCache", "torch._C:_accelerator_emptyCache"),
     "reset_statistics": (
         *("torch._C:_cuda_resetPeakMemoryStats", "torch._C:_accelerator_resetPeakStats"),

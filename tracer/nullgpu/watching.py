@@ -73,13 +73,18 @@ class Watched:
         self.recorder = Recorder(
             limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,
-            step_over=gpu.let_watchdog_look, device_index=self.rank.local,
+            step_over=self._step_over, device_index=self.rank.local,
         )  # fmt: skip
         self.values = Values(gpu, answers=options.answers) if is_command or options.follow_values else None
         self._absent: Absent | None = None
         self._claim: Claim | None = None
         self._finishing = threading.Lock()
         self._ended = ""
+
+    def _step_over(self) -> None:
+        self._gpu.let_watchdog_look()
+        if self.values is not None:
+            self.values.step_over()
 
     def prepare(self, *, is_own: bool = False) -> None:
         """Follow values, and replace what a program may take a reference to; before it is run.

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from vramcast.tracer.replaced import Replaced
+from vramcast.tracer.torch_api import places
 from vramcast.tracer.values import collectives
 from vramcast.tracer.values.follow import Values
 
 
 @contextmanager
 def beside(values: Values) -> Iterator[None]:
-    """Let what is compiled inside run unseen by `values`, and collectives of one rank give what they were given."""
-    compiles = Replaced(torch, "compile", values.unseen_by)
+    """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks gave them."""
+    replaced = [Replaced(torch, "compile", values.unseen_by)]
+    replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
     try:
-        with collectives.followed(values.same):
+        with collectives.followed(values):
             yield
     finally:
-        compiles.remove()
+        for place in replaced:
+            place.remove()
+
+
+def _followed_again(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
+    return lambda forward, *args, **kwargs: original(values.again(forward), *args, **kwargs)

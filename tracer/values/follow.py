@@ -57,7 +57,7 @@ _SCALARS = frozenset({
 _CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _NOTHING = object()  # where the host did not make the call
-_MAX_DRAWN_READS = 1000  # arbitrary: a loop until convergence would never end; from here on it reads zeros
+_MAX_DRAWN_READS = 1000  # arbitrary: in one step; a loop until convergence would never end, from here on it reads zeros
 
 
 class Answering(Protocol):
@@ -88,7 +88,7 @@ class Values(TorchFunctionMode):
     ) -> None:  # fmt: skip
         super().__init__()
         self.drawn: Counter[str] = Counter()
-        self.reads = 0
+        self.reads = self._reads_of_step = 0
         self.call = ""
         self.on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._card = card
@@ -122,6 +122,11 @@ class Values(TorchFunctionMode):
         if call.known and name != "_grouped_mm":  # a product, but told its offsets
             return self._known(call)
         return self._unknown(call)
+
+    def step_over(self) -> None:
+        """Note that an optimizer has stepped."""
+        self._reads_of_step = 0
+        self._budget.renew()
 
     def ledger(self) -> list[Entry]:
         """Return what was drawn, for the job's account."""
@@ -158,9 +163,21 @@ class Values(TorchFunctionMode):
 
         return run
 
+    def again(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a forward pass which is followed where it runs again, in a thread of autograd's engine too."""
+
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self in function_modes() or not self._compiles:
+                return forward(*args, **kwargs)
+            with self:
+                return forward(*args, **kwargs)
+
+        return run
+
     def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a backward pass with this mode active inside the engine: a checkpointed forward runs again there."""
-        if self._compiles:  # a compiled graph's backward pass is compiled when it is first run
+        if self._compiles:  # a compiled graph's backward pass is compiled when it is first run: `again` follows the others
             return func(*args, **kwargs)
         autograd: Any = torch.autograd
         run = autograd._engine_run_backward
@@ -182,6 +199,11 @@ class Values(TorchFunctionMode):
         elif (found := self.value(source)) is not None and result.numel() == source.numel():
             known, origin = found  # a collective reads its tensors as they lie, whatever their shapes
             self._shadows.keep(result, known.reshape(result.shape), origin)
+
+    def holds(self, result: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
+        """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
+        if result.numel() == value.numel():
+            self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
 
     def _names_card(self, args: Any, kwargs: Any) -> bool:
         return any(self.is_card(value) for value in (*args, kwargs.get("device")))
@@ -294,7 +316,7 @@ class Values(TorchFunctionMode):
         """Make the call on the card, which is told `reads`."""
         outer, self.call = self.call, call.name
         try:
-            if not reads or (call.origin and call.name in _SCALARS and self.reads >= _MAX_DRAWN_READS):
+            if not reads or (call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS):
                 return call.func(*call.args, **call.kwargs)
             return self._reading(call, reads, has_most)
         finally:
@@ -316,6 +338,7 @@ class Values(TorchFunctionMode):
         """Note that the host read what was drawn."""
         is_number = call.name in _SCALARS
         self.reads += taken if is_number else 0
+        self._reads_of_step += taken if is_number else 0
         is_shape = call.origin == Origin.LARGE and not _reads_floats(call)
         if is_shape or not is_number:
             self.drawn[call.name] += 1
@@ -341,7 +364,7 @@ class Values(TorchFunctionMode):
 
     def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
         if call.name in _SCALARS:
-            lasting = not call.origin or self.reads < _MAX_DRAWN_READS
+            lasting = not call.origin or self._reads_of_step < _MAX_DRAWN_READS
             return mirrored if lasting and type(mirrored) is type(result) else result
         ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
         if len(ours) != len(theirs):
@@ -378,7 +401,11 @@ class Values(TorchFunctionMode):
             return reads, mirrored
         if most is not None:
             return most
-        if self._answers == "otherwise" and largest.is_branch(call.name, call.args[0]) and self.reads < _MAX_DRAWN_READS:
+        if (
+            self._answers == "otherwise"
+            and largest.is_branch(call.name, call.args[0])
+            and self._reads_of_step < _MAX_DRAWN_READS
+        ):
             return [bytes([not reads[0][0]])], _NOTHING if mirrored is _NOTHING else not mirrored
         return reads, mirrored
 

@@ -30,7 +30,7 @@ LARGE_ELEMENTS: Final = 1 << 20  # arbitrary: above this nothing is worked out b
 _MAX_ELEMENTS: Final = 1 << 26  # arbitrary: of one tensor which is worked out; 512 MiB of indices, some 0.5 s a call
 _MAX_SORTED: Final = 1 << 22  # arbitrary: of what is sorted; some 2 s
 _MAX_ROWS: Final = 1 << 16  # arbitrary: of which the different ones are asked for; some 1 s
-_BUDGET_S: Final = 20.0  # arbitrary: of one job, for all that is asked for
+_BUDGET_S: Final = 20.0  # arbitrary: of one step of a job, for all that is asked for
 _MAX_DEPTH: Final = 100  # arbitrary: calls in a row, below Python's limit of recursion; what is deeper is drawn
 
 _SORTING = frozenset({"argsort", "kthvalue", "median", "msort", "quantile", "sort", "topk", "unique"})
@@ -53,6 +53,10 @@ class Budget:
     """How much the host works for one job."""
 
     def __init__(self) -> None:
+        self._left_s = _BUDGET_S
+
+    def renew(self) -> None:
+        """Begin again: a step is over."""
         self._left_s = _BUDGET_S
 
     @contextmanager

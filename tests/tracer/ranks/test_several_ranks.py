@@ -90,6 +90,21 @@ PIPELINE = """
         optimizer.step()
         optimizer.zero_grad()
 """
+VALUES = """
+    def counts(*numbers):
+        return torch.tensor(numbers, device="cuda")
+
+    total, most, all_of, sent = counts(1, 2), counts(3.0), torch.empty(2 * world, device="cuda"), counts(*range(2 * world))
+    dist.all_reduce(total)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    dist.all_gather_into_tensor(all_of, counts(5.0, 6.0))
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent)
+    assert (total.tolist(), most.item()) == ([world, 2 * world], 3.0)
+    assert all_of.tolist() == [5.0, 6.0] * world
+    assert sum(received.tolist()) == sum(sent.tolist())  # tokens for experts come evenly from all
+    train(model)
+"""
 CHECKPOINTS = """
     import torch.distributed.checkpoint as dcp
     from torch.distributed.fsdp import fully_shard
@@ -190,6 +205,12 @@ def test_ranks_which_a_script_starts_itself_are_told_apart(run: Callable[..., Re
     first, last = _peaks(run("", 3, command=("python", "spawn.py"), world_size=3))
     assert (first[0], last[0]) == (0, 2)
     assert first[1] < last[1]
+
+
+def test_values_go_through_collectives_of_ranks_which_are_alike(run: Callable[..., Result]) -> None:
+    result = run(VALUES, 4)
+    assert result.ended == ""
+    assert any(entry.name == "single numbers" for entry in result.ledger)  # nobody saw the others: it is counted
 
 
 def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Collectives of a group of one rank leave what was there."""
+"""What collectives leave: alone what was there, of several ranks what all give which are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from vramcast.tracer.job_result import Result
+torch: Any = pytest.importorskip("torch")
+
+from vramcast.tracer.job_result import Result  # noqa: E402
+from vramcast.tracer.values.collectives import result_of  # noqa: E402
 
 SOURCE = """
 import torch.distributed as dist
@@ -32,3 +35,24 @@ def test_a_counter_survives_its_reduction(probe: Callable[..., tuple[dict[str, A
     notes, result = probe(SOURCE)
     assert notes == {"named": [{"rank": 7}], "count": 5.0, "gathered": [5.0], "flat": [[2, 1024]]}
     assert result.reads == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "operation", "expected"),
+    [
+        ("all_reduce", [1, 2], "SUM", [4, 8]),
+        ("all_reduce", [1.0, 2.0], "AVG", [1, 2]),
+        ("all_reduce", [1, 2], "PRODUCT", None),
+        ("broadcast", [7], "SUM", [7]),
+        ("all_gather_into_tensor", [1, 2], "SUM", [1, 2] * 4),
+        ("reduce_scatter_tensor", [1, 2, 3, 4], "SUM", [12]),
+        ("all_to_all_single", [4, 0, 4, 0, 4, 0, 4, 3], "SUM", [4, 1] * 4),  # tokens for two experts of each rank, evenly
+        ("all_to_all_single", [0.0, 1.0, 2.0, 3.0], "SUM", [2.0] * 4),
+    ],
+)
+def test_ranks_which_are_alike_give_the_same(
+    name: str, given: list[float], operation: str, expected: list[float] | None
+) -> None:
+    operations: Any = torch.distributed.ReduceOp
+    found = result_of(name, torch.tensor(given), 4, 2, getattr(operations, operation))
+    assert (None if found is None else found.tolist()) == expected
