@@ -19,6 +19,10 @@ _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 # Attributes of a parameter which hold its memory. spec: bitsandbytes' Params4bit, DeepSpeed's ZeRO-3 partition
 _PARTS: Final = ("quant_state", "ds_tensor")
 
+# spec: torch 2.6 to 2.11, ranges of FSDP2 (a module's name follows) and of DDP, which makes its buckets anew in a forward pass
+_GATHERED: Final = "FSDP::all_gather_copy_out"
+_BUCKETS: Final = "DistributedDataParallel.forward"
+
 
 def plain(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     """Yield the tensors among some values, of wrappers those which they hold."""
@@ -49,6 +53,20 @@ def _of_object(thing: Any) -> Iterator[torch.Tensor]:
             yield from _of_object(value)
         else:
             yield from plain([value])
+
+
+def of_ranks(category: Any, ranges: Iterable[tuple[int, str]]) -> None:
+    """Give gathered parameters and DDP's buckets of gradients, which only their time knows, to their owners, in place.
+
+    Args:
+        category: Of each row.
+        ranges: (row, range or operator which asked).
+    """
+    for row, asked_by in ranges:
+        if asked_by.startswith(_GATHERED) and category[row] in (Category.ACTIVATION, Category.TEMPORARY):
+            category[row] = Category.PARAMETER
+        elif asked_by == _BUCKETS and category[row] == Category.ACTIVATION:
+            category[row] = Category.GRADIENT
 
 
 def claim(category: Any, size_bytes: Any, position: Any, freed_at: Any, phase: Any, marks: list[tuple[int, str]]) -> None:

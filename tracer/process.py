@@ -53,6 +53,9 @@ def trace_in_process(module: str, job: Job, options: RunOptions = AS_USUAL, *, t
     if job.command is not None:
         name = module.split(".")[-2]
         raise UsageError(f"The {name} tracer runs models, not scripts: use --tracer nullgpu for vramcast run.")
+    if job.parallel is not None:
+        name = module.split(".")[-2]
+        raise UsageError(f"The {name} tracer runs one rank alone, not one of {job.world.size}: use --tracer nullgpu.")
     if sys.platform != "linux":
         return checked(run_once(module, job, options, timeout_s=timeout_s, advice=advice))
     environment = _environment()

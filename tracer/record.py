@@ -32,6 +32,7 @@ from vramcast.tracer.account import Account
 from vramcast.tracer.course import Course, Limits
 from vramcast.tracer.course_hooks import follow, open_ranges
 from vramcast.tracer.operators import FACTORIES, Operator, Shape, takes_workspace
+from vramcast.tracer.ranks.held import Holdings
 from vramcast.tracer.snapshot import trace_from_snapshot
 from vramcast.tracer.step import DATA_RANGE
 from vramcast.tracer.torch_api import EventType, RecordFunctionFast, tree_flatten
@@ -90,6 +91,7 @@ class Recorder:
     ) -> None:  # fmt: skip
         self._account = Account(device_index)
         self.course = Course(limits, self._position, self._account.live_bytes, say)
+        self.holdings = Holdings()
         self._device = device_index
         self._step_over = step_over
         self._profile = profile
@@ -210,6 +212,8 @@ class Recorder:
                 self._drain()
             if id(module) not in self._roots:
                 self._roots.add(id(module))
+                if id(module) not in self._names:  # no part of a model which was seen before
+                    self.holdings.note(module)
                 for path, child in module.named_modules():
                     self._names.setdefault(id(child), path or type(module).__name__)
                 self._tag(Category.PARAMETER, [*module.parameters(), *module.buffers()])
@@ -522,5 +526,6 @@ def _categories(
                 category[candidates[last]] = kind
             elif kind is Category.PARAMETER:
                 strangers.add(address)
+    owners.of_ranks(category, ((row, place.op) for row, place in by_row.items()))
     owners.claim(category, trace.size_bytes, position, freed_at, phase, marks)
     return category, len(strangers)

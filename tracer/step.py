@@ -248,12 +248,14 @@ class Hooks:
 
     Attributes:
         build_model: Returns the job's module on the CPU.
+        to_ranks: Returns the module on the device of one rank of many, spread over all; None: the job has one.
         host_batch: Returns a batch as CPU tensors.
         to_device: Returns a batch of CPU tensors on the device.
         on_model: Called with the model once it is on the device.
     """
 
     build_model: Callable[[Job], torch.nn.Module] = build_model
+    to_ranks: Callable[[torch.nn.Module, torch.device], torch.nn.Module] | None = None
     host_batch: Callable[[Job, Batch], Any] = host_batch
     to_device: Callable[[Any, torch.device], Any] = to_device
     on_model: Callable[[torch.nn.Module], object] = lambda model: None
@@ -273,9 +275,10 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
     hooks = hooks or Hooks()
     torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
     torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
-    model = hooks.build_model(job).to(device)
-    hooks.on_model(model)
+    model = hooks.build_model(job)
     batch, labels_batch = split_labels(model, job.batch)
+    model = model.to(device) if hooks.to_ranks is None else hooks.to_ranks(model, device)
+    hooks.on_model(model)
     if job.labels is not None:
         labels_batch = job.labels
     inputs_host, labels_host = hooks.host_batch(job, batch), hooks.host_batch(job, labels_batch)
@@ -286,6 +289,8 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
 
 
 def _autocast(job: Job, device: torch.device) -> Any:
+    if job.parallel is not None and job.parallel.is_sharded:  # its parameters are gathered in the lower precision
+        return nullcontext()
     dtype = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(job.training.precision)
     return torch.autocast(device.type, dtype=dtype) if dtype is not None else nullcontext()
 

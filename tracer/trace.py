@@ -41,6 +41,7 @@ _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a t
 
 COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/course.py` saw them
 RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
+SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`vramcast/sharding.py`)
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/circumstances.py` saw
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11

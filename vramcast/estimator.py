@@ -175,7 +175,7 @@ class Estimator:
         try:
             if not isinstance(self.tracer, str):
                 return self._by(self.tracer, job, options)
-            if self.tracer == "auto" and job.command is None:
+            if self.tracer == "auto" and job.command is None and job.parallel is None:
                 return self._by_the_first(job, options)
             return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options)
         except TimeLimit:
@@ -313,6 +313,9 @@ def estimate(
     level: float = 0.99,
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
+    parallel: str | None = None,
+    world_size: int | None = None,
+    nproc_per_node: int | None = None,
 ) -> Estimate:
     """Return how much GPU memory training (or running) `model` on `batch` takes.
 
@@ -346,6 +349,10 @@ def estimate(
         level: Of `upper_bound`.
         timeout_s: The job is stopped after so many seconds.
         artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
+        parallel: How the model is spread over ranks, of which each has a batch like `batch`: ddp, fsdp (FSDP2, block by block),
+            or hsdp:RxS (R replicas of S shards); None: it runs alone.
+        world_size: How many ranks; for hsdp R times S.
+        nproc_per_node: Of them on each machine; default: as many as divide them, at most 8.
     Raises:
         UsageError: An argument is wrong.
         ArtifactError: The artifact is absent or damaged.
@@ -357,7 +364,10 @@ def estimate(
         "cudnn_benchmark": cudnn_benchmark,
     }  # fmt: skip
     estimator = Estimator(device, tracer, level, artifact, timeout_s, stack)
-    return estimator.estimate(model, batch, labels=labels, loss=loss, memory=memory, alloc_conf=alloc_conf, **of_training)
+    return estimator.estimate(
+        model, batch, labels=labels, loss=loss, memory=memory, alloc_conf=alloc_conf, parallel=parallel, world_size=world_size,
+        nproc_per_node=nproc_per_node, **of_training,
+    )  # fmt: skip
 
 
 def estimate_command(

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 from vramcast.checks import INT64_LEAST, SHOWN, number, shown, whole
 from vramcast.devices import DEVICES, Device
 from vramcast.errors import UsageError
+from vramcast.parallel import Parallel
 from vramcast.ranks import ALONE, Ranks, World
 from vramcast.stack import Stack
 from vramcast.units import INT64_MOST, shortened
@@ -316,6 +317,7 @@ class Job:
         labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
         loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
         training: How it is trained; of a command only `steps` counts.
+        parallel: How a model is spread over ranks; None: it is not. A command says so itself.
         stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
             and the CUDA context.
         memory_bytes: The card's size instead of the device's own.
@@ -332,6 +334,7 @@ class Job:
     num_classes: int | None = None
     loss: bytes | None = None
     training: Training = Training()
+    parallel: Parallel | None = None
     alloc_conf: str | None = ""
     stack: Stack | None = None
     memory_bytes: int | None = None
@@ -358,6 +361,8 @@ class Job:
         if self.memory_bytes is not None:
             # Whether a unit was forgotten is asked where people give it: a search of ours may go below any card.
             self._set("memory_bytes", whole("memory_bytes", self.memory_bytes, least=1))
+        if self.parallel is not None:
+            self._check_parallel(self.parallel)
         if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
                 "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
@@ -366,6 +371,19 @@ class Job:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def _check_parallel(self, parallel: Parallel) -> None:
+        if self.command is not None:
+            raise UsageError(f"parallel is '{parallel}': a command says itself how it is spread over ranks: leave it out.")
+        if parallel.kind == "ddp" and self.training.mode == "infer":
+            raise UsageError("parallel is 'ddp': it is for training, and ranks which infer are each alone: leave it out.")
+
+    @property
+    def world(self) -> World:
+        """All ranks of the job."""
+        if self.command is not None:
+            return self.command.world
+        return self.parallel.world if self.parallel is not None else ALONE
 
     def with_training(self, **changes: Any) -> Job:
         """Return the job with these fields of its training changed."""

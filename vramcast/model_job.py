@@ -11,6 +11,7 @@ from vramcast.checks import SHOWN, shown
 from vramcast.devices import Device, checked_card_bytes
 from vramcast.errors import UsageError
 from vramcast.job import Batch, Job, TensorSpec, Training, current_folder, map_batch
+from vramcast.parallel import parse as parse_parallel
 from vramcast.stack import Stack
 from vramcast.units import shortened
 
@@ -18,7 +19,8 @@ from vramcast.units import shortened
 def job_of_model(
     model: Any, batch: Batch, device: Device, *, labels: Any = None, loss: Callable[..., Any] | None = None,
     optimizer: str | type | Callable[..., Any] = "adam", memory: int | str | None = None, alloc_conf: str | None = None,
-    stack: Stack | None = None, **training: Any,
+    stack: Stack | None = None, parallel: str | None = None, world_size: int | None = None,
+    nproc_per_node: int | None = None, **training: Any,
 ) -> Job:  # fmt: skip
     """Return the job of training (or running) `model` on `batch`; see `vramcast.estimate` for the arguments.
 
@@ -40,6 +42,7 @@ def job_of_model(
         labels=map_batch(labels, _spec_of) if labels is not None else None,
         loss=hollow.dumps(loss) if loss is not None else None,
         training=Training(optimizer=optimizer if isinstance(optimizer, str) else hollow.dumps(optimizer), **training),
+        parallel=parse_parallel(parallel, world_size, nproc_per_node),
         alloc_conf=alloc_conf,
         stack=stack,
         memory_bytes=checked_card_bytes(memory) if memory is not None else None,

@@ -15,6 +15,8 @@ from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
 from vramcast.phases import Course, course_of
 from vramcast.rank_peaks import RankPeaks, ranks_of, world_size_of
+from vramcast.sharding import Held, sharding_of
+from vramcast.sharding import table as sharding_table
 from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
@@ -107,6 +109,11 @@ class Estimate:
     def ranks(self) -> tuple[RankPeaks, ...]:
         """The ranks which were traced, each with its peaks; of a job of one rank none. The estimate is of the fullest."""
         return ranks_of(self.trace)
+
+    @property
+    def sharding(self) -> tuple[Held, ...]:
+        """What the rank which the estimate is of holds of each module's parameters; of a job of one rank nothing."""
+        return sharding_of(self.trace)
 
     # -------------------------------------------------------------------------------------------- bound
     @property
@@ -262,8 +269,10 @@ class Estimate:
             "peak_at": self.peak_at,
             "fits": {key: self.fits(key) for key in DEVICES},
             "out_of_memory": self.out_of_memory,
+            "parallel": str(job.parallel) if job.parallel is not None else None,
             "world_size": self.world_size,
             "ranks": [{**one.to_dict(), "fits": self.context.bytes + one.reserved <= job.total_bytes} for one in self.ranks],
+            "sharding": [held.to_dict() for held in self.sharding],
             "phases": [phase.to_dict() for phase in course.phases],
             "not_reached": list(course.not_reached),
             "ended": course.ended or None,
@@ -342,6 +351,10 @@ class Estimate:
             f"{f'rank {one.number} of {self.world_size}':<18}{gib(one.reserved):>12}   reserved, {gib(one.allocated)} allocated"
             for one in self.ranks
         ]
+        if self.job.parallel is not None:
+            lines.append(f"batch             of each rank; all {self.world_size} ranks make a step together")
+        if self.sharding:
+            lines += sharding_table(self.sharding)
         if course.not_reached:
             lines.append(f"not reached       {'; '.join(course.not_reached)}")
         lines += [f"warning: {text}" for text in self.warnings]

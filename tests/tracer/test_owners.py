@@ -67,6 +67,14 @@ def test_what_nobody_names_is_known_by_its_life(phase: Phase, freed_at: int, cat
     assert found.tolist() == [Category.PARAMETER, category]
 
 
+def test_what_is_gathered_is_the_parameters_and_buckets_are_the_gradients() -> None:
+    asked = ["FSDP::all_gather_copy_out (layers.0)", "FSDP::all_gather_copy_out", "DistributedDataParallel.forward", "aten::mm"]
+    made = [Category.ACTIVATION, Category.TEMPORARY, Category.ACTIVATION, Category.ACTIVATION]
+    category = np.array(made, np.uint8)
+    owners.of_ranks(category, enumerate(asked))
+    assert category.tolist() == [Category.PARAMETER, Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION]
+
+
 def test_an_average_of_the_weights_and_states_elsewhere_are_no_temporaries(probe: Callable[..., tuple[Any, Result]]) -> None:
     _, result = probe(
         """

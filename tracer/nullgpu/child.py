@@ -60,9 +60,8 @@ def device_config(job: Job, options: RunOptions, built_for: str) -> str:
     if not options.limited and (options.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
         total_bytes = max(total_bytes, _ADDRESSES_BYTES)
-    cards = job.command.world.local_size if job.command is not None else 1
     config = _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
-    return f"{config};device_count={cards}"
+    return f"{config};device_count={job.world.local_size}"
 
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
@@ -129,7 +128,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         watched.prepare(is_own=True)
         watched.begin(before_stop=end_others)
         try:
-            _run(job, watched.rank)
+            _run(job, watched.rank, result)
         finally:
             watched.end()
         is_whole = True
@@ -148,7 +147,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     return result
 
 
-def _run(job: Job, rank: Rank) -> None:
+def _run(job: Job, rank: Rank, result: Result) -> None:
     if job.command is not None:
         program.run(job.command, rank)
         return
@@ -156,7 +155,15 @@ def _run(job: Job, rank: Rank) -> None:
 
     from vramcast.tracer import step
 
-    step.run(job, torch.device("cuda"))
+    if job.parallel is None:
+        step.run(job, torch.device("cuda"))
+        return
+    from vramcast.tracer.ranks import spread
+
+    def say(text: str) -> None:
+        result.notes = (*result.notes, text)
+
+    spread.run(job, job.parallel, rank, torch.device("cuda"), say)
 
 
 def _built_for(job: Job) -> str:

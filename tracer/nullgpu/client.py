@@ -17,6 +17,7 @@ from typing import Any, Final
 from vramcast.devices import Device
 from vramcast.errors import CompilerError, NotSaid, NullGpuError, VramcastError, WorkerError
 from vramcast.job import Job
+from vramcast.sharding import are_shards_equal
 from vramcast.stack import Stack
 from vramcast.throughput import Roofline
 from vramcast.tracer import alloc_conf
@@ -136,6 +137,8 @@ class NullGpuTracer:
         """
         if options.accesses:
             Roofline.of(job.device)  # better said before the job is traced than by it
+        if job.parallel is not None:  # each rank runs once, as those of commands do
+            options = replace(options, follow_values=True)
         result = self._run(job, options, timeout_s)
         if result.reads and job.command is None and not options.follow_values:
             followed = self._run(job, replace(options, follow_values=True), timeout_s)
@@ -173,15 +176,12 @@ class NullGpuTracer:
         return result
 
     def _ask_job(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
-        """Run `job` once; of a command's ranks and processes the one counts which takes most of its card."""
-        if job.command is None:
-            result: Result = self._ask(job, environment, timeout_s, options)
-            return result
-        world = job.command.world
+        """Run `job` once; of its ranks and of a command's processes the one counts which takes most of its card."""
+        world, asked = job.world, job.command.ranks if job.command is not None else "auto"
         tape, results = Tape(), dict[int, Result]()
         waiting: dict[int, int] = {}  # for what others say, by how much had been said
         # Who the stages of a pipeline are is known when the first rank has run.
-        while left := [number for number in world.chosen(job.command.ranks, tape.pairs)
+        while left := [number for number in world.chosen(asked, tape.pairs)
                        if number not in results or waiting.get(number, len(tape.said)) < len(tape.said)]:  # fmt: skip
             found = self._ask_rank(job, environment, timeout_s, replace(options, rank=left[0], tape=tape))
             tape.add(found.said)
@@ -189,12 +189,14 @@ class NullGpuTracer:
             waiting.pop(left[0], None)
             if found.error == NotSaid.__name__:
                 waiting[left[0]] = len(tape.said)
-            elif has_failed(found):
+            elif has_failed(found) or _is_as_all(job, found):
                 break
         return fullest_rank(results, world)
 
     def _ask_rank(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
-        assert job.command is not None
+        if job.command is None:
+            result: Result = self._ask(job, environment, timeout_s, options)
+            return result
         shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=import_root())
         with shared as processes:
             told = {**environment, LENT: str(processes.folder)}
@@ -286,6 +288,11 @@ class NullGpuTracer:
         self._worker.close()
         for oracle in self._oracles.values():
             oracle.close()
+
+
+def _is_as_all(job: Job, found: Result) -> bool:
+    """Return whether a rank of a model's job takes what every other takes: all do the same, with shards of the same sizes."""
+    return job.command is None and found.trace is not None and are_shards_equal(found.trace)
 
 
 @contextlib.contextmanager

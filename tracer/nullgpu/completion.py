@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vramcast.job import Job
 from vramcast.tracer.job_result import Result, peak_resident_bytes
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.nullgpu.load import NullGpu, foreign_libraries
-from vramcast.tracer.trace import CIRCUMSTANCES, COURSE
+from vramcast.tracer.trace import CIRCUMSTANCES, COURSE, SHARDING
 
 if TYPE_CHECKING:
     from vramcast.tracer.alloc_conf import Watch
@@ -42,8 +42,11 @@ def complete(
     result.note_settings(settings)
     if not has_failed:
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
-        header = {CIRCUMSTANCES: observer.seen(), "tracer": "nullgpu", "torch": result.torch, "cuda": result.cuda}
-        trace = recorder.stop(header={**header, "device": job.device.key}, workspace_sizes=sizes)
+        header: dict[str, Any] = {CIRCUMSTANCES: observer.seen(), "tracer": "nullgpu", "device": job.device.key}
+        header |= {"torch": result.torch, "cuda": result.cuda}
+        if job.world.size > 1:
+            header[SHARDING] = recorder.holdings.to_header()
+        trace = recorder.stop(header=header, workspace_sizes=sizes)
         if job.command is not None:
             facts = recorder.course.facts(recorder.phases(trace), is_whole=is_whole, ended=ended)
             trace = replace(trace, header={**trace.header, COURSE: facts})

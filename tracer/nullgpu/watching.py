@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.job import Job
-from vramcast.ranks import ALONE, Rank
+from vramcast.ranks import Rank
 from vramcast.throughput import Roofline
 from vramcast.tracer import torch_api
 from vramcast.tracer.course import Limits, StopJob
@@ -69,7 +69,7 @@ class Watched:
         self._observer = Observer()
         self._around = contextlib.ExitStack()
         is_command = job.command is not None
-        self.rank = Rank(options.rank, job.command.world if job.command is not None else ALONE)
+        self.rank = Rank(options.rank, job.world)
         self.recorder = Recorder(
             limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,

@@ -20,6 +20,7 @@ from vramcast.result import Estimate
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options; `command` is what stands behind a `--` (main.py)."""
     shared.add_job(parser, is_optional=True)
+    shared.add_parallel(parser)
     shared.add_course(parser)
     shared.add_ranks(parser)
     shared.add_output(parser)
@@ -53,6 +54,8 @@ def main(options: argparse.Namespace) -> int:
 def _of_target(options: argparse.Namespace) -> Estimate:
     if options.target is None:
         raise UsageError("What shall be checked? Write vramcast check TARGET ..., or vramcast check ... -- train.py args.")
+    if options.ranks != "auto":
+        raise UsageError(f"--ranks {options.ranks} is for commands: a model's are chosen by their shards: leave it out.")
     job = shared.job_of(options)
     with shared.progress(f"checking {options.target} on {job.device.name}"):
         return shared.estimator_of(options).of(job)
@@ -64,7 +67,7 @@ def _of_command(options: argparse.Namespace) -> Estimate:
     Raises:
         UsageError: an option describes a model.
     """
-    given = [name for name in ("target", "batch", "labels", "num_classes") if getattr(options, name) is not None]
+    given = [name for name in ("target", "batch", "labels", "num_classes", "parallel") if getattr(options, name) is not None]
     given += [
         field.name for field in fields(Training) if field.name != "steps" and getattr(options, field.name) != field.default
     ]

@@ -2,6 +2,7 @@
 
 vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
 vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise
+vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8 --device a100-40gb
 vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
 """
 
@@ -17,12 +18,14 @@ from vramcast.cli.streams import answer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
+    shared.add_parallel(parser)
+    shared.add_world(parser)
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument(
         "--advise",
         action="store_true",
-        help="trace the job's variants too: checkpointing, precisions, optimizers, half batches, a planned pool, swapping",
+        help="trace the job's variants too: checkpointing, precisions, optimizers, half batches, more cards, a pool, swapping",
     )
 
 

@@ -18,6 +18,7 @@ from vramcast.commands import BUDGET_S
 from vramcast.devices import DEVICES, checked_card_bytes, device
 from vramcast.estimator import Estimator
 from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, Until, current_folder, parse_batch
+from vramcast.parallel import parse as parse_parallel
 from vramcast.result import Estimate
 from vramcast.stack import parse as parse_stack
 from vramcast.views import check_path
@@ -90,6 +91,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
     )
     parser.add_argument("--labels", metavar="SPEC", help="what the loss compares with, e.g. 32:int64<1000")
     parser.add_argument("--num-classes", type=int)
+    parser.set_defaults(parallel=None, world_size=None, nproc_per_node=None)  # for verbs without these options
     add_training(parser)
 
 
@@ -122,14 +124,29 @@ def add_course(parser: argparse.ArgumentParser) -> None:
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """Add the ranks of a training command."""
+    add_world(parser)
     parser.add_argument(
-        "--world-size", type=int, metavar="N", help="ranks of the job (default: as its launcher, or WORLD_SIZE, says)"
+        "--ranks", default="auto", metavar="RANKS", help="which are traced: auto (first and last), all, or 0,7 (default: auto)"
+    )
+
+
+def add_parallel(parser: argparse.ArgumentParser) -> None:
+    """Add how a model is spread over ranks."""
+    parser.add_argument(
+        "--parallel",
+        metavar="HOW",
+        help="how TARGET is spread over --world-size ranks, each with a batch of its own: ddp, fsdp (FSDP2, block by block), "
+        "or hsdp:RxS (R replicas of S shards)",
+    )
+
+
+def add_world(parser: argparse.ArgumentParser) -> None:
+    """Add how many ranks a job has."""
+    parser.add_argument(
+        "--world-size", type=int, metavar="N", help="ranks of the job (default: as a command's launcher, or WORLD_SIZE, says)"
     )
     parser.add_argument(
         "--nproc-per-node", type=int, metavar="M", help="ranks on each machine (default: likewise, else at most 8)"
-    )
-    parser.add_argument(
-        "--ranks", default="auto", metavar="RANKS", help="which are traced: auto (first and last), all, or 0,7 (default: auto)"
     )
 
 
@@ -142,6 +159,7 @@ def job_of(options: argparse.Namespace) -> Job:
         labels=TensorSpec.parse(options.labels) if options.labels is not None else None,
         num_classes=options.num_classes,
         training=Training(**{name: getattr(options, name) for name in _TRAINING}),
+        parallel=parse_parallel(options.parallel, options.world_size, options.nproc_per_node),
         alloc_conf=options.alloc_conf,
         stack=options.stack,
         memory_bytes=checked_card_bytes(options.memory) if options.memory is not None else None,

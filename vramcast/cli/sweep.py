@@ -1,10 +1,12 @@
-"""Estimate a job over batch sizes, or find the largest which fits.
+"""Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.
 
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
+    vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024 --on h100
 
 --snapshot, --plot, --what-if and --fragmentation are about the last size, or the largest which fits.
-A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48).
+A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48). With --parallel
+the batch is that of each rank.
 A size which cannot be estimated (batch normalisation raises for a batch of one) has a row which says why, and the others go on.
 """
 
@@ -15,11 +17,14 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
 from vramcast.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
+from vramcast.parallel import Parallel
+from vramcast.parallel import parse as parse_parallel
 from vramcast.result import Estimate
 from vramcast.tracer.lanes import in_parallel, n_lanes
 from vramcast.units import gib
@@ -31,15 +36,22 @@ _SIZE = r"\d{1,18}"  # an int64 has no more digits
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
+    shared.add_parallel(parser)
+    shared.add_world(parser)
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
+    parser.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
     parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
 
 
-def parse_sizes(text: str) -> list[int]:
-    """Return the batch sizes of `8..512` (doubling) or `8,24,48`."""
+def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
+    """Return the sizes of `8..512` (doubling) or `8,24,48`.
+
+    Raises:
+        UsageError: it is neither; the message names the option.
+    """
     if match := re.fullmatch(rf"({_SIZE})\.\.({_SIZE})", text):
         size, last = int(match[1]), int(match[2])
         if 0 < size <= last:
@@ -49,18 +61,26 @@ def parse_sizes(text: str) -> list[int]:
             return sizes if sizes[-1] == last else [*sizes, last]
     elif re.fullmatch(rf"{_SIZE}(,{_SIZE})*", text) and all(int(n) > 0 for n in text.split(",")):
         return [int(n) for n in text.split(",")]
-    raise UsageError(f"--batch-sizes '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
+    raise UsageError(f"{option} '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; with --max-batch 1 when not even a batch of one fits."""
-    if not options.max_batch and not options.batch_sizes:
-        raise UsageError("Give --batch-sizes 8..512, or --max-batch.")
+    swept = [name for name in ("batch_sizes", "world_sizes") if getattr(options, name)]
+    if not options.max_batch and not swept:
+        raise UsageError("Give --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
     if options.max_batch and options.batch_sizes:
         raise UsageError("--max-batch searches by itself: leave out --batch-sizes, or leave out --max-batch.")
+    if options.world_sizes and (options.max_batch or options.batch_sizes):
+        raise UsageError("--world-sizes has one batch: leave out --batch-sizes and --max-batch, or give one --world-size.")
     questions = simulated.Questions(options)
+    worlds = _worlds(options) if options.world_sizes else {}
+    options.world_size = min(worlds, default=options.world_size)
     job, estimator = shared.job_of(options), shared.estimator_of(options)
-    sized = {} if options.max_batch else {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
+    sized = {size: replace(job, parallel=parallel) for size, parallel in worlds.items()}
+    if options.batch_sizes:
+        sized = {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
+    column, heading = ("world_size", "ranks") if worlds else ("batch", "batch")
     found: dict[int, Estimate | CannotEstimate] = {}
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
 
@@ -87,12 +107,12 @@ def main(options: argparse.Namespace) -> int:
 
     if not options.json:
         answer(
-            f"{'batch':>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
+            f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
         )
     largest = _search(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
     for size in sized:
-        with shared.progress(f"batch {size}"):
+        with shared.progress(f"{heading} {size}"):
             one = next(running)
         note(size, one)
     estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]
@@ -101,7 +121,7 @@ def main(options: argparse.Namespace) -> int:
     chosen = next((one for size, one in estimated if size == largest), estimated[-1][1])
     more, text = shared.write_files(options, chosen, questions)
     if options.json:
-        table = [{"batch": size, **_as_json(one)} for size, one in sorted(found.items(), key=lambda row: row[0])]
+        table = [{**_as_json(one), column: size} for size, one in sorted(found.items(), key=lambda row: row[0])]
         answer(
             json.dumps(
                 {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
@@ -114,6 +134,25 @@ def main(options: argparse.Namespace) -> int:
     if not options.json:
         answer(text, end="")
     return 1 if options.max_batch and not largest else 0
+
+
+def _worlds(options: argparse.Namespace) -> dict[int, Parallel]:
+    """Return how the model is spread over each number of ranks which is asked for.
+
+    Raises:
+        UsageError: nothing says how, or it has a number of its own.
+    """
+    if options.world_size is not None:
+        raise UsageError("--world-sizes and --world-size: give one of them.")
+    if options.parallel is None or options.parallel.startswith("hsdp:"):
+        said = "is missing" if options.parallel is None else f"is {options.parallel}, which has a number of ranks of its own"
+        raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
+    found = {}
+    for size in parse_sizes(options.world_sizes, "--world-sizes"):
+        parallel = parse_parallel(options.parallel, size, min(size, options.nproc_per_node or 0))
+        assert parallel is not None
+        found[size] = parallel
+    return found
 
 
 def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:

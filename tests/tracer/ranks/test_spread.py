@@ -1,0 +1,168 @@
+"""A model on one rank of many: which of its modules are blocks, and that it takes what the same job takes as a script."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import vramcast  # noqa: E402
+from vramcast.errors import UsageError  # noqa: E402
+from vramcast.result import Estimate  # noqa: E402
+from vramcast.sharding import Held  # noqa: E402
+from vramcast.simulator import curves  # noqa: E402
+from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
+from vramcast.tracer.ranks.held import Holdings  # noqa: E402
+from vramcast.tracer.ranks.spread import blocks  # noqa: E402
+from vramcast.tracer.trace import Category  # noqa: E402
+
+# 500 rows are no multiple of 8, but of 4: the shards of FSDP differ, those of HSDP do not.
+MODEL = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(500)
+        self.up, self.down = torch.nn.Linear(500, 2000), torch.nn.Linear(2000, 500)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(10_000, 500)
+        self.blocks = torch.nn.ModuleList([Block() for _ in range(4)])
+        self.head = torch.nn.Linear(500, 10_000, bias=False)
+
+    def forward(self, x):
+        x = self.tokens(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+"""
+SCRIPT = """
+import contextlib, os, sys
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from model import Net
+
+how, low = sys.argv[1], sys.argv[2] == "amp-bf16"
+local, world = int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
+torch.cuda.set_device(local)
+dist.init_process_group("nccl")
+model, autocast = Net(), contextlib.nullcontext()
+if how == "ddp":
+    model = torch.nn.parallel.DistributedDataParallel(model.cuda(), device_ids=[local])
+    autocast = torch.autocast("cuda", torch.bfloat16) if low else autocast
+else:
+    mesh = (world,) if how == "fsdp" else (2, world // 2)
+    options = {"mesh": init_device_mesh("cuda", mesh, mesh_dim_names=("replicate", "shard")[-len(mesh):])}
+    if low:
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        fully_shard(block, **options)
+    fully_shard(model, **options)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(3):
+    optimizer.zero_grad()
+    x, y = torch.zeros(8, 128, dtype=torch.long).cuda(), torch.zeros(8, 128, dtype=torch.long).cuda()
+    with autocast:
+        output = model(x)
+        loss = torch.nn.functional.cross_entropy(output.reshape(-1, 10_000), y.reshape(-1))
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def folder(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current one, with the model and the script which trains it."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text("import torch\n" + textwrap.dedent(SCRIPT))
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def estimated(model: Any = None, **options: Any) -> Estimate:
+    made: dict[str, Any] = {}
+    exec(MODEL, made)
+    tokens = vramcast.TensorSpec((8, 128), "int64")
+    options = {"labels": tokens, "optimizer": "adamw", "device": "h100", "world_size": 8, **options}
+    return vramcast.estimate(model or made["Net"], tokens, **options)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "precision", "ranks"), [("ddp", "amp-bf16", 1), ("fsdp", "fp32", 2), ("hsdp:2x4", "amp-bf16", 1)]
+)
+def test_a_model_takes_what_its_script_takes(folder: Path, parallel: str, precision: str, ranks: int) -> None:
+    words = ["train.py", parallel.partition(":")[0], precision]
+    script = vramcast.estimate_command(words, device="h100", world_size=8, until="steps")
+    model = estimated(parallel=parallel, precision=precision)
+    assert (model.world_size, len(script.ranks), len(model.ranks)) == (8, 2, ranks)
+    assert model.ranks == script.ranks[:ranks]  # to the byte; where shards are equal, one rank is enough
+    if ranks == 1:
+        assert script.ranks[0].reserved == script.ranks[1].reserved
+    assert (model.allocated, model.reserved) == (script.allocated, script.reserved)
+    assert model.sharding == script.sharding
+    assert model.breakdown["parameters"] == script.breakdown["parameters"]
+    shards = {"ddp": 1, "fsdp": 8, "hsdp:2x4": 4}[parallel]
+    assert [held.module for held in model.sharding] == ["tokens", *(f"blocks.{n}" for n in range(4)), "head"]
+    full = 4 * 10_000 * 500
+    assert model.sharding[0] == Held("tokens", full, full // shards * (shards > 1), full * (shards == 1))
+    # Each rank's part of the state: two moments of fp32 for each parameter, blocks of 512 bytes.
+    held_bytes = sum(held.sharded + held.replicated for held in model.sharding)
+    assert 2 * held_bytes <= model.breakdown["optimizer_state"] <= 2 * held_bytes + (64 << 10)
+    assert model.breakdown["parameters"] >= held_bytes  # and the root's, which stay gathered from forward to backward
+    assert curves.live_bytes(model.trace, Category.GRADIENT).max() >= held_bytes  # shards, or buckets of DDP
+    said = model.to_dict()
+    assert (said["parallel"], said["world_size"], [one["rank"] for one in said["ranks"]]) == (parallel, 8, [0, 7][:ranks])
+    assert said["sharding"][0]["module"] == "tokens"
+    assert "batch             of each rank" in str(model)
+
+
+def test_an_optimizer_which_cannot_step_on_shards_is_named(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"optimizer lbfgs cannot step on sharded parameters .* choose another one, adamw"):
+        estimated(parallel="fsdp", optimizer="lbfgs")
+
+
+def test_a_model_without_blocks_is_said_to_be_gathered_as_a_whole(folder: Path) -> None:
+    found = estimated(torch.nn.Sequential(torch.nn.Embedding(100, 8), torch.nn.Linear(8, 4)), parallel="fsdp", world_size=2)
+    assert any("gathered as a whole" in text for text in found.warnings)
+
+
+# ------------------------------------------------------------------------------------------------ the rule
+class Cell(torch.nn.Module):
+    """Two experts of one class: they lie in a block, and are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    """A stem, stages in a list of lists, a head."""
+    stages = torch.nn.Sequential(torch.nn.Sequential(Cell(), Cell()), torch.nn.Sequential(Cell(), torch.nn.ReLU(), Cell()))
+    return torch.nn.ModuleDict({"stem": torch.nn.Linear(4, 4), "stages": stages, "head": torch.nn.Embedding(4, 4)})
+
+
+def test_blocks_are_children_of_one_class_in_a_list_the_outermost(model: torch.nn.Module) -> None:
+    assert [type(block) for block in blocks(model)] == [Cell] * 4
+    assert list(blocks(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.ReLU()))) == []
+    assert len(list(blocks(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))))) == 2
+
+
+def test_where_there_is_one_rank_alone_nothing_is_said_to_be_held(model: torch.nn.Module) -> None:
+    holdings = Holdings()
+    holdings.note(model)
+    assert holdings.to_header() == {"modules": [], "is_even": True}

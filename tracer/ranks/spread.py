@@ -1,0 +1,103 @@
+"""A model on one rank of many, as people write it: `DistributedDataParallel`, or FSDP2's `fully_shard`, block by block.
+
+Blocks are found by one rule. A block is a child of a `ModuleList`, `ModuleDict` or `Sequential` of which another child has the
+same class; it has parameters, is none of these containers itself, and lies in no other block: the layers of a transformer, the
+bottlenecks of a ResNet. What is in no block (embeddings, the head) is sharded with the model, as a whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from vramcast.errors import UsageError
+from vramcast.job import Job
+from vramcast.parallel import Parallel
+from vramcast.ranks import Rank
+from vramcast.tracer import step
+from vramcast.units import shortened
+
+_CONTAINERS: Final = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
+_SHOWN: Final = 200  # arbitrary: characters of PyTorch's own reason
+
+
+def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Callable[[str], None]) -> None:
+    """Run a job as one of its ranks; see `step.run`.
+
+    Args:
+        job: What runs.
+        parallel: How it is spread.
+        rank: Which one this process is.
+        device: Its card.
+        say: Is told what whoever reads the estimate should know.
+    Raises:
+        UsageError: its optimizer cannot step on shards; see also `step.run`.
+    """
+    try:
+        step.run(job, device, step.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say)))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        if not parallel.is_sharded or not _is_of_optimizer(error):
+            raise
+        said = job.training.optimizer if isinstance(job.training.optimizer, str) else "which was given"
+        raise UsageError(
+            f"The optimizer {said} cannot step on sharded parameters under torch {torch.__version__} "
+            f"({type(error).__name__}: {shortened(str(error), _SHOWN)}): choose another one, adamw for example, or parallel "
+            "(--parallel) ddp."
+        ) from error
+
+
+def _is_of_optimizer(error: Exception) -> bool:
+    """Return whether an exception comes from an optimizer of PyTorch's, and not from the model or its loss."""
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [at for at, file in enumerate(files) if file == Path(step.__file__)]
+    return any(file.parent == Path(torch.optim.__file__).parent for file in files[ours[-1] if ours else 0 :])
+
+
+def blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the blocks of a model, see above."""
+    classes = Counter(type(child) for child in model.children()) if isinstance(model, _CONTAINERS) else Counter[type]()
+    for child in model.children():
+        is_block = classes[type(child)] > 1 and not isinstance(child, _CONTAINERS)
+        if is_block and next(child.parameters(), None) is not None:
+            yield child
+        else:
+            yield from blocks(child)
+
+
+def _spread(
+    job: Job, parallel: Parallel, rank: Rank, say: Callable[[str], None], model: torch.nn.Module, device: torch.device
+) -> torch.nn.Module:
+    """Return a model of the host on its card, spread over all ranks."""
+    distributed: Any = torch.distributed
+    torch.cuda.set_device(rank.local)
+    distributed.init_process_group("nccl", store=distributed.HashStore(), rank=rank.number, world_size=rank.world.size)
+    if parallel.kind == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=[rank.local])
+    _shard(model, parallel, job.training.precision, say)
+    return model
+
+
+def _shard(model: torch.nn.Module, parallel: Parallel, precision: str, say: Callable[[str], None]) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    dims = {"replicate": parallel.replicas} if parallel.kind == "hsdp" else {}
+    dims |= {"shard": parallel.shards}
+    options: dict[str, Any] = {"mesh": init_device_mesh("cuda", tuple(dims.values()), mesh_dim_names=tuple(dims))}
+    low = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(precision)
+    if low is not None:
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
+    found = list(blocks(model))
+    for block in found:
+        fully_shard(block, **options)
+    fully_shard(model, **options)
+    if not found:
+        say("the model has no blocks to be sharded each by itself (children of one class in a list): it is gathered as a whole")
