@@ -152,6 +152,38 @@ def test_swapping_is_planned_or_the_reason_said(found: tuple[Estimate, Advice], 
     assert "each way a step over pcie4" in one.price
 
 
+def test_a_job_is_sharded_over_as_many_cards_as_make_it_fit(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+    one = row(found[1], "sharded over")
+    if auto_tracer != "nullgpu":
+        assert "fake tracer runs one rank alone" in (one.reason or "")
+        return
+    two = estimated(parallel="fsdp", world_size=2)
+    assert (one.name, one.reserved, one.bound) == ("sharded over 2 cards (FSDP2)", two.reserved, two.upper_bound)
+    assert [v[0] for v in advice._ranks(estimated(parallel="ddp", world_size=4), found[0].made_by) if isinstance(v, tuple)] == [
+        "sharded over 4 cards (FSDP2)"
+    ]
+    assert list(advice._ranks(two, two.made_by)) == []
+
+
+def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
+    """A job which fits on 16 cards; and one which fits on none."""
+
+    class Sized:
+        def __init__(self, enough: int) -> None:
+            self.enough, self.asked = enough, list[int]()
+
+        def of(self, job: Any) -> Any:
+            size = job.parallel.world.size
+            self.asked.append(size)
+            return replace(found[0], reserved=size, open_calls=() if size >= self.enough else ("too much",))
+
+    for enough, size in ((16, 16), (2, 2), (1024, 1024), (5000, 1024)):
+        made_by = Sized(enough)
+        one = advice._sharded(found[0], made_by)  # type: ignore[arg-type]
+        assert (one.name, one.reserved, one.fits_card) == (f"sharded over {size} cards (FSDP2)", size, enough <= 1024)
+        assert len(made_by.asked) <= 4
+
+
 def test_another_tracer_is_asked_for_all_variants_and_has_no_swapping() -> None:
     said = advise(estimated(batch=512, tracer="fake"))
     assert "fake tracer does not see when blocks are read" in (row(said, "swapping").reason or "")

@@ -8,7 +8,9 @@ Nothing is guessed: a variant which cannot be traced is a row with the reason, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,8 +21,11 @@ from vramcast import optimizers
 from vramcast.bounds.public import PublicBound
 from vramcast.devices import DEVICES
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, map_batch
+from vramcast.parallel import Parallel
 from vramcast.plans import has_reads, plan_pool, plan_swap
+from vramcast.ranks import World
 from vramcast.result import Estimate
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.lanes import in_parallel
@@ -34,6 +39,9 @@ AS_IT_IS: Final = "as it is"
 _POOL: Final = "lifetime-aware pool"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
+_SHARDED: Final = "sharded over {} cards (FSDP2)"
+_SHARDED_PRICE: Final = "so many cards, each with a batch of this size; parameters travel between them"
+_WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,024; some machines have 8, clusters more
 _NAME_WIDTH: Final = 34  # arbitrary
 _PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
 _NOTES: Final = (
@@ -143,18 +151,20 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     def row(variant: _Variant) -> Row:
         if isinstance(variant, Row):
             return variant
+        if callable(variant):
+            return variant()
         name, price, changed = variant
         try:
             return _row(name, price, made_by.of(changed))
         except VramcastError as error:
             return _untraced(name, price, error)
 
-    rows += in_parallel(row, list(_variants(estimate, accesses)))
+    rows += in_parallel(row, [*_variants(estimate, accesses), *_ranks(estimate, made_by)])
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 
 # ------------------------------------------------------------------------------------------------ what is changed
-_Variant = tuple[str, str, Job] | Row
+_Variant = tuple[str, str, Job] | Row | Callable[[], Row]
 
 
 def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
@@ -186,6 +196,8 @@ def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Vari
         return
     yield "checkpointing, the model's switch", "at most one more forward pass", job.with_training(checkpointing=True)
     blocks = blocks_by_worth(estimate.trace, accesses)
+    if job.parallel is not None and not job.parallel.is_sharded:  # DDP's own module stands around the model
+        blocks = [replace(block, path=block.path.removeprefix("module.")) for block in blocks]
     if not blocks:
         yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
         return
@@ -280,6 +292,37 @@ def _optimizers(job: Job) -> Iterator[_Variant]:
         yield "fused optimizer", "none but rounding", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
     if name.lower() != "sgd":
         yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
+
+
+def _ranks(estimate: Estimate, made_by: Estimator) -> Iterator[_Variant]:
+    """Yield a training job's parameters sharded: those of DDP over the ranks which there are, those of one card over more."""
+    parallel = estimate.job.parallel
+    if estimate.job.training.mode != "train":
+        return
+    if parallel is None:
+        yield functools.partial(_sharded, estimate, made_by)
+    elif not parallel.is_sharded:
+        sharded = replace(estimate.job, parallel=replace(parallel, kind="fsdp"))
+        yield _SHARDED.format(parallel.world.size), _SHARDED_PRICE, sharded
+
+
+def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
+    """Return the row of FSDP2 over the least number of cards, a power of two, on which each rank fits with the whole batch.
+
+    Where none is enough it is the row of the largest number: what is left is the batch's. More cards never need more of each.
+    """
+    found: dict[int, Estimate] = {}
+
+    def fits(size: int) -> bool:
+        found[size] = made_by.of(replace(estimate.job, parallel=Parallel("fsdp", World(size))))
+        return found[size].fits()
+
+    try:
+        at = bisect.bisect_left(_WORLDS, True, key=fits)
+    except VramcastError as error:
+        return _untraced(_SHARDED.format("more"), "", error)
+    size = _WORLDS[min(at, len(_WORLDS) - 1)]
+    return _row(_SHARDED.format(size), _SHARDED_PRICE, found[size])
 
 
 def _half_batch(estimate: Estimate) -> _Variant:
