@@ -33,6 +33,7 @@ class Observation:
         foreign: Files of NVIDIA's own libraries which were loaded beside stand-ins: nothing here can be trusted then.
         notes: What the tracer has to say to whoever reads the estimate.
         max_resident_bytes: Main memory which its process took at most.
+        beside: Of a job of several ranks another one of them: its number and its trace. A file does not keep it.
     """
 
     trace: Trace
@@ -45,6 +46,7 @@ class Observation:
     foreign: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     max_resident_bytes: int = 0
+    beside: tuple[int, Trace] | None = None
 
     @classmethod
     def of(cls, result: Result, tracer: str, *, notes: tuple[str, ...] = ()) -> Observation:
@@ -53,7 +55,7 @@ class Observation:
         return cls(
             result.trace, tracer, result.torch, result.alloc_conf, result.steps,
             result.message if result.status == "oom" else "", result.was_expandable, tuple(result.foreign),
-            (*notes, *result.notes), result.max_resident_bytes,
+            (*notes, *result.notes), result.max_resident_bytes, result.beside,
         )  # fmt: skip
 
     @property

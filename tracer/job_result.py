@@ -42,6 +42,7 @@ class Result:
     `notes`: what whoever reads the estimate should know.
     `said`: what this rank of several said; only processes of the job open it.
     `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
+    `beside`: of several ranks another one than this, which reserved least: its number and its trace.
     `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
     """
 
@@ -63,6 +64,7 @@ class Result:
     notes: tuple[str, ...] = ()
     said: Tape = field(default_factory=Tape)
     answers: dict[str, int] = field(default_factory=dict)
+    beside: tuple[int, Trace] | None = None
 
     @property
     def reads(self) -> int:

@@ -479,4 +479,5 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         warnings=tuple(remarks(job, on_card, stack)),
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
+        beside=on_card.beside,
     )

@@ -39,6 +39,7 @@ class OnCard:
         cuda_major: CUDA's major version on the card's machine.
         out_of_memory: What torch says where the job's card is full; None: it is not.
         seconds: How long observing and playing took.
+        beside: Of a job of several ranks another one: its number, and its trace with what the process takes besides.
     """
 
     seen: Observation
@@ -50,6 +51,7 @@ class OnCard:
     cuda_major: int
     out_of_memory: str | None
     seconds: dict[str, float]
+    beside: tuple[int, Trace] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,13 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
         traced_s = time.perf_counter() - started
     smallest = _smallest(job, found)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
+    taken = context(found.seen.libraries).with_outside(found.seen.outside_bytes)
+    beside = found.seen.beside
+    if beside is not None:
+        beside = beside[0], with_context(beside[1], [(0, taken.bytes)])
     return OnCard(
-        found.seen, found.trace, found.allocated, found.reserved, smallest,
-        context(found.seen.libraries).with_outside(found.seen.outside_bytes), cuda_major,
-        out_of_memory, seconds,
-    )  # fmt: skip
+        found.seen, found.trace, found.allocated, found.reserved, smallest, taken, cuda_major, out_of_memory, seconds, beside
+    )
 
 
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> _Answered:

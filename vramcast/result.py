@@ -63,6 +63,7 @@ class Estimate:
             such shape. Every bound covers it.
         open_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
         warnings: What the reader should know.
+        beside: Of a job of several ranks another one than the fullest, which reserves least: its number and its trace.
         made_by: How it was made: estimates of other jobs which are to be compared with it are made by the same one.
         bound: What stands above the peaks, which stay those of first principles: with a learned one `quantile(0.5)` is the
             corrected process peak.
@@ -93,6 +94,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+    beside: tuple[int, Trace] | None = field(default=None, repr=False)
 
     # -------------------------------------------------------------------------------------------- what was seen
     @property
@@ -317,6 +319,7 @@ class Estimate:
         return {
             "card_bytes": job.total_bytes,
             "title": f"{target} on {job.device.name}",
+            "beside": self.beside,
         }
 
     def __str__(self) -> str:

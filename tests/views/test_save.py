@@ -34,7 +34,7 @@ from vramcast.simulator import curves
 from vramcast.simulator.terms import with_context
 from vramcast.tracer.describe import shown
 from vramcast.tracer.operators import Operator
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.trace import RANKS, Action, Category, Phase, Trace
 from vramcast.units import GIB
 from vramcast.views import draw_html, draw_text, save, style
 
@@ -164,6 +164,20 @@ def test_the_text_shows_the_stack_the_peaks_and_the_tables(job_trace: Trace) -> 
     assert "        10.0 MiB       1 A layers.0                    aten::relu" in lines
     assert re.search(r"╵step 0 +╵step 1", text)
     assert re.search(r"╵build +╵forward +╵backward +╵optimizer", text)
+
+
+def test_two_ranks_stand_side_by_side_on_one_axis(job_trace: Trace, tmp_path: Path) -> None:
+    trace = replace(job_trace, header={RANKS: {"world_size": 8, "fullest": 0, "peaks": [[0, 11 * MIB, 22 * MIB]]}})
+    smaller = Trace.build({"action": [Action.ALLOC], "size_bytes": [MIB], "block": [0]})
+    text = draw_text(trace, beside=(7, smaller))
+    first, second = text.index("rank 0 of 8, which reserves most"), text.index("\nrank 7\n")
+    assert first < second < text.index("at the live peak")
+    assert text.count("20.0 MiB┤") == 2  # both axes reach up to the larger one's peak
+    page = draw_html(trace, beside=(7, smaller))
+    assert [page.count(part) for part in ("<figcaption>rank 0 of 8", "<figcaption>rank 7", 'id="chart"')] == [1, 1, 1]
+    assert "rank" not in draw_text(trace)
+    for name in ("a.png", "a.html", "a.txt"):
+        save(trace, tmp_path / name, card_bytes=GIB, beside=(7, EMPTY))
 
 
 def test_without_segments_what_is_reserved_is_unknown_and_not_0(job_trace: Trace) -> None:

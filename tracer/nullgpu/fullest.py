@@ -10,7 +10,7 @@ from vramcast.errors import CannotEstimate
 from vramcast.ranks import World
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.trace import COURSE, RANKS
+from vramcast.tracer.trace import COURSE, RANKS, Trace
 
 
 def has_failed(result: Result) -> bool:
@@ -51,8 +51,14 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
         notes.append(f"rank {idle[0]} asked nothing of its own card: does the script choose it by LOCAL_RANK?")
     guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
     assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
-    return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed])
+    others = [(one, result.trace) for one, result in results.items() if one != number and result.trace is not None]
+    beside = min(others, key=lambda other: _reserved_of(other[1]), default=None)
+    return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed], beside=beside)
 
 
 def _reserved(result: Result) -> int:
-    return int(result.trace.header["peaks"]["reserved"]) if result.trace is not None else 0
+    return _reserved_of(result.trace) if result.trace is not None else 0
+
+
+def _reserved_of(trace: Trace) -> int:
+    return int(trace.header["peaks"]["reserved"])

@@ -12,6 +12,7 @@ from typing import Final
 
 from vramcast import charts
 from vramcast.tracer.trace import Trace
+from vramcast.views.style import Beside
 from vramcast.views.text import draw as draw_text
 from vramcast.views.timeline import draw_html, draw_png
 
@@ -25,7 +26,9 @@ def check_path(path: str | os.PathLike[str]) -> None:
     charts.check_path(path, _DRAWINGS)
 
 
-def save(trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None = None, title: str = "") -> None:
+def save(
+    trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None = None, title: str = "", beside: Beside = None
+) -> None:
     """Draw `trace` and write it to `path`.
 
     Args:
@@ -33,8 +36,10 @@ def save(trace: Trace, path: str | os.PathLike[str], *, card_bytes: int | None =
         path: Ends in .png (needs matplotlib), .html (one page, nothing from the network) or .txt.
         card_bytes: The card's size, drawn as a line; None: no card.
         title: What the trace is of.
+        beside: Another rank of the same job, number and trace, which is drawn at the side of this one.
     Raises:
         UsageError: Another ending, or a .png without matplotlib.
         OutputError: The file cannot be written.
     """
-    charts.save(path, {ending: partial(draw, trace, card_bytes=card_bytes, title=title) for ending, draw in _DRAWINGS.items()})
+    options = {"card_bytes": card_bytes, "title": title, "beside": beside}
+    charts.save(path, {ending: partial(draw, trace, **options) for ending, draw in _DRAWINGS.items()})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from vramcast.charts import chart
 from vramcast.charts.chart import Axis
 from vramcast.simulator.curves import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
 from vramcast.tracer.describe import place
-from vramcast.tracer.trace import Category, Trace
+from vramcast.tracer.trace import RANKS, Category, Trace
 from vramcast.units import GIB, MIB, gib
 
 
@@ -40,6 +40,18 @@ PROCESS: Final = "process: context + segments"  # how the line is named
 _HEADROOM: Final = 1.06  # arbitrary: air above the highest curve
 _CARD_IN_VIEW: Final = 2.5  # arbitrary: a card which is further above the peak would flatten the curves
 _MAX_SPANS: Final = 500  # arbitrary: more shades than these are a few pixels wide, and slow to draw
+
+
+Beside: TypeAlias = tuple[int, Trace] | None
+
+
+def ranks(trace: Trace, beside: Beside) -> list[tuple[str, Trace]]:
+    """Return (name, trace) of what is drawn side by side: a trace alone has no name, and an empty one has no place."""
+    if beside is None or not len(beside[1]):
+        return [("", trace)]
+    of = trace.header.get(RANKS, {})
+    own, size = of.get("fullest", ""), of.get("world_size", "")
+    return [(f"rank {own} of {size}, which reserves most", trace), (f"rank {beside[0]}", beside[1])]
 
 
 def top_bytes(peak_bytes: int, card_bytes: int | None) -> int:

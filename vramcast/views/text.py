@@ -21,7 +21,7 @@ _TOP_GROUPS: Final = 12  # arbitrary
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
-def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str:
+def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
     """Return the view as lines of at most 80 characters, without colours or control codes, the last one ended.
 
     One column of the chart stands for many rows and shows them at their most live bytes; the process line is at their
@@ -32,7 +32,11 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     if live.row < 0 and process.row < 0:
         return "\n".join([*heading, "The trace allocates nothing."]) + "\n"
-    lines = [*heading, *_peak_lines(trace, live, process, card_bytes), "", *_chart(trace, card_bytes)]
+    lines = [*heading, *_peak_lines(trace, live, process, card_bytes)]
+    drawn = style.ranks(trace, beside)
+    peak_bytes = max(curves.highest_bytes(one) for _, one in drawn)
+    for name, one in drawn:
+        lines += ["", *([name] if name else []), *_chart(one, card_bytes, peak_bytes)]
     lines += ["", *_breakdown(live, process)]
     groups = curves.top_groups(trace, live.row, _TOP_GROUPS)
     if groups:
@@ -53,9 +57,8 @@ def _peak_lines(trace: Trace, live: curves.Peak, process: curves.Peak, card_byte
     return lines
 
 
-def _chart(trace: Trace, card_bytes: int | None) -> list[str]:
-    """Return the stacked chart, its time axis and its legend."""
-    peak_bytes = curves.highest_bytes(trace)
+def _chart(trace: Trace, card_bytes: int | None, peak_bytes: int) -> list[str]:
+    """Return the stacked chart on an axis up to `peak_bytes`, its time axis and its legend."""
     top = style.top_bytes(peak_bytes, card_bytes)
     firsts = np.arange(_CHART_COLUMNS) * len(trace) // _CHART_COLUMNS
     ends = np.maximum(np.append(firsts[1:], len(trace)), firsts + 1)

@@ -39,13 +39,13 @@ _SHADES: Final = {
 }
 
 
-def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> bytes:
+def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> bytes:
     """Return the view as a PNG. Args and meaning: see `vramcast.views.save`; matplotlib must be installed."""
     lines = [*([shown(title)] if title else []), *_summary(trace, card_bytes)]
-    return png.draw([_chart(trace, curves.sampled_rows(trace, _MAX_POINTS_PNG), card_bytes)], "\n".join(lines))
+    return png.draw(_charts(trace, beside, _MAX_POINTS_PNG, card_bytes), "\n".join(lines))
 
 
-def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "") -> str:
+def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
     """Return the view as an HTML page. Args and meaning: see `vramcast.views.save`."""
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     rows = curves.sampled_rows(trace, _MAX_POINTS)
@@ -61,7 +61,7 @@ def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "") -
         "timeline.html",
         title=shown(title) if title else "GPU memory of a trace",
         summary=_summary(trace, card_bytes),
-        charts=[svg.draw(_chart(trace, rows, card_bytes), pointed=True)],
+        charts=[svg.draw(chart, pointed=at == 0) for at, chart in enumerate(_charts(trace, beside, _MAX_POINTS, card_bytes))],
         parts=[(look, [(gib(size), share) for size, share in at]) for look, at in style.shares(live, process)],
         totals=totals if process.row >= 0 else [],
         groups=groups,
@@ -80,9 +80,15 @@ def _summary(trace: Trace, card_bytes: int | None) -> list[str]:
     return said + ([style.card_words(card_bytes, process)] if card_bytes is not None else [])
 
 
-def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None) -> Chart:
+def _charts(trace: Trace, beside: style.Beside, max_points: int, card_bytes: int | None) -> list[Chart]:
+    """Return the chart of a trace, and of the rank beside it on the same axis."""
+    drawn = style.ranks(trace, beside)
+    top = style.top_bytes(max(curves.highest_bytes(one) for _, one in drawn), card_bytes)
+    return [_chart(one, curves.sampled_rows(one, max_points), card_bytes, top, name) for name, one in drawn]
+
+
+def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None, top: int, name: str) -> Chart:
     live = curves.peak_of_live(trace)
-    top = style.top_bytes(curves.highest_bytes(trace), card_bytes)
     layers = style.layers(trace, rows)
     heights = np.cumsum([sizes for _, sizes in layers], axis=0)
     # Each area reaches down to 0 and the next lower one is painted over it, so that no seam shows between the two.
@@ -100,11 +106,11 @@ def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None) -> Chart:
         series.append(Series(f"card {gib(card_bytes)}", "level", (), (card_bytes,), ALARM))
     shades = []
     for span in style.shaded_spans(trace):
-        name = span.phase.name.lower()
-        has_room = span.end - span.first > _LETTER_SHARE * len(name) * len(trace)
-        shades.append(Shade(span.first, span.end, name if has_room else "", _SHADES[span.phase]))
+        phase = span.phase.name.lower()
+        has_room = span.end - span.first > _LETTER_SHARE * len(phase) * len(trace)
+        shades.append(Shade(span.first, span.end, phase if has_room else "", _SHADES[span.phase]))
     return Chart(
-        "",
+        name,
         style.event_axis(trace),
         style.byte_axis(top),
         tuple(series),

@@ -35,6 +35,14 @@ def test_the_rank_which_reserved_most_decides() -> None:
     assert fullest_rank({0: alone}, ALONE) is alone
 
 
+def test_the_rank_which_reserved_least_stands_beside_the_fullest() -> None:
+    results = {0: result(300), 3: result(100), 7: result(200)}
+    found = fullest_rank(results, World(8))
+    assert found.beside is not None
+    assert (found.beside[0], found.beside[1].header["peaks"]["reserved"]) == (3, 100)
+    assert fullest_rank({0: result(300)}, World(8)).beside is None
+
+
 def test_a_rank_which_failed_is_the_answer() -> None:
     failed = fullest_rank({0: result(300), 7: result(0, "error", message="raised ValueError: x")}, World(8))
     assert (failed.status, failed.message) == ("error", "raised ValueError: x (rank 7 of 8)")
