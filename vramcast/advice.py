@@ -40,7 +40,7 @@ _POOL: Final = "lifetime-aware pool"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
 _SHARDED: Final = "sharded over {} cards (FSDP2)"
-_SHARDED_PRICE: Final = "so many cards, each with a batch of this size; parameters travel between them"
+_SHARDED_PRICE: Final = "{} cards, each with a batch of this size; parameters travel between them"
 _WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,024; some machines have 8, clusters more
 _NAME_WIDTH: Final = 34  # arbitrary
 _PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
@@ -303,7 +303,8 @@ def _ranks(estimate: Estimate, made_by: Estimator) -> Iterator[_Variant]:
         yield functools.partial(_sharded, estimate, made_by)
     elif not parallel.is_sharded:
         sharded = replace(estimate.job, parallel=replace(parallel, kind="fsdp"))
-        yield _SHARDED.format(parallel.world.size), _SHARDED_PRICE, sharded
+        size = parallel.world.size
+        yield _SHARDED.format(size), _SHARDED_PRICE.format(size), sharded
 
 
 def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
@@ -322,7 +323,7 @@ def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
     except VramcastError as error:
         return _untraced(_SHARDED.format("more"), "", error)
     size = _WORLDS[min(at, len(_WORLDS) - 1)]
-    return _row(_SHARDED.format(size), _SHARDED_PRICE, found[size])
+    return _row(_SHARDED.format(size), _SHARDED_PRICE.format(size), found[size])
 
 
 def _half_batch(estimate: Estimate) -> _Variant:
