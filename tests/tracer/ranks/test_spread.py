@@ -171,3 +171,21 @@ def test_where_there_is_one_rank_alone_nothing_is_said_to_be_held(model: torch.n
     holdings = Holdings()
     holdings.note(model)
     assert holdings.to_header() == {"modules": [], "is_even": True}
+
+
+def test_flat_parameters_and_partitions_are_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FSDP1 keeps one flat parameter of a module beside the ones which lie in it; DeepSpeed's ZeRO-3 a partition of each."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    flat, inside = torch.nn.Parameter(torch.zeros(10)), torch.nn.Parameter(torch.zeros(3))
+    flat._unpadded_unsharded_size, flat._local_shard = torch.Size([80]), torch.zeros(10)
+    flat._fsdp_flattened = inside._fsdp_flattened = True
+    wrapped = torch.nn.Module()
+    wrapped.register_parameter("_flat_param", flat)
+    wrapped.register_parameter("weight", inside)
+    partition = torch.nn.Parameter(torch.zeros(0))
+    partition.ds_numel, partition.ds_tensor = 100, torch.zeros(13)
+    other = torch.nn.Module()
+    other.register_parameter("weight", partition)
+    holdings = Holdings()
+    holdings.note(torch.nn.ModuleDict({"wrapped": wrapped, "other": other, "norm": torch.nn.LayerNorm(4)}))
+    assert holdings.to_header()["modules"] == [["wrapped", 320, 40, 0], ["other", 400, 52, 0], ["norm", 32, 0, 32]]
