@@ -170,6 +170,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
     "lazy_init": ("torch.cuda:_lazy_init",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
+    "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),

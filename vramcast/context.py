@@ -61,6 +61,13 @@ class Context:
             outside_bytes=self.outside_bytes + outside_bytes,
         )  # fmt: skip
 
+    def plus(self, low_bytes: int, point_bytes: int, high_bytes: int, *, what: str) -> Context:
+        """Return it with something else which is assumed."""
+        return replace(
+            self, bytes=self.bytes + point_bytes, low_bytes=self.low_bytes + low_bytes,
+            high_bytes=self.high_bytes + high_bytes, provenance=f"{self.provenance}; {what} (assumed)", assumed=True,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class _Interval:

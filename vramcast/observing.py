@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from vramcast.communicators import context_of_process
 from vramcast.context import LIBRARIES, Context, context_bytes
 from vramcast.errors import DoesNotFit, UsageError
 from vramcast.job import Job
@@ -89,6 +90,10 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     def context(libraries: frozenset[str] | tuple[str, ...]) -> Context:
         return context_bytes(job.device.key, cuda_major, libraries)
 
+    def of(seen: Observation) -> Context:
+        torch = stack_of(job, seen.torch).torch
+        return context_of_process(job.device, cuda_major, torch, seen.libraries, seen.trace, seen.outside_bytes)
+
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     options = replace(options, context_bytes=min(context(_COMMON).bytes, job.total_bytes))
     seen = tracer.observe(job, options, timeout_s=timeout_s)
@@ -111,7 +116,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
         traced_s = time.perf_counter() - started
     smallest = _smallest(job, found)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
-    taken = context(found.seen.libraries).with_outside(found.seen.outside_bytes)
+    taken = of(found.seen)
     beside = found.seen.beside
     if beside is not None:
         beside = beside[0], with_context(beside[1], [(0, taken.bytes)])
@@ -153,20 +158,24 @@ def _first_use(trace: Trace, library: str) -> int:
 
 
 def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
-    """Return the trace with what the process takes beside the allocator: each library's part before its first operator.
+    """Return the trace with what the process takes beside the allocator: cuBLAS's and cuDNN's part before their first operator.
 
-    When something was taken past the allocator is not known; it counts from the start.
+    When NCCL, or whoever took something past the allocator, did so is not known; it counts from the start.
     """
     trace, libraries = seen.trace, seen.libraries
     loaded: set[str] = set()
-    taken = [(0, seen.outside_bytes)] if seen.outside_bytes else []
+    taken = []
     at_bytes = 0
     for library in ("", *LIBRARIES):
-        if library and library not in libraries:
+        if library == "nccl" or (library and library not in libraries):
             continue
         loaded |= {library} - {""}
         total_bytes = context_bytes(job.device.key, cuda_major, loaded).bytes
         row = _first_use(trace, library) if library else 0
         taken.append((row, total_bytes - at_bytes))
         at_bytes = total_bytes
+    torch = stack_of(job, seen.torch).torch
+    whole = context_of_process(job.device, cuda_major, torch, libraries, trace, seen.outside_bytes)
+    if whole.bytes > at_bytes:
+        taken.append((0, whole.bytes - at_bytes))
     return with_context(trace, sorted(taken))

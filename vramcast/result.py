@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from vramcast.bounds import Bound
 from vramcast.bounds.public import PublicBound
-from vramcast.context import Context, context_bytes
+from vramcast.communicators import Communicator, communicators, context_of_process
+from vramcast.context import Context
 from vramcast.devices import DEVICES, Device, card_bytes, device
 from vramcast.job import Job
 from vramcast.phases import Course, course_of
@@ -117,6 +118,11 @@ class Estimate:
         """What the rank which the estimate is of holds of each module's parameters; of a job of one rank nothing."""
         return sharding_of(self.trace)
 
+    @property
+    def communicators(self) -> tuple[Communicator, ...]:
+        """NCCL's communicators of the process, with what each is taken to hold of the card."""
+        return communicators(self.trace, self.job.device, self.stack.torch)
+
     # -------------------------------------------------------------------------------------------- bound
     @property
     def level(self) -> float:
@@ -160,7 +166,9 @@ class Estimate:
             return False
         if self.open_calls:
             return False
-        context = context_bytes(card.key, self.cuda_major, self.libraries).with_outside(self.context.outside_bytes)
+        context = context_of_process(
+            card, self.cuda_major, self.stack.torch, self.libraries, self.trace, self.context.outside_bytes
+        )
         chosen = self.level if level is None else level
         needed = self._quantile(chosen, card, context)
         return max(needed, self.reserved + context.bytes) <= card.total_bytes
@@ -275,6 +283,7 @@ class Estimate:
             "world_size": self.world_size,
             "ranks": [{**one.to_dict(), "fits": self.context.bytes + one.reserved <= job.total_bytes} for one in self.ranks],
             "sharding": [held.to_dict() for held in self.sharding],
+            "communicators": [one.to_dict() for one in self.communicators],
             "phases": [phase.to_dict() for phase in course.phases],
             "not_reached": list(course.not_reached),
             "ended": course.ended or None,
@@ -358,6 +367,9 @@ class Estimate:
             lines.append(f"batch             of each rank; all {self.world_size} ranks make a step together")
         if self.sharding:
             lines += sharding_table(self.sharding)
+        lines += [
+            f"{'communicator':<18}{gib(one.bytes_assumed):>12}   assumed, {one}" for one in self.communicators if one.calls
+        ]
         if course.not_reached:
             lines.append(f"not reached       {'; '.join(course.not_reached)}")
         lines += [f"warning: {text}" for text in self.warnings]

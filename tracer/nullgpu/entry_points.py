@@ -1,6 +1,6 @@
 """The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
 
-The kinds of entry point are those of the list's own head: `body` is written by hand, `noop`, `collective` and `handle` are
+The kinds of entry point are those of the list's own head: `body` is written by hand, `noop` and `handle` are
 generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own undefined symbols,
 so that a new build with a new symbol still loads, and refuses when it is called.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from vramcast.errors import NullGpuError
 
 CSRC = Path(__file__).parent / "csrc"
-KINDS = ("body", "collective", "handle", "noop", "refuse")
+KINDS = ("body", "handle", "noop", "refuse")
 
 # The status each library documents for "not supported".
 _NOT_SUPPORTED = {
@@ -200,8 +200,7 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
             lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ return {status}; }}")
         else:
             ledger, value = ("NG_REFUSED", status) if kind == "refuse" else ("NG_NOOP", 0)
-            told = " ng_collective();" if kind == "collective" else ""
-            body = f'NG_HIT({ledger}, "{symbol.name}", 0);{told} return {value};'
+            body = f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
             lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ {body} }}")
     return "\n".join(lines) + "\n"
 

@@ -40,6 +40,9 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]
              for one, result in results.items() if result.trace is not None]  # fmt: skip
     said = {"world_size": world.size, "per_node": world.local_size, "fullest": number, "peaks": peaks}
+    strangers = _strangers(results, world)
+    if strangers and number % world.local_size == 0:
+        said["strangers"] = strangers
     header = {**most.trace.header, RANKS: said}
     ended = [f"{result.ended} (rank {one} of {world.size})" for one, result in results.items() if result.ended]
     if ended:
@@ -49,11 +52,23 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     notes = list(most.notes)
     if idle and _reserved(most):
         notes.append(f"rank {idle[0]} asked nothing of its own card: does the script choose it by LOCAL_RANK?")
+    if strangers:
+        notes.append(
+            f"ranks of other cards have a context on the first card of their machine ({strangers} there): the script touches "
+            "CUDA before it chooses its card"
+        )
     guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
     assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
     others = [(one, result.trace) for one, result in results.items() if one != number and result.trace is not None]
     beside = min(others, key=lambda other: _reserved_of(other[1]), default=None)
     return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed], beside=beside)
+
+
+def _strangers(results: Mapping[int, Result], world: World) -> int:
+    """Return how many other ranks have a context on a machine's first card: all of them, if one that was traced has."""
+    first = Entry(Entered.CONTEXT, "0", 1)
+    others = (result for number, result in results.items() if number % world.local_size)
+    return world.local_size - 1 if any(first in result.ledger for result in others) else 0
 
 
 def _reserved(result: Result) -> int:

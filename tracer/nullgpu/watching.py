@@ -25,6 +25,7 @@ from vramcast.throughput import Roofline
 from vramcast.tracer import torch_api
 from vramcast.tracer.course import Limits, StopJob
 from vramcast.tracer.job_result import Result
+from vramcast.tracer.nccl_calls import sized
 from vramcast.tracer.nullgpu import compilers
 from vramcast.tracer.nullgpu.completion import complete
 from vramcast.tracer.nullgpu.load import NullGpu
@@ -133,6 +134,7 @@ class Watched:
         )  # fmt: skip
         if self._absent is not None:
             result.said, result.answers = self._absent.said(), dict(self._absent.account.answers)
+            result.ledger = sized(result.ledger, self._absent.group_sizes)
         _KEPT.append(self)
 
     def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:

@@ -51,6 +51,7 @@ class Absent:
 
     Attributes:
         account: How often, and how.
+        group_sizes: How many ranks there are of each color by which PyTorch splits a communicator.
     """
 
     def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
@@ -58,6 +59,7 @@ class Absent:
         self.account = Account()
         self._said = Tape()
         self._calls: Counter[Any] = Counter()
+        self.group_sizes: dict[int, int] = {}
         self._store = AbsentStore(rank.number, tape, self.account)
 
     def said(self) -> Tape:
@@ -78,6 +80,8 @@ class Absent:
                     if hasattr(owner, name):
                         stack.callback(Replaced(owner, name, lambda _: lambda *args, **kwargs: self._store).remove)
             stack.callback(Replaced(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.account)).remove)
+            for owner, name in torch_api.places("color_of_ranks"):
+                stack.callback(Replaced(owner, name, self._with_size).remove)
             for name, ours in self._objects().items():
                 for module in _who_has(name):
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
@@ -106,6 +110,14 @@ class Absent:
         if self._is_started and rank not in (-1, self._rank.number):
             raise SystemExit(0)
         yield self._store, self._rank.number, self._rank.world.size
+
+    def _with_size(self, color_of: Callable[..., int]) -> Callable[..., int]:
+        def noted(ranks: Any, *args: Any, **kwargs: Any) -> int:
+            color = color_of(ranks, *args, **kwargs)
+            self.group_sizes[color] = len(ranks)
+            return color
+
+        return noted
 
     # -------------------------------------------------------------------------------------------- objects
     def _objects(self) -> dict[str, Callable[..., Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from vramcast.ranks import ALONE, World
 from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code
+from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.fullest import fullest_rank
 from vramcast.tracer.nullgpu.subprocesses import Process, Shared
 from vramcast.tracer.trace import COURSE, RANKS, Trace
@@ -41,6 +41,18 @@ def test_the_rank_which_reserved_least_stands_beside_the_fullest() -> None:
     assert found.beside is not None
     assert (found.beside[0], found.beside[1].header["peaks"]["reserved"]) == (3, 100)
     assert fullest_rank({0: result(300)}, World(8)).beside is None
+
+
+def test_contexts_of_other_ranks_on_the_first_card_are_counted_there() -> None:
+    touched = [Entry(Entered.CONTEXT, "0", 1), Entry(Entered.CONTEXT, "7", 1)]
+    first = fullest_rank({0: result(300, ledger=touched[:1]), 7: result(200, ledger=touched)}, World(8))
+    assert first.trace is not None
+    assert first.trace.header[RANKS]["strangers"] == 7
+    assert "(7 there)" in first.notes[0]
+    other = fullest_rank({0: result(200, ledger=touched[:1]), 7: result(300, ledger=touched)}, World(8))
+    assert other.trace is not None
+    assert "strangers" not in other.trace.header[RANKS]  # its card is another one
+    assert fullest_rank({0: result(200, ledger=touched[:1]), 7: result(300, ledger=touched[1:])}, World(8)).notes == ()
 
 
 def test_a_rank_which_failed_is_the_answer() -> None:

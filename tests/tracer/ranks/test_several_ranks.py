@@ -12,7 +12,8 @@ from vramcast.commands import job_of_command
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate
 from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code
+from vramcast.tracer.ledger import Code, Entered
+from vramcast.tracer.nccl_calls import calls_in
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.trace import RANKS
 
@@ -23,7 +24,7 @@ HEAD = """
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl")
+    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=BOUND)
     assert (dist.get_rank(), dist.get_world_size()) == (rank, world)
 
     def train(model):
@@ -41,6 +42,12 @@ FSDP2 = """
     for layer in model:
         fully_shard(layer)
     train(fully_shard(model))
+"""
+# Groups are parts of the first communicator where that is bound to a card.
+GROUPS = """
+    parts = [dist.new_group(list(range(4))), dist.new_group(list(range(4, 8))), dist.new_group([0, 7])]
+    dist.all_reduce(torch.ones(4, device="cuda"), group=parts[rank // 4])
+    train(torch.nn.parallel.DistributedDataParallel(model))
 """
 OBJECTS = """
     def all_of(mine):
@@ -156,8 +163,11 @@ def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
-    def traced(end: str, size: int = 8, command: tuple[str, ...] = (), **options: object) -> Result:
-        (tmp_path / "train.py").write_text(textwrap.dedent(HEAD) + textwrap.dedent(end))
+    def traced(
+        end: str, size: int = 8, command: tuple[str, ...] = (), *, bound: bool = False, **options: object
+    ) -> Result:
+        head = HEAD.replace("BOUND", 'torch.device("cuda", int(os.environ["LOCAL_RANK"]))' if bound else "None")
+        (tmp_path / "train.py").write_text(textwrap.dedent(head) + textwrap.dedent(end))
         machines = max(size // 8, 1)
         command = command or ("torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", "train.py")
         return tracer().trace(job_of_command(command, device("h100"), until="steps", **options))  # type: ignore[arg-type]
@@ -186,6 +196,15 @@ def test_shards_are_smaller_where_there_are_more_ranks(run: Callable[..., Result
     assert two[0][1] > eight[0][1] > many[0][1]
     for peaks in (two, eight, many):
         assert peaks[0][1:] == peaks[1][1:]  # the rows divide by each
+
+
+def test_communicators_are_counted_with_pytorchs_own_sizes(run: Callable[..., Result]) -> None:
+    result = run(GROUPS, bound=True)
+    found = [(one.ranks, set(one.by_kind)) for one in calls_in(result.ledger)]
+    assert found == [(8, {"all_reduce", "broadcast"}), (4, {"all_reduce"}), (2, set())]
+    (contexts,) = [entry.name for entry in result.ledger if entry.kind is Entered.CONTEXT]
+    assert contexts == "0"
+    assert "strangers" not in result.trace.header[RANKS]  # type: ignore[union-attr]
 
 
 def test_objects_come_from_who_has_said_them(run: Callable[..., Result]) -> None:

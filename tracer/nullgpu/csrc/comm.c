@@ -1,20 +1,52 @@
-/* libnccl: communicators know their size and rank; collectives do nothing. Several ranks never really exist. */
+/* libnccl: communicators know their size and rank; collectives are counted and do nothing. Several ranks never really exist. */
 #include "nullgpu.h"
 
 #include <nccl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct ncclComm {
-    int size, rank;
+#define UNSPLIT (-1) /* spec: nccl.h, colors are not negative */
+
+enum call { MADE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, SEND, RECEIVE, ALL_TO_ALL, GATHER, SCATTER, N_CALLS };
+static const char *const call_names[N_CALLS] = {
+    "made", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send", "recv", "all_to_all", "gather", "scatter",
 };
 
-static ncclResult_t new_communicator(ncclComm_t *out, int size, int rank) {
+/* What was counted of a communicator stays in the ledger when it is destroyed, so none is ever freed. */
+struct ncclComm {
+    int size, rank;
+    struct ng_counter calls[N_CALLS];
+    char names[N_CALLS][64]; /* "NUMBER/RANKS/COLOR/CALL" */
+    struct ncclComm *next;
+};
+static struct ncclComm *communicators;
+static int n_communicators;
+
+/* Which of the parent's ranks go into a part, only the parent's ranks together know: whoever reads the ledger is told the
+ * color, and may know from PyTorch how many there are. */
+static ncclResult_t new_communicator(ncclComm_t *out, int size, int rank, int color) {
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;
+    const int number = __atomic_fetch_add(&n_communicators, 1, __ATOMIC_RELAXED);
     c->size = size;
     c->rank = rank;
+    for (int i = 0; i < N_CALLS; i++) {
+        snprintf(c->names[i], sizeof c->names[i], "%d/%d/%d/%s", number, size, color, call_names[i]);
+        c->calls[i].kind = NG_COMMUNICATOR;
+        c->calls[i].name = c->names[i];
+    }
+    c->next = __atomic_load_n(&communicators, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&communicators, &c->next, c, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
+    ng_hit(&c->calls[MADE], 0);
     *out = c;
+    return ncclSuccess;
+}
+
+static ncclResult_t collective(ncclComm_t c, enum call call) {
+    if (!c) return ncclInvalidArgument;
+    ng_hit(&c->calls[call], 0);
+    ng_collective();
     return ncclSuccess;
 }
 
@@ -30,8 +62,7 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int rank) {
     (void)id;
-    NG_HIT(NG_ASSUMED, "NCCL buffers (outside the caching allocator): 0", 0);
-    return new_communicator(out, size, rank);
+    return new_communicator(out, size, rank, UNSPLIT);
 }
 
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config) {
@@ -42,13 +73,17 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUnique
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *out, int n_devices, const int *devices) {
     (void)devices;
     for (int i = 0; i < n_devices; i++)
-        if (new_communicator(&out[i], n_devices, i)) return ncclSystemError;
+        if (new_communicator(&out[i], n_devices, i, UNSPLIT)) return ncclSystemError;
     return ncclSuccess;
 }
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
-    (void)color, (void)key, (void)config;
-    return new_communicator(out, parent->size, parent->rank);
+    (void)key, (void)config;
+    if (color < 0) { /* spec: nccl.h, NCCL_SPLIT_NOCOLOR: this rank is in no part */
+        *out = NULL;
+        return ncclSuccess;
+    }
+    return new_communicator(out, parent->size, parent->rank, color);
 }
 
 EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t c, int *device) {
@@ -58,7 +93,7 @@ EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t c, int *device) {
 }
 
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t c) {
-    free(c);
+    (void)c;
     return ncclSuccess;
 }
 
@@ -78,8 +113,7 @@ EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) {
 EXPORT ncclResult_t ncclCommInitRankScalable(
     ncclComm_t *out, int size, int rank, int n_ids, ncclUniqueId *ids, ncclConfig_t *config) {
     (void)n_ids, (void)ids, (void)config;
-    NG_HIT(NG_ASSUMED, "NCCL buffers (outside the caching allocator): 0", 0);
-    return new_communicator(out, size, rank);
+    return new_communicator(out, size, rank, UNSPLIT);
 }
 #endif
 
@@ -87,8 +121,35 @@ EXPORT ncclResult_t ncclCommInitRankScalable(
 EXPORT ncclResult_t ncclCommShrink(
     ncclComm_t parent, int *exclude, int n_excluded, ncclComm_t *out, ncclConfig_t *config, int flags) {
     (void)exclude, (void)config, (void)flags;
-    return new_communicator(out, parent->size - n_excluded, parent->rank);
+    return new_communicator(out, parent->size - n_excluded, parent->rank, UNSPLIT);
 }
+#endif
+
+/* ---------------------------------------------------------------------------------------- collectives */
+#define COLLECTIVE(name, call, ...)         \
+    EXPORT ncclResult_t name(__VA_ARGS__) { \
+        NG_HIT(NG_NOOP, #name, 0);          \
+        return collective(comm, call);      \
+    }
+#define UNUSED __attribute__((unused))
+#define BUFFERS const void *send UNUSED, void *receive UNUSED
+#define COUNT size_t count UNUSED, ncclDataType_t type UNUSED
+#define OPERATION ncclRedOp_t operation UNUSED
+#define PEER int peer UNUSED
+#define ON ncclComm_t comm, cudaStream_t stream UNUSED
+
+COLLECTIVE(ncclAllReduce, ALL_REDUCE, BUFFERS, COUNT, OPERATION, ON)
+COLLECTIVE(ncclAllGather, ALL_GATHER, BUFFERS, COUNT, ON)
+COLLECTIVE(ncclReduceScatter, REDUCE_SCATTER, BUFFERS, COUNT, OPERATION, ON)
+COLLECTIVE(ncclBroadcast, BROADCAST, BUFFERS, COUNT, PEER, ON)
+COLLECTIVE(ncclBcast, BROADCAST, void *buffer UNUSED, COUNT, PEER, ON)
+COLLECTIVE(ncclReduce, REDUCE, BUFFERS, COUNT, OPERATION, PEER, ON)
+COLLECTIVE(ncclSend, SEND, const void *send UNUSED, COUNT, PEER, ON)
+COLLECTIVE(ncclRecv, RECEIVE, void *receive UNUSED, COUNT, PEER, ON)
+#if NCCL_VERSION_CODE >= 22800
+COLLECTIVE(ncclAlltoAll, ALL_TO_ALL, BUFFERS, COUNT, ON)
+COLLECTIVE(ncclGather, GATHER, BUFFERS, COUNT, PEER, ON)
+COLLECTIVE(ncclScatter, SCATTER, BUFFERS, COUNT, PEER, ON)
 #endif
 
 EXPORT ncclResult_t ncclMemAlloc(void **out, size_t size_bytes) {

@@ -20,7 +20,14 @@ static __thread CUcontext current;
 static CUcontext context(void) { return current ? current : primary_active[0] ? &primary[0] : NULL; }
 
 void ng_activate_context(int device) {
-    primary_active[device] = 1;
+    static struct ng_counter counters[MAX_DEVICES];
+    static char names[MAX_DEVICES][4];
+    if (!__atomic_exchange_n(&primary_active[device], 1, __ATOMIC_ACQ_REL)) {
+        snprintf(names[device], sizeof names[device], "%d", device);
+        counters[device].kind = NG_CONTEXT;
+        counters[device].name = names[device];
+        ng_hit(&counters[device], 0);
+    }
     ng_use_context();
 }
 

@@ -21,7 +21,9 @@ enum ng_kind {
     NG_REFUSED, /* a call which should have returned numbers we do not have: failed loudly */
     NG_ASSUMED, /* answered with a number which is an assumption, not NVIDIA's answer       */
     NG_READ,    /* the host read device memory and got zeros                                */
-    NG_BOUNDED  /* answered with 0 where at most so many bytes are possible: the ledger's bytes add up these limits */
+    NG_BOUNDED, /* answered with 0 where at most so many bytes are possible: the ledger's bytes add up these limits */
+    NG_COMMUNICATOR, /* a call on one of NCCL's communicators: "NUMBER/RANKS/COLOR/CALL"              */
+    NG_CONTEXT       /* the process made its context on a device: the device's number                 */
 };
 struct ng_counter {
     enum ng_kind kind;
