@@ -30,8 +30,9 @@ class Entered(StrEnum):
     OPEN = "open"  # something which has no largest: no bound covers it
     OUTSIDE = "outside"  # memory of the card given past PyTorch's allocator: at most `size_bytes` at once, by whom `name` says
     MANAGED = "managed"  # managed memory, which a card takes from the host and gives back: at most `size_bytes` at once
-    COMMUNICATOR = "communicator"  # a call on one of NCCL's communicators, `communicators_in` reads its name
+    COMMUNICATOR = "communicator"  # a call on one of NCCL's communicators, `nccl_calls` reads its name
     CONTEXT = "context"  # the process made its context on the device whose number `name` is
+    SPEED = "speed"  # whether something has happened: the speed of the card decides it
     WORKSPACE = "workspace"  # a size that a library was handed as workspace
     LAUNCHES = "launches"
 

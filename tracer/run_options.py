@@ -27,6 +27,7 @@ class RunOptions:
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
             roofline; the other tracers cannot. It changes no allocation.
         limit_s: A training command is stopped after so many seconds, and what was seen till then counts; None: it is not.
+        slow: Whether the card is infinitely slow (docs/multi-gpu.md, "Streams and time"); else it is infinitely fast.
         rank: Which of a command's ranks the traced process is.
         tape: What its ranks said which were traced before.
     """
@@ -39,6 +40,7 @@ class RunOptions:
     shapes: bool = False
     accesses: bool = False
     limit_s: float | None = None
+    slow: bool = False
     rank: int = 0
     tape: Tape = field(default_factory=Tape, compare=False)
 

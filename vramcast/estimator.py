@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.bounds import learned as artifacts
 from vramcast.bounds.public import PublicBound
+from vramcast.card_speed import End
 from vramcast.checks import number, shown
 from vramcast.commands import job_of_command
 from vramcast.devices import Device
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: nothing ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
+_SHORT_S: Final = 60.0  # arbitrary: a run which may be made twice without being asked for
 _SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
 _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
     "nullgpu": lambda: NullGpuTracer.shared(),
@@ -63,6 +65,8 @@ class Estimator:
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, else none.
         timeout_s: Each run of a job is stopped after so many seconds.
         stack: Software of the card's machine where it differs from this one's, as for `estimate`.
+        bracket: Whether a job whose peaks the card's speed may change also runs on an infinitely slow card; None: one of
+            several ranks whose first run was short.
         learned: An artifact which is at hand, by name, instead of one in a folder.
     Raises:
         UsageError: one of them is wrong.
@@ -74,6 +78,7 @@ class Estimator:
     artifact: str | os.PathLike[str] | None = None
     timeout_s: float = 1800.0
     stack: str | Stack | None = None
+    bracket: bool | None = None
     learned: tuple[str, Learned] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -249,7 +254,28 @@ class Estimator:
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, *, start_s: float = 0.0) -> Estimate:
         """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
         on_card = observed_on_card(tracer, job, options, timeout_s=self.timeout_s)
-        return self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card)
+        found = self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card)
+        return self._with_slow_card(found, tracer, options)
+
+    def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions) -> Estimate:
+        """Return `found` with its peaks on an infinitely slow card, where the card's speed may change them and it is wanted."""
+        if options.answers != "drawn" or not found.streams.decides:
+            return found
+        took_s = found.seconds["trace"]
+        is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
+        if not is_wanted:
+            said = "when blocks of several streams come back depends on the card's speed, which is taken for infinite"
+            return replace(found, warnings=(*found.warnings, f"{said}: --bracket gives the peaks of a slow card too"))
+        # arbitrary: a job which asks again and again whether something has happened never ends there
+        timeout_s = min(self.timeout_s, 10 + 5 * took_s)
+        try:
+            other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
+        except CannotEstimate as error:
+            said = f"on an infinitely slow card the job comes to nothing ({shortened(str(error), _SHOWN_REASON)})"
+            return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
+        slow = End(other.allocated, other.reserved)
+        seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
+        return replace(found, slow=slow, seconds=seconds)
 
     def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
         """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
@@ -378,6 +404,7 @@ def estimate_command(
     level: float = 0.99,
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
+    bracket: bool | None = None,
     **options: Any,
 ) -> Estimate:
     """Return how much GPU memory a training command takes: `vramcast run -- COMMAND` in Python.
@@ -391,13 +418,14 @@ def estimate_command(
         level: Of `upper_bound`.
         timeout_s: The job is stopped after so many seconds.
         artifact: As for `estimate`.
+        bracket: As for `Estimator`.
         options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`.
     Raises:
         UsageError: An argument is wrong, or no Python program stands behind the command.
         CannotEstimate: No number can be given: it asks for more than one rank, or the script raised.
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Estimator(device, "nullgpu", level, artifact, timeout_s, stack).command(words, **options)
+    return Estimator(device, "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
 
 
 def _check_settings(job: Job) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramcast.bounds import Bound
 from vramcast.bounds.public import PublicBound
+from vramcast.card_speed import CardSpeed, End
 from vramcast.communicators import Communicator, communicators, context_of_process
 from vramcast.context import Context
 from vramcast.devices import DEVICES, Device, card_bytes, device
@@ -24,6 +25,7 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.whatif import Case, what_if
 from vramcast.stack import Stack
 from vramcast.tracer.alloc_conf import AllocConf
+from vramcast.tracer.ledger import Entered
 from vramcast.tracer.snapshot import write_snapshot
 from vramcast.tracer.trace import Category, Phase, Trace
 from vramcast.units import gib
@@ -62,6 +64,7 @@ class Estimate:
         unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
         ceiling: The reserved peak where every shape that depends on something large is the largest possible; None: there is no
             such shape. Every bound covers it.
+        slow: The peaks on an infinitely slow card, where the job was run on it too; None: it was not. Every bound covers them.
         open_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
         warnings: What the reader should know.
         beside: Of a job of several ranks another one than the fullest, which reserves least: its number and its trace.
@@ -91,6 +94,7 @@ class Estimate:
     noops: tuple[str, ...] = ()
     host_reads: int = 0
     ceiling: int | None = None
+    slow: End | None = None
     open_calls: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
@@ -123,6 +127,13 @@ class Estimate:
         """NCCL's communicators of the process, with what each is taken to hold of the card."""
         return communicators(self.trace, self.job.device, self.stack.torch)
 
+    @property
+    def streams(self) -> CardSpeed:
+        """What the card's speed can change of the peaks, through blocks which several streams use."""
+        fast = End(self.allocated, self.reserved)
+        decides = any(entry.kind is Entered.SPEED for entry in self.trace.ledger)
+        return CardSpeed(decides, fast, self.slow if decides else fast)
+
     # -------------------------------------------------------------------------------------------- bound
     @property
     def level(self) -> float:
@@ -138,9 +149,11 @@ class Estimate:
 
     def _quantile(self, level: float, card: Device, context: Context) -> int:
         found = self.bound.quantile(level, card, context)
-        if self.ceiling is None or level <= 0.5:
+        others = [self.ceiling, self.slow.reserved if self.slow is not None else None]
+        above_bytes = max((size for size in others if size is not None), default=0)
+        if above_bytes <= self.reserved or level <= 0.5:
             return found
-        return max(found, PublicBound(self.ceiling, self.libraries, len(self.unknown)).quantile(level, card, context))
+        return max(found, PublicBound(above_bytes, self.libraries, len(self.unknown)).quantile(level, card, context))
 
     @property
     def upper_bound(self) -> int:
@@ -284,6 +297,7 @@ class Estimate:
             "ranks": [{**one.to_dict(), "fits": self.context.bytes + one.reserved <= job.total_bytes} for one in self.ranks],
             "sharding": [held.to_dict() for held in self.sharding],
             "communicators": [one.to_dict() for one in self.communicators],
+            "streams": self.streams.to_dict(),
             "phases": [phase.to_dict() for phase in course.phases],
             "not_reached": list(course.not_reached),
             "ended": course.ended or None,
@@ -370,6 +384,9 @@ class Estimate:
         lines += [
             f"{'communicator':<18}{gib(one.bytes_assumed):>12}   assumed, {one}" for one in self.communicators if one.calls
         ]
+        if self.slow is not None:
+            slow = f"reserved, {gib(self.slow.allocated)} allocated: blocks of several streams come back as late as possible"
+            lines.append(f"{'on a slow card':<18}{gib(self.slow.reserved):>12}   {slow}")
         if course.not_reached:
             lines.append(f"not reached       {'; '.join(course.not_reached)}")
         lines += [f"warning: {text}" for text in self.warnings]

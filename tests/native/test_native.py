@@ -34,7 +34,9 @@ def sanitized(needs_null_gpu: None, clean_environment: None, sanitizing_compiler
     return build(sanitize=True)
 
 
-def compile_and_run(source: str, libraries: Path, out: Path, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def compile_and_run(
+    source: str, libraries: Path, out: Path, flags: tuple[str, ...] = (), *, config: str = CONFIG, words: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     includes = [
         f"-I{CSRC / 'shim'}",
         *(part for folder in include_folders(find_torch().site) for part in ("-isystem", str(folder))),
@@ -60,7 +62,7 @@ def compile_and_run(source: str, libraries: Path, out: Path, flags: tuple[str, .
     assert compiled.returncode == 0, compiled.stderr
     environment = {
         **os.environ,
-        "NULLGPU_DEVICE": CONFIG,
+        "NULLGPU_DEVICE": config,
         "LD_LIBRARY_PATH": str(libraries),
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
@@ -73,7 +75,7 @@ def compile_and_run(source: str, libraries: Path, out: Path, flags: tuple[str, .
         if not (links / soname).exists():
             (links / soname).symlink_to(path)
     environment["LD_LIBRARY_PATH"] = f"{links}:{libraries}"
-    return subprocess.run([str(out)], capture_output=True, text=True, env=environment, timeout=120)
+    return subprocess.run([str(out), *words], capture_output=True, text=True, env=environment, timeout=120)
 
 
 @pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
@@ -87,6 +89,16 @@ def test_the_c_code_holds_under_the_sanitizers(sanitized: Path, tmp_path: Path, 
 def test_the_c_code_holds_as_it_is_used(needs_null_gpu: None, tmp_path: Path, source: str) -> None:
     ran = compile_and_run(source, build(), tmp_path / "program")
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("config", "words"), [(f"{CONFIG};is_slow=1", ()), (CONFIG, ("fast",))], ids=["slow", "fast"])
+def test_what_is_done_when_on_a_slow_card_and_on_a_fast_one(
+    sanitized: Path, tmp_path: Path, config: str, words: tuple[str, ...]
+) -> None:
+    flags = ("-fsanitize=address,undefined",)
+    ran = compile_and_run("streams.c", sanitized, tmp_path / "program", flags, config=config, words=words)
+    assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
+    assert "runtime error" not in ran.stderr
 
 
 @pytest.mark.parametrize("sanitizers", [(), SANITIZERS], ids=["as it is used", "under the sanitizers"])

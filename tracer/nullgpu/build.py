@@ -25,7 +25,7 @@ from vramcast.tracer.nullgpu.entry_points import CSRC, Symbol
 
 # Which hand-written files make which library; all others are generated only. libcuda holds the common state.
 _SOURCES: dict[str, tuple[str, ...]] = {
-    "libcuda": ("core.c", "memory.c", "watchdog.c", "driver.c"),
+    "libcuda": ("core.c", "memory.c", "streams.c", "watchdog.c", "driver.c"),
     "libcudart": ("runtime.c",),
     "libcublas": ("blas.c",),
     "libcublasLt": ("blas.c",),

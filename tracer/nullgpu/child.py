@@ -61,7 +61,7 @@ def device_config(job: Job, options: RunOptions, built_for: str) -> str:
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
         total_bytes = max(total_bytes, _ADDRESSES_BYTES)
     config = _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
-    return f"{config};device_count={job.world.local_size}"
+    return f"{config};device_count={job.world.local_size};is_slow={int(options.slow)}"
 
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:

@@ -120,6 +120,12 @@ def add_course(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"which may pass after the last wanted step (default: {BUDGET_S:g}; with --until end as many as it takes)",
     )
+    parser.add_argument(
+        "--bracket",
+        action=argparse.BooleanOptionalAction,
+        help="run a job whose peaks the card's speed may change on an infinitely slow card too (default: one of several ranks, "
+        "where the first run took less than a minute)",
+    )
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +176,10 @@ def job_of(options: argparse.Namespace) -> Job:
 
 def estimator_of(options: argparse.Namespace) -> Estimator:
     """Return how the options want jobs to be estimated."""
-    return Estimator(device(options.device), options.tracer, options.level, options.artifact, options.timeout, options.stack)
+    return Estimator(
+        device(options.device), options.tracer, options.level, options.artifact, options.timeout, options.stack,
+        getattr(options, "bracket", None),
+    )  # fmt: skip
 
 
 def finish(

@@ -73,7 +73,7 @@ static void report_line(struct report *r, const char *kind, const char *name, ui
 /* Writes the ledger as lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length it needs. */
 EXPORT size_t nullgpu_report(char *text, size_t capacity);
 size_t nullgpu_report(char *text, size_t capacity) {
-    static const char *const kinds[] = {"noop", "refused", "assumed", "read", "bounded", "communicator", "context"};
+    static const char *const kinds[] = {"noop", "refused", "assumed", "read", "bounded", "communicator", "context", "speed"};
     struct report r = {text, capacity, 0};
     pthread_mutex_lock(&ledger_lock);
     for (const struct ng_counter *c = ledger; c; c = c->next) report_line(&r, kinds[c->kind], c->name, c->hits, c->bytes);
@@ -130,6 +130,8 @@ static void set_field(const char *key, const char *value) {
         device.capacity_bytes = number;
     } else if (!strcmp(key, "context_bytes")) {
         device.context_bytes = number;
+    } else if (!strcmp(key, "is_slow")) {
+        device.is_slow = (int)number;
     } else {
         for (size_t i = 0; i < sizeof int_fields / sizeof *int_fields; i++)
             if (!strcmp(key, int_fields[i].key)) {

@@ -23,7 +23,8 @@ enum ng_kind {
     NG_READ,    /* the host read device memory and got zeros                                */
     NG_BOUNDED, /* answered with 0 where at most so many bytes are possible: the ledger's bytes add up these limits */
     NG_COMMUNICATOR, /* a call on one of NCCL's communicators: "NUMBER/RANKS/COLOR/CALL"              */
-    NG_CONTEXT       /* the process made its context on a device: the device's number                 */
+    NG_CONTEXT,      /* the process made its context on a device: the device's number                 */
+    NG_SPEED         /* whether an event has happened: the card's speed decides                       */
 };
 struct ng_counter {
     enum ng_kind kind;
@@ -50,6 +51,7 @@ struct ng_device {
     uint64_t capacity_bytes; /* where allocations end; beyond total_bytes to see what a job would need */
     int major, minor, sm_count, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
     int shared_per_sm_bytes, shared_per_block_optin_bytes, threads_per_sm, blocks_per_sm, device_count;
+    int is_slow;     /* whether the card is infinitely slow: nothing is done for which the host did not wait */
     int kernel_arch; /* what the kernels were compiled for, 10 x major + minor: an 8.9 card runs kernels for 8.6 */
 };
 EXPORT const struct ng_device *ng_device(void);
@@ -61,12 +63,39 @@ EXPORT void *ng_new_handle(void); /* a fresh, unique, non-null handle */
 EXPORT void ng_activate_context(int device); /* the runtime makes a device's primary context at its first use */
 EXPORT void *ng_driver_symbol(const char *name);
 
+/* ---- what the host knows to be done (streams.c) ---------------------------------------------------------------------
+ * Streams by their handles; those of which `ng_stream_made` says nothing do not wait for the legacy default stream. */
+struct ng_clock {
+    uint32_t *at;
+    int n;
+};
+struct ng_moment { /* of an event; all zero: it was never recorded */
+    struct ng_clock clock;
+    int stream;
+};
+EXPORT void ng_stream_made(const void *stream, int with_legacy);
+EXPORT void ng_moment_record(struct ng_moment *moment, const void *stream);
+EXPORT void ng_moment_forget(struct ng_moment *moment);
+EXPORT int ng_moment_is_over(const struct ng_moment *moment); /* on every card, for the host has waited for it */
+EXPORT void ng_host_waits(const struct ng_moment *moment);
+EXPORT void ng_stream_waits(const void *stream, const struct ng_moment *moment);
+EXPORT void ng_host_waits_for_stream(const void *stream);
+EXPORT void ng_host_waits_for_all(void);
+EXPORT int ng_stream_is_over(const void *stream); /* all events on it are */
+
 /* ---- the watchdog of NCCL's groups (watchdog.c) -------------------------------------------------------------------- */
 EXPORT void ng_collective(void);        /* libnccl: this thread makes one */
 EXPORT void ng_group(int begins);       /* libnccl: a group of this thread's collectives begins, or ends */
 EXPORT int ng_records_work(void);       /* whether this thread's next event stands for a collective's end; asked once */
-EXPORT void ng_work(int more);          /* one more such event, or one fewer, waits to be looked at */
-/* Wait until somebody has looked at the end of each collective so far; returns how many are left when the time is up. */
+struct ng_work { /* such an event, which waits to be looked at */
+    const struct ng_moment *end;
+    struct ng_work *next, **before;
+};
+EXPORT void ng_work_begin(struct ng_work *work, const struct ng_moment *end);
+EXPORT int ng_work_may_be_seen(void); /* whether the watchdog looks now */
+EXPORT void ng_works_end(void); /* libnccl: a communicator ends, and with it what runs; PyTorch waits for its watchdog there */
+EXPORT void ng_work_seen(struct ng_work *work); /* somebody has seen its end, or nobody will ask again */
+/* Wait until somebody has looked at the end of each collective which is over; returns how many are left when the time is up. */
 EXPORT int nullgpu_await_watchdog(int limit_ms);
 
 /* ---- memory (memory.c): 0 or a CUDA error number ------------------------------------------------------------------ */

@@ -1,8 +1,10 @@
 /* libcudart.so.12 / .13: the CUDA runtime's documented calls, as far as PyTorch is linked to them. */
+#define _GNU_SOURCE /* dladdr */
 #include "nullgpu.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +168,7 @@ EXPORT const char *cudaGetErrorName(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
     default: return "cudaErrorUnknown";
@@ -178,6 +181,7 @@ EXPORT const char *cudaGetErrorString(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
     case cudaErrorNotSupported: return "operation not supported by the null GPU";
     case cudaErrorInvalidDeviceFunction: return "invalid device function";
     default: return "unknown error";
@@ -282,14 +286,16 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
 
 EXPORT cudaError_t cudaMemcpy(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind) {
     (void)kind;
+    ng_host_waits_for_stream(NULL);
     ng_copy((uint64_t)destination, (uint64_t)source, size);
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind,
                                    cudaStream_t stream) {
-    (void)stream;
-    return cudaMemcpy(destination, source, size, kind);
+    (void)kind, (void)stream;
+    ng_copy((uint64_t)destination, (uint64_t)source, size);
+    return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source, size_t source_pitch,
@@ -317,7 +323,8 @@ EXPORT cudaError_t cudaGetSymbolAddress(void **pointer, const void *symbol) {
 }
 
 /* ---------------------------------------------------------------------------------------- streams and events
- * Every event has happened, every stream is idle. Between two events as much time passes as kernels were launched and library
+ * The card is infinitely fast: every event has happened, every stream is idle. Or it is infinitely slow (is_slow): only that is
+ * done for which the host has waited (streams.c). Events of the driver's own calls have always happened. Between two events as much time passes as kernels were launched and library
  * calls made, each as long as any other: who benchmarks ends soon, chooses the first of several, and two runs are one. */
 #define KERNEL_MS 0.05f /* arbitrary: real ones take 5 us to 5 ms; with 1 us Triton repeats each of its benchmarks 10^5 times */
 #define MAX_CAPTURES 64 /* arbitrary: streams captured at the same time */
@@ -338,19 +345,16 @@ static unsigned long long capture_id(cudaStream_t stream) { /* 0: not capturing 
     return id;
 }
 
-EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
     *stream = ng_new_handle();
+    ng_stream_made(*stream, !(flags & cudaStreamNonBlocking));
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
-    (void)flags;
-    return cudaStreamCreate(stream);
-}
+EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 
 EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
-    (void)flags;
-    *stream = ng_new_handle();
+    cudaStreamCreateWithFlags(stream, flags);
     if (*stream) *(int *)*stream = priority; /* what a handle points to is ours; of other streams it is 0 */
     return cudaSuccess;
 }
@@ -450,12 +454,22 @@ EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMod
 /* What a handle of an event points to is ours. */
 struct event {
     uint64_t at;      /* ng_device_changes when it was recorded */
-    int is_work;      /* it stands for the end of a collective, at which nobody has looked */
+    struct ng_moment moment;
+    int is_work;      /* it stands for the end of a collective, which nobody has seen */
+    struct ng_work work;
     pthread_t thread; /* which recorded it */
 };
 
 static void seen(struct event *e) {
-    if (__atomic_exchange_n(&e->is_work, 0, __ATOMIC_ACQ_REL)) ng_work(-1);
+    if (__atomic_exchange_n(&e->is_work, 0, __ATOMIC_ACQ_REL)) ng_work_seen(&e->work);
+}
+
+/* Whether blocks of the card depend on a question: torch's allocator of pinned host memory asks too, out of libtorch_cuda. */
+static int is_about_blocks(const void *caller) {
+    Dl_info info;
+    const char *file = dladdr(caller, &info) ? info.dli_fname : NULL;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    return !slash || strncmp(slash + 1, "libtorch_cuda", 13) != 0;
 }
 
 EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -471,22 +485,26 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int fla
 }
 
 EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    if (event) seen((struct event *)event);
-    free(event);
+    struct event *e = (struct event *)event;
+    if (!e) return cudaSuccess;
+    seen(e);
+    ng_moment_forget(&e->moment);
+    free(e);
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     struct event *e = (struct event *)event;
     const int is_work = ng_records_work();
-    (void)stream;
     NG_HIT(NG_NOOP, "cudaEventRecord", 0);
     if (!e) return cudaSuccess;
     e->at = ng_device_changes();
     seen(e);
+    ng_moment_record(&e->moment, stream);
     if (is_work) {
+        NG_HIT(NG_SPEED, "a collective's tensors", 0);
         e->thread = pthread_self();
-        ng_work(1);
+        ng_work_begin(&e->work, &e->moment);
         __atomic_store_n(&e->is_work, 1, __ATOMIC_RELEASE);
     }
     return cudaSuccess;
@@ -500,7 +518,46 @@ EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stre
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     struct event *e = (struct event *)event;
     NG_HIT(NG_NOOP, "cudaEventQuery", 0);
-    if (e && __atomic_load_n(&e->is_work, __ATOMIC_ACQUIRE) && !pthread_equal(e->thread, pthread_self())) seen(e);
+    if (!e) return cudaSuccess;
+    const int is_watched = __atomic_load_n(&e->is_work, __ATOMIC_ACQUIRE) && !pthread_equal(e->thread, pthread_self());
+    if (is_watched && !ng_work_may_be_seen()) return last_error = cudaErrorNotReady;
+    if (!ng_moment_is_over(&e->moment)) {
+        if (is_about_blocks(__builtin_return_address(0))) NG_HIT(NG_SPEED, "cudaEventQuery", 0);
+        if (ng_device()->is_slow) return last_error = cudaErrorNotReady;
+    }
+    if (is_watched) seen(e);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    NG_HIT(NG_NOOP, "cudaEventSynchronize", 0);
+    if (event) ng_host_waits(&((struct event *)event)->moment);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
+    (void)flags;
+    NG_HIT(NG_NOOP, "cudaStreamWaitEvent", 0);
+    if (event) ng_stream_waits(stream, &((struct event *)event)->moment);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    NG_HIT(NG_NOOP, "cudaStreamSynchronize", 0);
+    ng_host_waits_for_stream(stream);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    NG_HIT(NG_NOOP, "cudaStreamQuery", 0);
+    if (ng_stream_is_over(stream)) return cudaSuccess;
+    NG_HIT(NG_SPEED, "cudaStreamQuery", 0);
+    return ng_device()->is_slow ? (last_error = cudaErrorNotReady) : cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceSynchronize(void) {
+    NG_HIT(NG_NOOP, "cudaDeviceSynchronize", 0);
+    ng_host_waits_for_all();
     return cudaSuccess;
 }
 

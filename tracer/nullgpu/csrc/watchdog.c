@@ -4,6 +4,9 @@
  * card takes longer than that, one on the null GPU does not: peaks would depend on how fast this machine is. So whoever runs
  * a job lets the watchdog look after each step (nullgpu_await_watchdog). It looks by cudaEventQuery, at the event which the
  * thread that made the collective recorded behind it, or behind its group of them.
+ *
+ * On an infinitely slow card it looks then and at no other time, and sees the ends for which the host has waited: later it
+ * could only be where a step takes less than its period.
  * Source: torch 2.11, ProcessGroupNCCL::Watchdog::runLoop, kWatchdogThreadSleepMillis; WorkNCCL's stashed tensors. */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +16,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_seen = PTHREAD_COND_INITIALIZER;
-static int waiting, gave_up;
+static struct ng_work *works;
+static int gave_up, is_awaited;
 static __thread int depth, has_ended;
 
 void ng_group(int begins) {
@@ -29,11 +33,46 @@ int ng_records_work(void) {
     return answer;
 }
 
-void ng_work(int more) {
+void ng_work_begin(struct ng_work *work, const struct ng_moment *end) {
     pthread_mutex_lock(&lock);
-    waiting += more;
-    if (waiting == 0) pthread_cond_broadcast(&all_seen);
+    work->end = end;
+    work->next = works;
+    work->before = &works;
+    if (works) works->before = &work->next;
+    works = work;
     pthread_mutex_unlock(&lock);
+}
+
+void ng_work_seen(struct ng_work *work) {
+    pthread_mutex_lock(&lock);
+    if (work->before) {
+        *work->before = work->next;
+        if (work->next) work->next->before = work->before;
+        work->before = NULL;
+        pthread_cond_broadcast(&all_seen);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int ng_work_may_be_seen(void) {
+    pthread_mutex_lock(&lock);
+    const int answer = !ng_device()->is_slow || is_awaited;
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+void ng_works_end(void) {
+    ng_host_waits_for_all();
+    pthread_mutex_lock(&lock);
+    is_awaited = 1; /* until it was awaited again */
+    pthread_mutex_unlock(&lock);
+}
+
+/* How many are over, and nobody has looked. */
+static int waiting(void) {
+    int n = 0;
+    for (const struct ng_work *work = works; work; work = work->next) n += !ng_device()->is_slow || ng_moment_is_over(work->end);
+    return n;
 }
 
 int nullgpu_await_watchdog(int limit_ms) {
@@ -43,9 +82,11 @@ int nullgpu_await_watchdog(int limit_ms) {
     until.tv_nsec += limit_ms % 1000 * 1000000L;
     if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
     pthread_mutex_lock(&lock);
-    while (waiting > 0 && !gave_up)
+    is_awaited = 1;
+    while (waiting() > 0 && !gave_up)
         if (pthread_cond_timedwait(&all_seen, &lock, &until) == ETIMEDOUT) gave_up = 1; /* this job's groups have none */
-    const int left = waiting;
+    is_awaited = 0;
+    const int left = waiting();
     pthread_mutex_unlock(&lock);
     return left;
 }

@@ -1,0 +1,85 @@
+"""When a job is run on a slow card too, and what comes of that; nothing is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramcast.devices import device
+from vramcast.errors import TimeLimit
+from vramcast.estimator import Estimator
+from vramcast.job import Job
+from vramcast.result import Estimate
+from vramcast.tracer.base import Observation
+from vramcast.tracer.ledger import Entered, Entry
+from vramcast.tracer.recorded_tracer import RecordedTracer
+from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.trace import RANKS, Action, Category, Phase, Trace
+
+MIB = 1 << 20
+JOB = Job(device("t4"), target="file.py:model")
+
+
+def seen(size_mib: int, *, decides: bool, ranks: int) -> Observation:
+    """One block, of a job of so many ranks."""
+    columns: dict[str, Any] = {
+        "action": [Action.ALLOC], "size_bytes": [size_mib * MIB], "block": [0], "step": [0], "phase": [Phase.FORWARD],
+        "category": [Category.PARAMETER],
+    }  # fmt: skip
+    ledger = (Entry(Entered.SPEED, "cudaEventQuery", 1),) if decides else ()
+    header = {RANKS: {"world_size": ranks, "peaks": [[0, 1, 1]]}} if ranks > 1 else {}
+    return Observation(Trace.build(columns, ledger=ledger, header=header), "null", "2.11.0", steps=1)
+
+
+def answered(
+    bracket: bool | None, *, decides: bool = True, ranks: int = 8, slow_mib: int = 4000, fails: bool = False
+) -> Estimate:
+    """A job of 2,000 MiB on a fast card."""
+
+    def observe(job: Job, options: RunOptions) -> Observation:
+        if options.slow and fails:
+            raise TimeLimit("The job did not end within 10 s")
+        return seen(slow_mib if options.slow else 2000, decides=decides, ranks=ranks)
+
+    return Estimator("t4", RecordedTracer(observe), bracket=bracket).of(JOB)
+
+
+@pytest.mark.parametrize(
+    ("bracket", "decides", "ranks", "runs"),
+    [
+        (None, True, 8, True), (None, True, 1, False), (None, False, 8, False), (True, True, 1, True), (False, True, 8, False),
+        (True, False, 8, False),
+    ],
+)  # fmt: skip
+def test_a_second_run_is_made_where_the_speed_decides_and_it_is_wanted(
+    bracket: bool | None, decides: bool, ranks: int, runs: bool
+) -> None:
+    found = answered(bracket, decides=decides, ranks=ranks)
+    assert (found.slow is not None) == runs
+    assert any("--bracket" in text for text in found.warnings) == (decides and not runs)
+    assert found.reserved == 2000 * MIB
+
+
+def test_the_bound_covers_the_slow_end_and_the_point_does_not_move() -> None:
+    alone, both, equal = answered(False), answered(True), answered(True, slow_mib=2000)
+    assert (both.process, both.quantile(0.5)) == (alone.process, alone.quantile(0.5))
+    assert both.upper_bound - alone.upper_bound > 2000 * MIB
+    assert equal.upper_bound == alone.upper_bound
+    assert both.to_dict()["streams"] == {
+        "speed_decides": True,
+        "fast": {"allocated": 2000 * MIB, "reserved": 2000 * MIB},
+        "slow": {"allocated": 4000 * MIB, "reserved": 4000 * MIB},
+    }
+
+
+def test_where_the_speed_decides_nothing_both_ends_are_one() -> None:
+    said = answered(None, decides=False).to_dict()["streams"]
+    assert not said["speed_decides"]
+    assert said["slow"] == said["fast"]
+
+
+def test_a_slow_run_which_does_not_end_is_said() -> None:
+    found = answered(True, fails=True)
+    assert found.slow is None
+    assert any("comes to nothing" in text for text in found.warnings)
