@@ -87,6 +87,7 @@ def test_the_context_has_nccl_and_the_other_ranks_contexts() -> None:
     with_nccl = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5]), 7)
     assert with_nccl.bytes == bare.bytes + 990 * MIB + 7
     assert with_nccl.assumed
+    assert with_nccl.added == (890 * MIB, 990 * MIB, 1292 * MIB)
     assert "NCCL for 1 communicator," in with_nccl.provenance
     not_seen = context_of_process(H100, 12, "2.11.0", libraries, trace([]))
     assert not_seen == context_bytes("h100", 12, libraries)

@@ -82,6 +82,13 @@ def test_another_card_has_its_own_context(corrected: Estimate) -> None:
     assert corrected.bound.context(elsewhere, corrected.context)[0] == corrected.context.bytes
 
 
+def test_nccl_stands_on_a_measured_context(corrected: Estimate) -> None:
+    assert isinstance(corrected.bound, correction.LearnedBound)
+    card, plain = corrected.job.device, corrected.context
+    point, low, high = corrected.bound.context(card, plain)
+    assert corrected.bound.context(card, plain.plus(1, 20, 300, what="NCCL")) == (point + 20, low + 1, high + 300)
+
+
 def test_a_job_unlike_all_that_was_learned_is_flagged(
     corrected: Estimate, make_job: Callable[..., Job], artifact: Path
 ) -> None:

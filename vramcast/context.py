@@ -43,6 +43,7 @@ class Context:
         high_bytes: Upper end; a bound on the process peak must use this one.
         provenance: Where the number comes from, for the report.
         assumed: True when this card, CUDA and set of libraries was not measured together.
+        added: Low end, point and high end of what of it depends on the job's ranks: NCCL, contexts of others.
         outside_bytes: What of it libraries of the job took from the card themselves, past PyTorch's allocator.
     """
 
@@ -52,6 +53,7 @@ class Context:
     provenance: str
     assumed: bool
     outside_bytes: int = 0
+    added: tuple[int, int, int] = (0, 0, 0)
 
     def with_outside(self, outside_bytes: int) -> Context:
         """Return it with what libraries of the job took themselves."""
@@ -62,10 +64,12 @@ class Context:
         )  # fmt: skip
 
     def plus(self, low_bytes: int, point_bytes: int, high_bytes: int, *, what: str) -> Context:
-        """Return it with something else which is assumed."""
+        """Return it with something else which is assumed, and depends on the job's ranks."""
+        low, point, high = self.added
         return replace(
             self, bytes=self.bytes + point_bytes, low_bytes=self.low_bytes + low_bytes,
             high_bytes=self.high_bytes + high_bytes, provenance=f"{self.provenance}; {what} (assumed)", assumed=True,
+            added=(low + low_bytes, point + point_bytes, high + high_bytes),
         )  # fmt: skip
 
 

@@ -72,7 +72,8 @@ class LearnedBound:
         known = self._measured(card)
         if known is None:
             return assumed.bytes, assumed.low_bytes, assumed.high_bytes
-        return known.size_bytes, known.low_bytes, known.high_bytes
+        low, point, high = assumed.added  # stacks are measured with jobs of one rank
+        return known.size_bytes + point, known.low_bytes + low, known.high_bytes + high
 
     def _measured(self, card: Device) -> StackContext | None:
         """Return the context of this card's stack: of one with this torch if there is one, else of that with most runs."""

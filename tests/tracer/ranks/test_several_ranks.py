@@ -163,9 +163,7 @@ def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
-    def traced(
-        end: str, size: int = 8, command: tuple[str, ...] = (), *, bound: bool = False, **options: object
-    ) -> Result:
+    def traced(end: str, size: int = 8, command: tuple[str, ...] = (), *, bound: bool = False, **options: object) -> Result:
         head = HEAD.replace("BOUND", 'torch.device("cuda", int(os.environ["LOCAL_RANK"]))' if bound else "None")
         (tmp_path / "train.py").write_text(textwrap.dedent(head) + textwrap.dedent(end))
         machines = max(size // 8, 1)
