@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from vramcast.tracer.base import Observation
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.recorded_tracer import RecordedTracer
 from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.trace import RANKS, Action, Category, Phase, Trace
+from vramcast.tracer.trace import COURSE, RANKS, Action, Category, Phase, Trace
 
 MIB = 1 << 20
 JOB = Job(device("t4"), target="file.py:model")
@@ -33,14 +34,21 @@ def seen(size_mib: int, *, decides: bool, ranks: int) -> Observation:
 
 
 def answered(
-    bracket: bool | None, *, decides: bool = True, ranks: int = 8, slow_mib: int = 4000, fails: bool = False
+    bracket: bool | None, *, decides: bool = True, ranks: int = 8, slow_mib: int = 4000, fails: bool = False, ended: str = ""
 ) -> Estimate:
     """A job of 2,000 MiB on a fast card."""
 
     def observe(job: Job, options: RunOptions) -> Observation:
         if options.slow and fails:
             raise TimeLimit("The job did not end within 10 s")
-        return seen(slow_mib if options.slow else 2000, decides=decides, ranks=ranks)
+        found = seen(slow_mib if options.slow else 2000, decides=decides, ranks=ranks)
+        course = {
+            "phases": [[0, "training"]],
+            "counts": {"training": 1},
+            "not_reached": [],
+            "ended": ended if options.slow else "",
+        }
+        return replace(found, trace=replace(found.trace, header={**found.trace.header, COURSE: course}))
 
     return Estimator("t4", RecordedTracer(observe), bracket=bracket).of(JOB)
 
@@ -79,7 +87,8 @@ def test_where_the_speed_decides_nothing_both_ends_are_one() -> None:
     assert said["slow"] == said["fast"]
 
 
-def test_a_slow_run_which_does_not_end_is_said() -> None:
-    found = answered(True, fails=True)
+@pytest.mark.parametrize("way", [{"fails": True}, {"ended": "it was stopped after 10 s"}])
+def test_a_slow_run_which_does_not_come_as_far_is_said(way: dict[str, Any]) -> None:
+    found = answered(True, **way)
     assert found.slow is None
-    assert any("comes to nothing" in text for text in found.warnings)
+    assert any("does not come as far" in text for text in found.warnings)

@@ -21,6 +21,7 @@ from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, 
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, ZeroGrad
 from vramcast.model_job import job_of_model
 from vramcast.observing import OnCard, observed_on_card, stack_of
+from vramcast.phases import course_of
 from vramcast.remarks import remarks
 from vramcast.result import Estimate
 from vramcast.simulator.curves import process_bytes
@@ -270,8 +271,11 @@ class Estimator:
         timeout_s = min(self.timeout_s, 10 + 5 * took_s)
         try:
             other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
+            why = "" if found.course.ended else course_of(other.trace).ended  # else its peaks are those until then
         except CannotEstimate as error:
-            said = f"on an infinitely slow card the job comes to nothing ({shortened(str(error), _SHOWN_REASON)})"
+            why = str(error)
+        if why:
+            said = f"on an infinitely slow card the job does not come as far ({shortened(why, _SHOWN_REASON)})"
             return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
         slow = End(other.allocated, other.reserved)
         seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
