@@ -51,7 +51,7 @@ _SCRIPT: Final = """
 def row(world_size: int, script: Path) -> list[object]:
     """Return what rank 0 takes in a world: its cells of the table."""
     launcher = ["torchrun", f"--nnodes={world_size // _PER_NODE}", f"--nproc_per_node={_PER_NODE}", str(script)]
-    options = ["--json", "--device", "h100", "--until", "steps", "--ranks", "0"]
+    options = ["--json", "--device", "h100", "--no-bracket", "--until", "steps", "--ranks", "0"]
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "vramcast", "run", *options, "--", *launcher], capture_output=True, text=True, check=False

@@ -346,7 +346,7 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **run.environment(data)}
         command = [
-            *(python, "-m", "vramcast", "run", "--json", "--device", run.card().key),
+            *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", run.card().key),
             *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
             *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
             *(("--ranks", "0", "--", "torchrun", f"--nproc_per_node={run.world_size}") if run.world_size > 1 else ("--",)),

@@ -1,0 +1,79 @@
+"""Commit messages with what was typed and what was printed: on made-up ones, without any run."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.titan import Typed, card_of, complete, export, launch, rows_of, typed_command
+
+ROW = {
+    "url": "https://example.org/0123456789", "torch": "nightly of 2025-07-01 (date of the commit)", "value_mib": "2048.0",
+    "job": 'CONFIG_FILE="./a.toml" NGPU=4 ./run_train.sh --training.steps=100', "gpu": "capacity 95.0 GiB (from the % column)",
+    "notes": "A change | steps 1..90, first 1.00 last 2.00 GiB | cmd in the same block | context: ``` / Before / ```",
+}  # fmt: skip
+SCRIPT = """
+NGPU=${NGPU:-"8"}
+CONFIG_FILE=${CONFIG_FILE:-"./b.toml"}
+PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True" \\
+torchrun --nproc_per_node=${NGPU} -m titan.train --job.config_file ${CONFIG_FILE} "$@"
+"""
+
+
+def test_rows_which_name_their_own_command_are_taken() -> None:
+    (row,) = rows_of([ROW, {**ROW, "notes": "cmd INHERITED"}])
+    assert (row.value_mib, row.steps, row.capacity_gib, row.release) == (2048.0, 10, 95.0, "2.8")
+    assert row.tree == "0123456789^"  # the block is of the code before the change
+    assert card_of(row, "") == "h100"
+    assert card_of(row, "CUDA capacity: NVIDIA PG509-210 with 79.14GiB memory") == "a100-80gb"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROW["job"], Typed({"CONFIG_FILE": "./a.toml", "NGPU": "4"}, "./run_train.sh", ("--training.steps=100",))),
+        ("NGPU=1 ./run_train.sh --one NGPU=2 ./run_train.sh --two", Typed({"NGPU": "2"}, "./run_train.sh", ("--two",))),
+        ("`NGPU=8 ./run_llama_train.sh` using 4-way Tensor Parallel",
+         Typed({"NGPU": "8"}, "./run_llama_train.sh", ("--training.tensor_parallel_degree", "4"))),
+        ("./run_train.sh + NGPU=8 + torchrun --nproc_per_node=8 -m titan.train", Typed({}, "./run_train.sh", ())),
+        ("+ NGPU=4 + torchrun --nproc_per_node=4 train.py --x", Typed({}, "", ("--nproc_per_node=4", "train.py", "--x"))),
+        ("[a.toml](https://example.org/a.toml).", None),
+    ],
+)  # fmt: skip
+def test_what_was_typed_is_read(text: str, expected: Typed | None) -> None:
+    assert typed_command(text) == expected
+
+
+@pytest.mark.integration
+def test_the_projects_own_script_says_what_it_would_start(tmp_path: Path) -> None:
+    (tmp_path / "run_train.sh").write_text(SCRIPT)
+    found = launch(tmp_path, Typed({"NGPU": "4", "NCCL_DEBUG": "WARN"}, "./run_train.sh", ("--training.steps=3",)))
+    assert found.command == [
+        "env", "NCCL_DEBUG=WARN", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torchrun", "--nproc_per_node=4", "-m",
+        "titan.train", "--job.config_file", "./b.toml", "--training.steps=3",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="not in this commit"):
+        launch(tmp_path, Typed({}, "./run_llama_train.sh", ()))
+
+
+@pytest.mark.integration
+def test_the_tree_is_completed_with_what_cannot_be_had(tmp_path: Path) -> None:
+    repository, tree = tmp_path / "repository", tmp_path / "tree"
+    repository.mkdir()
+    (repository / "a.toml").write_text(
+        'tokenizer_path = "./assets/llama/tokenizer.model"\nhf_assets_path = "./assets/hf/deepseek"'
+    )
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    export(repository / ".git", "HEAD", tree)
+    complete(tree, tmp_path / "shared", ())
+    words = (tree / "assets/llama/tokenizer.model").read_text().splitlines()
+    assert len({base64.b64decode(word.split()[0]) for word in words}) == 128_000
+    assert (tree / "assets/hf/deepseek/tokenizer.json").exists()
+    assert (tree / "allenai/c4/data.json").exists()
+    with pytest.raises(ValueError, match="does not have 0123"):
+        export(repository / ".git", "0123", tree)
