@@ -1,6 +1,6 @@
-"""One rank of Llama 3 8B's shape by FSDP2 in growing worlds: peaks, seconds and host memory, against the limits for one rank.
+"""One rank of Llama 3's shapes by FSDP2 in growing worlds: peaks, seconds and host memory, against the limits for one rank.
 
-python -m benchmarks.ranks [--worlds 8 64 1024]
+python -m benchmarks.ranks [--jobs 8b:8 8b:64 8b:1024 70b:256 405b:512]
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from typing import Final
 from benchmarks.accuracy.figures import table
 
 _PER_NODE: Final = 8
-_LIMIT_S, _LIMIT_BYTES = 30.0, 1.5 * 2**30  # spec: the aims for one rank
+_LIMITS_S: Final = {"8b": 30.0, "70b": 120.0, "405b": 120.0}  # spec: the aims for one rank
+_LIMIT_BYTES: Final = 1.5 * 2**30  # spec: the aim for one rank of the smallest
+# spec: the published configurations: hidden, intermediate, layers, heads
+_SHAPES: Final = {"8b": (4096, 14336, 32, 32), "70b": (8192, 28672, 80, 64), "405b": (16384, 53248, 126, 128)}
 _SCRIPT: Final = """
     import os
+    import sys
     import torch
     import torch.distributed as dist
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -28,8 +32,10 @@ _SCRIPT: Final = """
 
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
+    hidden, intermediate, layers, heads = map(int, sys.argv[1:])
     config = LlamaConfig(
-        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        vocab_size=128256, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+        num_attention_heads=heads,
         num_key_value_heads=8, max_position_embeddings=8192, use_cache=False,
     )
     with torch.device("meta"):
@@ -48,9 +54,10 @@ _SCRIPT: Final = """
 """
 
 
-def row(world_size: int, script: Path) -> list[object]:
+def row(shape: str, world_size: int, script: Path) -> list[object]:
     """Return what rank 0 takes in a world: its cells of the table."""
     launcher = ["torchrun", f"--nnodes={world_size // _PER_NODE}", f"--nproc_per_node={_PER_NODE}", str(script)]
+    launcher += map(str, _SHAPES[shape])
     options = ["--json", "--device", "h100", "--no-bracket", "--until", "steps", "--ranks", "0"]
     started = time.perf_counter()
     done = subprocess.run(
@@ -62,21 +69,22 @@ def row(world_size: int, script: Path) -> list[object]:
     found = json.loads(done.stdout)
     peaks, host = found["peaks"], found["host_peak_bytes"]
     return [
-        world_size, f"{peaks['allocated'] / 2**30:.2f}", f"{peaks['reserved'] / 2**30:.2f}", f"{seconds:.0f}",
-        f"{seconds / _LIMIT_S:.2f}", f"{host / 2**30:.2f}", f"{host / _LIMIT_BYTES:.2f}",
+        shape, world_size, f"{peaks['allocated'] / 2**30:.2f}", f"{peaks['reserved'] / 2**30:.2f}", f"{seconds:.0f}",
+        f"{seconds / _LIMITS_S[shape]:.2f} of {_LIMITS_S[shape]:.0f} s", f"{host / 2**30:.2f}", f"{host / _LIMIT_BYTES:.2f}",
     ]  # fmt: skip
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--worlds", type=int, nargs="+", default=[8, 64, 1024], metavar="N", help="ranks, multiples of 8")
+    jobs = ["8b:8", "8b:64", "8b:1024", "70b:256", "405b:512"]
+    parser.add_argument("--jobs", nargs="+", default=jobs, metavar="SHAPE:N", help="shape, and ranks: multiples of 8")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(textwrap.dedent(_SCRIPT))
-        rows = [row(world_size, script) for world_size in options.worlds]
-    print(table(["ranks", "allocated GiB", "reserved GiB", "s", "of 30 s", "host GiB", "of 1.5 GiB"], rows))
+        rows = [row(shape, int(size), script) for shape, size in (job.split(":") for job in options.jobs)]
+    print(table(["shape", "ranks", "allocated GiB", "reserved GiB", "s", "time", "host GiB", "of 1.5 GiB"], rows))
 
 
 if __name__ == "__main__":

@@ -253,13 +253,13 @@ def complete(tree: Path, shared: Path, words: Sequence[str]) -> None:
             data.symlink_to(shared / "data.json")
             facts = f"---\nconfigs:\n- config_name: {config}\n  data_files: data.json\n---\n"
             (folder / "README.md").write_text(facts, encoding="utf-8")
-    texts = [path.read_text(encoding="utf-8") for path in tree.rglob("*.toml")]
+    texts = [path.read_text(encoding="utf-8") for name in ("*.toml", "config_registry.py") for path in tree.rglob(name)]
     for path in {path for text in [*texts, *words] for path in _TOKENIZER.findall(text)}:
         target = tree / path
         if target.suffix == ".model" and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(shared / "tokenizer.model")
-        elif not target.suffix and not (target / "tokenizer.json").exists():
+        elif target.suffix != ".model" and not (target / "tokenizer.json").exists():
             target.mkdir(parents=True, exist_ok=True)
             size = next(size for name, size in _VOCABULARIES.items() if name in path.lower())
             known = SimpleNamespace(
