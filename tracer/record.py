@@ -31,6 +31,7 @@ from vramcast.tracer import accesses, owners
 from vramcast.tracer.account import Account
 from vramcast.tracer.course import Course, Limits
 from vramcast.tracer.course_hooks import follow, open_ranges
+from vramcast.tracer.job_profiles import JobProfiles
 from vramcast.tracer.operators import FACTORIES, Operator, Shape, takes_workspace
 from vramcast.tracer.ranks.held import Holdings
 from vramcast.tracer.snapshot import trace_from_snapshot
@@ -105,6 +106,7 @@ class Recorder:
         self._main = threading.get_ident()
         self._handles: list[Any] = []
         self._profiler: Any = None
+        self._profiles = JobProfiles()
         self._profiled = Profile(has_shapes=self._shapes)
         self._in_step = 0
         self._ends: dict[int, int] = {}  # of each training step, where its last optimizer ended
@@ -116,6 +118,7 @@ class Recorder:
         self._account.begin_when_touched()
         self._watch()
         if self._profile:
+            self._handles += self._profiles.replaced()
             self._begin_profile()
 
     def _watch(self) -> None:
@@ -125,13 +128,13 @@ class Recorder:
     def _begin_profile(self) -> None:
         # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
         self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self._profiles.ours():
             warnings.simplefilter("ignore")
             self._profiler.__enter__()
 
     def _end_profile(self) -> Any:
         """End the profile and return its events; what they say of allocations is noted."""
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self._profiles.ours():
             warnings.simplefilter("ignore")
             self._profiler.__exit__(None, None, None)
         roots = self._profiler.kineto_results.experimental_event_tree()

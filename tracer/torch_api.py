@@ -156,6 +156,7 @@ NAMES: Final[dict[str, Name]] = {
 
 # What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
 REPLACED: Final[dict[str, tuple[str, ...]]] = {
+    "profiles": tuple(f"torch.autograd.profiler:_{verb}_profiler" for verb in ("prepare", "enable", "disable")),
     "checkpointed": ("torch.utils.checkpoint:_checkpoint_without_reentrant_generator",),
     "empty_cache": ("torch._C:_cuda_emptyCache", "torch._C:_accelerator_emptyCache"),
     "reset_statistics": (

@@ -60,7 +60,7 @@ _NAMED: Final = re.compile(r"CUDA capacity: (.+?) with [\d.]+ ?GiB")
 _TORCHRUN: Final = """#!/bin/sh
 {python} -c 'import json, os, sys; print(json.dumps(dict(words=sys.argv[1:], environment=dict(os.environ))))' "$@"
 """
-_TOKENIZER: Final = re.compile(r"(?:\./)?(assets/[\w./-]+|torch\w+/datasets/tokenizer/[\w./-]+)")
+_TOKENIZER: Final = re.compile(r"(?:\./)?(assets/(?:hf|tokenizer)/[\w./-]+|torch\w+/datasets/tokenizer/[\w./-]+)")
 _VOCABULARIES: Final = {"llama": 128_256, "deepseek": 102_400, "": 128_256}  # spec: their tokenizers
 _WORDS: Final = 128_000  # spec: Llama 3's tokenizer without its 256 special tokens
 _ALONE: Final = ("PATH", "PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_", "HOME", "TMPDIR", "LOG_RANK", "NGPU", "LC_CTYPE")

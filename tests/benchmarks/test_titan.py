@@ -64,14 +64,14 @@ def test_the_tree_is_completed_with_what_cannot_be_had(tmp_path: Path) -> None:
     repository, tree = tmp_path / "repository", tmp_path / "tree"
     repository.mkdir()
     (repository / "a.toml").write_text(
-        'tokenizer_path = "./assets/llama/tokenizer.model"\nhf_assets_path = "./assets/hf/deepseek"'
+        'tokenizer_path = "./assets/tokenizer/llama/tokenizer.model"\nhf_assets_path = "./assets/hf/deepseek"'
     )
     git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *words], check=True)
     export(repository / ".git", "HEAD", tree)
     complete(tree, tmp_path / "shared", ())
-    words = (tree / "assets/llama/tokenizer.model").read_text().splitlines()
+    words = (tree / "assets/tokenizer/llama/tokenizer.model").read_text().splitlines()
     assert len({base64.b64decode(word.split()[0]) for word in words}) == 128_000
     assert (tree / "assets/hf/deepseek/tokenizer.json").exists()
     assert (tree / "allenai/c4/data.json").exists()
