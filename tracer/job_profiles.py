@@ -1,6 +1,6 @@
 """A job which profiles itself: PyTorch has one profiler, which records for us, so a job's own profile comes out empty.
 
-A second one would end ours. What a job writes of its profile has no events: the times of a card which is not there mean nothing.
+A second one would end ours. What a job writes of its profile has no events: the times of a card which is not there are wrong.
 """
 
 from __future__ import annotations
