@@ -49,7 +49,8 @@ def write_tokenizer(config: Any, folder: Path) -> None:
         "model": {
             "type": "BPE",
             "vocab": vocabulary,
-            "merges": [pair for pair in merges if "".join(pair) in pieces],
+            # In words, which all releases read; pairs are of tokenizers 0.20 and later. A byte-level token has no space.
+            "merges": [" ".join(pair) for pair in merges if "".join(pair) in pieces],
             "unk_token": unknown,
         },
     }

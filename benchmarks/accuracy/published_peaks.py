@@ -31,7 +31,7 @@ from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import read_rows
 from vramcast.stub_tokenizer import write_tokenizer
 from vramcast.stubs import write_stub
-from vramcast.units import GIB, MIB
+from vramcast.units import MIB
 
 _TIMEOUT_S: Final = 900.0  # arbitrary: ten batch sizes in one process take two minutes on an idle core
 
@@ -75,14 +75,15 @@ def text_of(repository: Path, commit: str, path: str) -> str:
 
 
 def run(
-    command: Sequence[str], folder: Path, packages: Path | None, *, device: str, steps: int | None = None
+    command: Sequence[str], folder: Path, packages: Path | None, *, device: str, steps: int | None = None, world_size: int = 1
 ) -> tuple[dict[str, Any], str]:
     """Return the JSON of `vramcast run` on a command, and what the command printed."""
     paths = [str(Path.cwd()), *([str(packages.absolute())] if packages else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
     far = ["--until", "end"] if steps is None else ["--until", "steps", "--steps", str(steps)]
     limits = ["--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)]
-    words = [sys.executable, "-m", "vramcast", "run", "--json", "--device", device, *far, *limits, "--", *command]
+    ranks = [] if world_size == 1 else ["--world-size", str(world_size), "--ranks", "0", "--no-bracket"]
+    words = [sys.executable, "-m", "vramcast", "run", "--json", "--device", device, *far, *limits, *ranks, "--", *command]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     try:
         return json.loads(done.stdout), done.stderr
@@ -160,36 +161,73 @@ def nanovlm(repository: Path, packages: Path | None) -> Iterator[Figure]:
 
 # ------------------------------------------------------------------------------------------------- fsdp_qlora
 _FSDP_QLORA: Final = "05ed9f2a60f96a0795cb082bceab70a9b19fd213"
-# spec: config.json of Llama 2 7B, as far as it decides shapes
+# spec: config.json of the models, as far as it decides shapes
+_LLAMA: Final = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 LLAMA2_7B: Final = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000, "hidden_size": 4096,
-    "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-    "max_position_embeddings": 4096, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+    **_LLAMA, "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096,
 }  # fmt: skip
-# spec: benchmarks_03_2024.md of that commit, "Starting at 7B": two cards, the strategy in which each has the whole model
-_QLORA_DDP: Final = ("Llama-2 7B QLoRA, batch 8 x 2048, ddp", "8", 20.94 * GIB / MIB)
+_MODELS: Final = {
+    "Llama-2 7B": LLAMA2_7B,
+    "Llama-2 70B": {
+        **_LLAMA, "vocab_size": 32000, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "max_position_embeddings": 4096,
+    },
+    "Yi 34B": {
+        **_LLAMA, "vocab_size": 64000, "hidden_size": 7168, "intermediate_size": 20480, "num_hidden_layers": 60,
+        "num_attention_heads": 56, "num_key_value_heads": 8, "max_position_embeddings": 4096,
+    },
+    "Mistral 7B v0.2 Base": {
+        **_LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "vocab_size": 32000, "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "max_position_embeddings": 32768, "sliding_window": None,
+    },
+}  # fmt: skip
 _TOKENS: Final = "output"  # spec: get_dataloader repeats this word, without spaces, as a text longer than the context
 
 
-def fsdp_qlora(repository: Path, packages: Path | None) -> Iterator[Figure]:
-    """Yield the row which one rank alone can answer."""
-    job, batch, published = _QLORA_DDP
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def fsdp_qlora(repository: Path, packages: Path | None, only: str = "") -> Iterator[Figure]:
+    """Yield the published rows: each the command which stands beside it, over the two cards which the script finds.
+
+    Args:
+        repository: The project's git directory.
+        packages: What stands first on the import path.
+        only: Only rows whose name has this in it.
+    """
+    seen = set()
+    for row in read_rows("public/fsdp_qlora.csv"):
+        kind, layout = row["job"].split("--train_type ")[1].split()[0], row["parallelism"].removeprefix("FSDP 2 GPUs ")
+        length = row["seq"].replace(",", "")
+        name = f"{row['model']} {kind}, batch {row['batch']} x {length}, {layout}, {row['gpu']}"
+        if name in seen or only not in name:
+            continue
+        seen.add(name)
+        yield _fsdp_qlora(repository, packages, name, row, length)
+
+
+def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[str, str], length: str) -> Figure:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         export(repository, _FSDP_QLORA, ["train.py", "profiling_utils.py", "scripts"], folder)
-        (folder / "config.json").write_text(json.dumps(LLAMA2_7B))
+        (folder / "config.json").write_text(json.dumps(_MODELS[row["model"]]))
         model = write_stub(str(folder / "config.json"), folder / "model", dtype="float16").folder
         split_at(_TOKENS, model / "tokenizer.json")
+        words = row["job"].replace("1024", "64").split()[1:]  # samples: steps are all alike
         command = [
-            "train.py", "--model_name", str(model), "--batch_size", batch, "--context_length", "2048", "--train_type", "qlora",
-            "--use_gradient_checkpointing", "True", "--reentrant_checkpointing", "True", "--use_cpu_offload", "False",
-            "--sharding_strategy", "ddp", "--dataset", "dummy", "--dataset_samples", "64", "--log_to", "stdout",
-            "--loading_workers", "1",
+            *words, "--model_name", str(model), "--batch_size", row["batch"], "--context_length", length,
+            "--log_to", "stdout", "--loading_workers", "1",
         ]  # fmt: skip
-        answer, _ = run(command, folder, packages, device="rtx3090", steps=3)
+        card = row["gpu"].removeprefix("2x ").lower().replace(" ", "")
+        answer, _ = run(command, folder, packages, device=card, steps=3, world_size=2)
     peaks = answer.get("peaks")
-    note = "two ranks there, one here" if peaks else answer.get("message", "")[:80]
-    yield Figure(f"fsdp_qlora, {job}", "reserved", published, peaks["reserved"] / MIB if peaks else None, note)
+    note = "" if peaks else answer.get("message", "")[:80]
+    return Figure(f"fsdp_qlora, {name}", "reserved", float(row["value_mib"]), peaks["reserved"] / MIB if peaks else None, note)
 
 
 def split_at(word: str, path: Path) -> None:
@@ -269,12 +307,13 @@ def main() -> None:
     parser.add_argument("--fsdp-qlora", type=Path, metavar="GITDIR", help="a clone of AnswerDotAI/fsdp_qlora")
     parser.add_argument("--packages", type=Path, metavar="FOLDER", help="what stands first on the import path: older libraries")
     parser.add_argument("--ms-swift", action="store_true", help="the rows of Yi 6B")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of fsdp_qlora only rows whose name has this in it")
     options = parser.parse_args()
     figures: list[Figure] = []
     if options.nanovlm:
         figures += nanovlm(options.nanovlm, options.packages)
     if options.fsdp_qlora:
-        figures += fsdp_qlora(options.fsdp_qlora, options.packages)
+        figures += fsdp_qlora(options.fsdp_qlora, options.packages, options.only)
     if options.ms_swift:
         figures += ms_swift(options.packages)
     print(report(figures))

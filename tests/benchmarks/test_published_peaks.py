@@ -41,3 +41,4 @@ def test_a_word_repeated_without_spaces_is_a_token_each_time(tmp_path: Path) -> 
     write_tokenizer(_Config(), tmp_path)
     split_at("output", tmp_path / "tokenizer.json")
     assert json.loads((tmp_path / "tokenizer.json").read_text())["pre_tokenizer"]["pattern"] == {"String": "output"}
+    assert all(isinstance(pair, str) for pair in json.loads((tmp_path / "tokenizer.json").read_text())["model"]["merges"])
