@@ -54,7 +54,7 @@ def fetched(own_cudnn: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     cache = cache_folder() / CACHED
 
     def put(version: str) -> Path:
-        folder = cache / f"{version}-cu12" / FOLDER
+        folder = cache / f"{version}-cu{installed_stack().cuda_major or 12}" / FOLDER
         folder.parent.mkdir(parents=True)
         folder.symlink_to(own_cudnn)
         return folder
