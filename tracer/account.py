@@ -80,15 +80,18 @@ class Account:
         return _events(self._device) - self._origin if self._has_begun else 0
 
     def drain(self) -> None:
-        """Take out what the history holds so far."""
+        """Take out what the history holds so far; not while another thread (NCCL's watchdog) frees, which would be lost."""
         if not self._has_begun:
             return
+        before = _events(self._device)
         histories = self._snapshot()["device_traces"]
-        self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))
+        if _events(self._device) != before:
+            return
         try:
             self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
         except TypeError:  # torch 2.6, where each call clears it
             self._record(context=None, max_entries=_MAX_EVENTS)
+        self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))  # takes seconds
 
     def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what gives a script its own snapshot with what was taken out of the history before."""

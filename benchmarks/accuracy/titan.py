@@ -55,6 +55,17 @@ _TENSOR_PARALLEL: Final = re.compile(r"using (\d+)-way Tensor Parallel")
 _LOGGED: Final = re.compile(r"steps (\d+)\.\.(\d+), first ([\d.]+) last ([\d.]+) GiB")
 _CAPACITY: Final = re.compile(r"capacity ([\d.]+) GiB")
 _BEFORE: Final = re.compile(r"/ (?:w/o this PR|Before\b)[^/]*(?:/ ```)?[^/]*$")
+# spec: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, and the commit which it names: what is not said is the
+# configuration's own; two sequences a rank
+_PUBLISHED: Final = "9dec370"
+_CONFIGURED: Final = (
+    "train.py --job.config_file ./train_configs/llama3_8b.toml --training.batch_size 2 --training.dataset c4_test"
+)
+_EXPANDABLE: Final = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"  # spec: run_llama_train.sh of that commit
+_TABLES: Final = {
+    "FSDP / 5,762": f"{_EXPANDABLE} torchrun --nproc_per_node=8 {_CONFIGURED}",
+    "FSDP / 5,605": f"{_EXPANDABLE} torchrun --nnodes=16 --nproc_per_node=8 {_CONFIGURED}",
+}
 _NAMED: Final = re.compile(r"CUDA capacity: (.+?) with [\d.]+ ?GiB")
 # In a folder of its own on PATH: what the launching script of the project would have started, word by word.
 _TORCHRUN: Final = """#!/bin/sh
@@ -146,6 +157,16 @@ def rows_of(rows: Iterable[dict[str, str]]) -> list[Row]:
     return found
 
 
+def table_rows(rows: Iterable[dict[str, str]]) -> list[Row]:
+    """Return the rows of torchtitan_tables.csv of which it is known what was typed."""
+    found = []
+    for row in rows:
+        typed = _TABLES.get(row["job"]) if "202412" in row["source"] else None
+        if typed is not None:
+            found.append(Row(_PUBLISHED, "2024-12-23", typed, float(row["value_mib"]), "steps 1..90, first 0 last 0 GiB", 95.0))
+    return found
+
+
 def typed_command(text: str) -> Typed | None:
     """Return what was typed; None where nothing in it starts the project.
 
@@ -161,8 +182,8 @@ def typed_command(text: str) -> Typed | None:
         if parallel := _TENSOR_PARALLEL.search(text):
             arguments += ["--training.tensor_parallel_degree", parallel[1]]
         return Typed(told, found[2], tuple(arguments))
-    if echoed := re.search(r"\btorchrun (.*)", text, re.DOTALL):
-        return Typed({}, "", tuple(_words(echoed[1])))
+    if echoed := re.search(r"((?:\b[A-Z_]+=\S+ )*)\btorchrun (.*)", text, re.DOTALL):
+        return Typed(dict(word.split("=", 1) for word in shlex.split(echoed[1])), "", tuple(_words(echoed[2])))
     return None
 
 
@@ -178,7 +199,7 @@ def launch(tree: Path, typed: Typed) -> Launch:
     """
     told, script, arguments = typed.told, typed.script, typed.words
     if not script:
-        return Launch(arguments, ())
+        return Launch(arguments, tuple(sorted(told.items())))
     if not (tree / script).exists():
         raise ValueError(f"{script} is not in this commit")
     with tempfile.TemporaryDirectory() as folder:
@@ -351,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run those again which have an answer")
     options = parser.parse_args(arguments)
-    rows = rows_of(read_rows("public/torchtitan.csv"))
+    rows = rows_of(read_rows("public/torchtitan.csv")) + table_rows(read_rows("public/torchtitan_tables.csv"))
     kept = _read_kept()
     for row in rows:
         is_known = row.key in kept and kept[row.key].here_mib is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.titan import Typed, card_of, complete, export, launch, rows_of, typed_command
+from benchmarks.accuracy.titan import Typed, card_of, complete, export, launch, rows_of, table_rows, typed_command
 
 ROW = {
     "url": "https://example.org/0123456789", "torch": "nightly of 2025-07-01 (date of the commit)", "value_mib": "2048.0",
@@ -29,6 +29,16 @@ def test_rows_which_name_their_own_command_are_taken() -> None:
     assert row.tree == "0123456789^"  # the block is of the code before the change
     assert card_of(row, "") == "h100"
     assert card_of(row, "CUDA capacity: NVIDIA PG509-210 with 79.14GiB memory") == "a100-80gb"
+
+
+def test_published_tables_have_their_commands() -> None:
+    published = {"source": "llama3_h100_202412_torchtitan.md", "job": "FSDP / 5,605", "value_mib": "68608.0"}
+    (row,) = table_rows([published, {**published, "job": "FSDP 8, CP 1"}])
+    typed = typed_command(row.typed)
+    assert typed is not None
+    assert typed.words[:3] == ("--nnodes=16", "--nproc_per_node=8", "train.py")
+    assert typed.told == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert (row.release, row.steps) == ("2.6", 10)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Parts of the allocator's history which are taken out while a job runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from vramcast.tracer import account
+from vramcast.tracer.account import Account
+
+
+@pytest.mark.parametrize("frees", [0, 1])
+def test_what_another_thread_frees_while_the_history_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch, frees: int) -> None:
+    counted = [10]
+    cleared: list[dict[str, Any]] = []
+    ours = Account()
+
+    def snapshot() -> dict[str, Any]:
+        counted[0] += frees
+        return {"device_traces": [[]]}
+
+    monkeypatch.setattr(account, "_events", lambda device: counted[0])
+    monkeypatch.setattr(ours, "_snapshot", snapshot)
+    monkeypatch.setattr(ours, "_record", lambda **options: cleared.append(options))
+    monkeypatch.setattr(ours, "_has_begun", True)
+    ours.drain()
+    assert (len(ours.earlier), len(cleared)) == ((0, 0) if frees else (1, 1))  # else the next step tries again
