@@ -42,12 +42,17 @@ def stoppable(
     main = threading.get_ident()
     timers: list[threading.Timer] = []
 
-    ended, waited = threading.Event(), threading.Event()
+    ended = threading.Event()
+    idle_at: list[float] = []  # when the job was last found idle, and told so
 
     def stop(number: int, frame: Any) -> None:
+        why = "its user stopped it"
+        if idle_at:
+            if time.monotonic() - idle_at.pop() > _LOOK_S:
+                return  # it was in a call which has ended now: cuDNN was asked, in a process of its own
+            why = f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(frame)}"
         first()
-        for_ever = f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(frame)}"
-        course.stop_at_once(for_ever if waited.is_set() else "its user stopped it")
+        course.stop_at_once(why)
 
     def at_once() -> None:
         signal.pthread_kill(main, STOP)
@@ -61,7 +66,7 @@ def stoppable(
         timer.daemon = True
         timer.start()
     if has_absent:
-        threading.Thread(target=_look, args=(main, ended, waited), daemon=True).start()
+        threading.Thread(target=_look, args=(main, ended, idle_at), daemon=True).start()
     try:
         yield
     finally:
@@ -71,17 +76,17 @@ def stoppable(
             timer.cancel()
 
 
-def _look(main: int, ended: threading.Event, waited: threading.Event) -> None:
-    """Stop the job in the main thread when neither it nor what it has started used a core for some time."""
+def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
+    """Tell the main thread when neither the job nor what it has started used a core for some time."""
     since, used_s = time.monotonic(), _used_s()
     while not ended.wait(_LOOK_S):
         now, now_used_s = time.monotonic(), _used_s()
         if now_used_s - used_s > _IDLE_SHARE * _IDLE_S:
             since, used_s = now, now_used_s
-        elif now - since > _IDLE_S:
-            waited.set()
+        elif now - since > _IDLE_S and not idle_at:
+            idle_at.append(now)
             signal.pthread_kill(main, STOP)
-            return
+            since, used_s = now, now_used_s
 
 
 def _place(frame: Any) -> str:
