@@ -22,9 +22,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
+from vramcast.tracer.processes import running
 from vramcast.tracer.protocol import LENT, Frame, Gone, pack, receive, send, send_packed
 from vramcast.tracer.stopping import STOP
 from vramcast.tracer.warm import LAST_OUTPUT_BYTES, death
@@ -293,13 +293,8 @@ def _reap() -> None:
 
 
 def _children() -> list[int]:
-    """Return the numbers of this process's children. spec: proc(5), the parent is the second field after the name."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError):  # ended meanwhile
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.append(int(stat.parent.name))
-    return found
+    """Return the numbers of this process's children."""
+    return [number for number, one in running().items() if one.parent == os.getpid()]
 
 
 def _child(

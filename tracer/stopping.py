@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Final
 
 from vramcast.tracer.course import Course
+from vramcast.tracer.processes import running
 
 # A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
 STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
@@ -41,7 +41,6 @@ def stoppable(
     """
     main = threading.get_ident()
     timers: list[threading.Timer] = []
-
     ended = threading.Event()
     idle_at: list[float] = []  # when the job was last found idle, and told so
 
@@ -97,15 +96,9 @@ def _place(frame: Any) -> str:
 
 
 def _used_s() -> float:
-    """Return the seconds of a core which this process and its living descendants have used. spec: proc(5)."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError):  # ended meanwhile
-            fields = stat.read_text().rpartition(")")[2].split()
-            number = int(stat.parent.name)
-            parents[number], ticks[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+    """Return the seconds of a core which this process and its living descendants have used."""
+    found = running()
     ours = {os.getpid()}
-    while more := {number for number, parent in parents.items() if parent in ours} - ours:
+    while more := {number for number, one in found.items() if one.parent in ours} - ours:
         ours |= more
-    return sum(ticks.get(number, 0) for number in ours) / os.sysconf("SC_CLK_TCK")
+    return sum(found[number].ticks for number in ours & found.keys()) / os.sysconf("SC_CLK_TCK")

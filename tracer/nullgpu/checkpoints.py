@@ -19,7 +19,7 @@ from vramcast.tracer.protocol import LENT
 from vramcast.tracer.replaced import Replaced
 
 _FOLDER: Final = "vramcast-"
-_WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
+WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., A
             if os.path.exists(path) and path not in written:
                 path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")
             written.setdefault(path, os.getpid())
-        is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > _WHOLE_BYTES
+        is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > WHOLE_BYTES
         with torch.serialization.skip_data() if is_large else nullcontext():
             return save(content, path, *args[1:], **kwargs)
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer import torch_api
+from vramcast.tracer.nullgpu.checkpoints import WHOLE_BYTES
 from vramcast.tracer.replaced import Replaced
 from vramcast.tracer.when_imported import when_imported
 
 _MODULE: Final = "torch.distributed.checkpoint.filesystem"
-_WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this the shards of a rank are written as they are
 
 
 @contextmanager
@@ -65,7 +65,7 @@ class _Apart:
 
     def _writing(self, original: Any) -> Callable[..., Any]:
         def write(writer: Any, plan: Any, planner: Any) -> Any:
-            if _size_bytes(plan) <= _WHOLE_BYTES:
+            if _size_bytes(plan) <= WHOLE_BYTES:
                 return original(writer, plan, planner)
             self._without_data.add(Path(writer.path))
             return _done([])
