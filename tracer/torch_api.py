@@ -150,6 +150,7 @@ NAMES: Final[dict[str, Name]] = {
     "c10d": Name(("torch.distributed.distributed_c10d:",), _RANKS),
     "FileSystemWriter": Name(("torch.distributed.checkpoint.filesystem:_FileSystemWriter",), _RANKS),
     "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
+    "group_of_name": Name(("torch.distributed.distributed_c10d:_resolve_process_group",), _RANKS),
     "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
     **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
 }  # fmt: skip

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -509,7 +510,7 @@ def main() -> None:
     parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
     parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs of so many ranks (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N runs which can be judged, one a script first")
+    parser.add_argument("--limit", type=int, metavar="N", help="only N of the runs that can be judged, in the order of blobs")
     parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
@@ -537,13 +538,13 @@ def main() -> None:
 
 
 def _spread(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs, those of scripts which came before last; in the order of the table otherwise."""
-    seen: dict[str, int] = {}
-    order: list[tuple[int, int]] = []
+    """Return the runs in the order of their scripts' blobs, which knows nothing of them; second runs of a script come last."""
+    seen: Counter[str] = Counter()
+    order: list[tuple[int, str, int]] = []
     for i, run in enumerate(runs):
-        order.append((seen.get(run.row["script"], 0), i))
-        seen[run.row["script"]] = order[-1][0] + 1
-    return [runs[i] for _, i in sorted(order)]
+        order.append((seen[run.row["script"]], run.row["script"], i))
+        seen[run.row["script"]] += 1
+    return [runs[i] for _, _, i in sorted(order)]
 
 
 if __name__ == "__main__":

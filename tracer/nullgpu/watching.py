@@ -103,7 +103,7 @@ class Watched:
         if self._job.command is not None:
             self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
         if self.values is not None:
-            self._around.enter_context(beside(self.values))
+            self._around.enter_context(beside(self.values, self._absent))
             self._around.enter_context(self.values)
 
     def begin(self, *, before_stop: Callable[[], None] = lambda: None) -> None:

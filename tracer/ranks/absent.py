@@ -6,6 +6,7 @@ one rule: each of them does what this one does, but where a rank which ran befor
     the store              waits end at once; keys of absent ranks: `store.py`
     collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape, said by
                            that rank or, where it did not run, by the one at its place of another group of as many
+    small tensors          what one rank broadcasts or sends is on the tape likewise, where it is known there
     distributed checkpoint each rank writes and reads its own shards
     ranks which a script   of the processes which it starts that goes on which joins as the traced rank; the others end there
     starts itself
@@ -21,7 +22,7 @@ import functools
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from vramcast.tracer.replaced import Replaced
 from vramcast.tracer.when_imported import when_imported
 
 _SCHEMES: Final = ("env", "tcp", "file")
+_SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor which is told to others: shapes, flags, token ids
 _SENT: Final = "recv_object_list"
 _CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
@@ -162,6 +164,26 @@ class Absent:
         data = pickle.dumps(what)
         self._said.said[kind, ranks, number, pair] = data
         self._said.alike[kind, len(ranks), number, _places(ranks, pair)] = data
+
+    # -------------------------------------------------------------------------------------------- small tensors
+    def say_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
+        """Write down what a small tensor holds that this rank gives to one or to all; None: that is not known."""
+        ranks, pair = self._group(group), tuple(pair)
+        number = self._count(kind, (*ranks, *pair))
+        if value is not None and value.numel() <= _SAID_ELEMENTS:
+            self._say(kind, ranks, pair, number, value)
+
+    def told_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
+        """Return what a small tensor holds that the first of `pair` gave, or the one at its place of another group.
+
+        None: neither said it. Nobody counts it here: who reads a value that nobody knows is counted.
+        """
+        ranks, pair = self._group(group), tuple(pair)
+        number = self._count(kind, (*ranks, *pair))
+        told = self._tape.said.get((kind, ranks, number, pair))
+        if told is None:
+            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+        return None if told is None else pickle.loads(told)
 
     def _all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
         if ranks := self._group(group):

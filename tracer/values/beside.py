@@ -15,12 +15,12 @@ from vramcast.tracer.values.follow import Values
 
 
 @contextmanager
-def beside(values: Values) -> Iterator[None]:
-    """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks gave them."""
+def beside(values: Values, others: collectives.Others | None = None) -> Iterator[None]:
+    """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks, or `others`, gave them."""
     replaced = [Replaced(torch, "compile", values.unseen_by)]
     replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
     try:
-        with collectives.followed(values):
+        with collectives.followed(values, others):
             yield
     finally:
         for place in replaced:

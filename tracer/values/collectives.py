@@ -1,31 +1,65 @@
 """What collectives leave in small tensors, which the library's own code does not show.
 
 Alone in its group a rank gets what it gave. Of several ranks the others are absent, and each gives what this one gives (single
-program, multiple data); what the ranks exchange as whole numbers (tokens for experts) is given evenly to all.
+program, multiple data); what the ranks exchange as whole numbers (tokens for experts) is given evenly to all. What one rank
+gives to others (a broadcast, a message) is told by who ran before. What nobody knows is forgotten, never taken for what was
+there before.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
+from vramcast.tracer import torch_api
 from vramcast.tracer.replaced import Replaced
 from vramcast.tracer.values.recipes import Origin
 
 if TYPE_CHECKING:
     from vramcast.tracer.values.follow import Values
 
-_IN_PLACE: Final = ("all_reduce", "broadcast", "reduce")
-_TO_OUTPUT: Final = ("all_gather_into_tensor", "all_gather", "reduce_scatter_tensor", "all_to_all_single")
-_OPERATION_AT: Final = {"all_reduce": 1, "reduce": 2, "reduce_scatter_tensor": 2}  # spec: torch.distributed's signatures
+# Where a collective's result lies and what it is given, by the names of torch.distributed's parameters. spec: its signatures.
+_PARAMETERS: Final = {
+    "all_reduce": ("tensor", "tensor"),
+    "broadcast": ("tensor", "tensor"),
+    "reduce": ("tensor", "tensor"),
+    "all_gather_into_tensor": ("output_tensor", "input_tensor"),
+    "all_gather": ("tensor_list", "tensor"),
+    "reduce_scatter_tensor": ("output", "input"),
+    "all_to_all_single": ("output", "input"),
+    "scatter": ("tensor", "scatter_list"),  # of this one and those below the result is not worked out
+    "gather": ("gather_list", "tensor"),
+    "all_to_all": ("output_tensor_list", "input_tensor_list"),
+    "reduce_scatter": ("output", "input_list"),
+}
+_REDUCTIONS: Final = ("all_reduce", "reduce", "reduce_scatter_tensor")
+_SPLITS: Final = ("output_split_sizes", "input_split_sizes")
+# spec: the operators which torch.distributed's functional collectives call, DTensor's among them.
+_FUNCTIONAL: Final = ("_c10d_functional", "_c10d_functional_autograd")
+_FUNCTIONAL_KINDS: Final = frozenset({
+    "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast",
+})  # fmt: skip
+_BROADCAST: Final = "broadcast of a tensor"
+_MESSAGE: Final = "message of a tensor"
+
+
+class Others(Protocol):
+    """The ranks which are not there, as far as they said something before."""
+
+    def say_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
+        """Write down what this rank gives to one or to all: None counts as a call of which nobody knows the value."""
+
+    def told_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
+        """Return what the first of `pair` gave; None: nobody said it."""
 
 
 @contextmanager
-def followed(values: Values) -> Iterator[None]:
+def followed(values: Values, others: Others | None = None) -> Iterator[None]:
     """Tell `values` what the tensors hold after each collective which runs inside."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
@@ -33,49 +67,81 @@ def followed(values: Values) -> Iterator[None]:
         return
     owners = (distributed, distributed.distributed_c10d)
     replaced = [
-        Replaced(owner, name, functools.partial(_told, name=name, values=values))
+        Replaced(owner, name, functools.partial(_told, name=name, values=values, others=others))
         for owner in owners
-        for name in (*_IN_PLACE, *_TO_OUTPUT)
+        for name in _PARAMETERS
     ]
+    if others is not None:
+        group = distributed.distributed_c10d.ProcessGroup
+        replaced.append(Replaced(group, "send", functools.partial(_sent, values=values, others=others)))
+        replaced.append(Replaced(group, "recv", functools.partial(_received, values=values, others=others)))
     try:
         yield
     finally:
-        for place in replaced:
+        for place in reversed(replaced):
             place.remove()
 
 
-def _told(original: Callable[..., Any], name: str, values: Values) -> Callable[..., Any]:
-    """Return a collective after which it is known what its first argument holds."""
-    source = int(name in _TO_OUTPUT)
+def _told(original: Callable[..., Any], name: str, values: Values, others: Others | None) -> Callable[..., Any]:
+    """Return a collective after which it is known what its result holds."""
+    parameters = tuple(inspect.signature(original).parameters)
+    output, source = _PARAMETERS[name]
 
     def collective(*args: Any, **kwargs: Any) -> Any:
-        if len(args) <= source:
+        if torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        group = kwargs.get("group")
+        named = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        outputs: Any = named.get(output) or () if output.endswith("list") else (named.get(output),)
+        group = named.get("group")
         size, place = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
-        if size == 1:
+        if size == 1 and isinstance(named.get(source), torch.Tensor):
             done = original(*args, **kwargs)
-            values.same(args[0][0] if isinstance(args[0], list) else args[0], args[source])
+            values.same(outputs[0], named[source])
             return done
-        given = _given(values, name, args[source])
-        held = None if given is None else given[0].clone()
+        is_uneven = any(named.get(splits) is not None for splits in _SPLITS)
+        given = None if is_uneven else _given(values, name, named.get(source))
         done = original(*args, **kwargs)
-        if given is None or held is None or place < 0:
+        if place < 0:
             return done
-        at = _OPERATION_AT.get(name)
-        operation = kwargs.get("op", args[at] if at is not None and len(args) > at else torch.distributed.ReduceOp.SUM)
-        is_uneven = name == "all_to_all_single" and any(splits is not None for splits in (*args[2:4], *_splits(kwargs)))
-        result = (
-            None
-            if is_uneven or (name == "broadcast" and not _is_source(args, kwargs))
-            else (result_of(name, held, size, place, operation))
-        )
-        if result is not None:
-            for output in args[0] if isinstance(args[0], list) else [args[0]]:
-                values.holds(output, result, max(given[1], Origin.DRAWN))  # nobody saw the others
+        if name == "broadcast":
+            given = _broadcast(others, group, _source(named), given)
+        operation = named.get("op", torch.distributed.ReduceOp.SUM)
+        result = None if given is None else result_of(name, given[0], size, place, operation)
+        for tensor in outputs:
+            _note(values, tensor, result, given)
         return done
 
     return collective
+
+
+def is_functional(func: Any) -> bool:
+    """Return whether a call is an operator of the functional collectives."""
+    return type(func).__module__ == "torch._ops" and str(func).partition(".")[0] in _FUNCTIONAL
+
+
+def functional(values: Values, func: Any, args: Any, kwargs: Any) -> Any:
+    """Call an operator of the functional collectives, and tell `values` what its result holds."""
+    name = str(func).split(".")[1]
+    if name not in _FUNCTIONAL_KINDS:
+        return func(*args, **kwargs)
+    group = torch_api.group_of_name(kwargs.get("group_name", args[-1]))
+    size, place = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+    splits = args[1:3] if name == "all_to_all_single" else ()
+    is_uneven = any(one not in (None, [args[0].shape[0] // size] * size) for one in splits)
+    operation = getattr(torch.distributed.ReduceOp, str(args[1]).upper(), None)
+    given = None if is_uneven else _given(values, name, args[0])
+    result = func(*args, **kwargs)
+    if name == "broadcast" and args[1] != place:
+        given = None
+    _note(values, result, None if given is None else result_of(name, given[0], size, place, operation), given)
+    return result
+
+
+def _note(values: Values, output: Any, result: torch.Tensor | None, given: tuple[torch.Tensor, Origin] | None) -> None:
+    if result is not None and given is not None:
+        values.holds(output, result, max(given[1], Origin.DRAWN))  # nobody saw the others
+    elif isinstance(output, torch.Tensor):
+        values.forget(output)
 
 
 def _given(values: Values, name: str, tensor: Any) -> tuple[torch.Tensor, Origin] | None:
@@ -83,7 +149,50 @@ def _given(values: Values, name: str, tensor: Any) -> tuple[torch.Tensor, Origin
     if not isinstance(tensor, torch.Tensor):
         return None
     found = values.value(tensor)
-    return found if found is not None or tensor.is_floating_point() else values.guess(name, tensor)
+    if found is None and not tensor.is_floating_point():
+        found = values.guess(name, tensor)
+    return None if found is None else (found[0].clone(), found[1])
+
+
+def _broadcast(
+    others: Others | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
+) -> tuple[torch.Tensor, Origin] | None:
+    """Return what one rank gives to all."""
+    if others is None:
+        return None
+    if source == torch.distributed.get_rank():
+        others.say_tensor(_BROADCAST, group, (source,), None if given is None else given[0])
+        return given
+    told = others.told_tensor(_BROADCAST, group, (source,))
+    return None if told is None else (told, Origin.DRAWN)
+
+
+def _sent(original: Any, values: Values, others: Others) -> Callable[..., Any]:
+    """Return a send which writes down what it sends."""
+
+    def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+        given = values.value(tensors[0])
+        others.say_tensor(_MESSAGE, group, _ends(group, place), None if given is None else given[0])
+        return original(group, tensors, place, *args, **kwargs)
+
+    return send
+
+
+def _received(original: Any, values: Values, others: Others) -> Callable[..., Any]:
+    """Return a receive after which it is known what was sent."""
+
+    def receive(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+        done = original(group, tensors, place, *args, **kwargs)
+        told = others.told_tensor(_MESSAGE, group, _ends(group, place)[::-1])
+        _note(values, tensors[0], told, None if told is None else (told, Origin.DRAWN))
+        return done
+
+    return receive
+
+
+def _ends(group: Any, place: int) -> tuple[int, int]:
+    """Return the numbers of this rank and of the one at a place of the group."""
+    return torch.distributed.get_rank(), torch.distributed.get_process_group_ranks(group)[place]
 
 
 def result_of(name: str, given: torch.Tensor, size: int, place: int, operation: Any) -> torch.Tensor | None:
@@ -98,7 +207,7 @@ def result_of(name: str, given: torch.Tensor, size: int, place: int, operation: 
     Returns:
         None: that is not known.
     """
-    if name in _OPERATION_AT:
+    if name in _REDUCTIONS:
         if name == "reduce_scatter_tensor":
             given = given.reshape(size, -1)[place]
         return _reduced(given, size, operation)
@@ -108,7 +217,7 @@ def result_of(name: str, given: torch.Tensor, size: int, place: int, operation: 
         parts = given.reshape(size, -1)
         even = parts[place] if parts.is_floating_point() else (parts.double().mean(0) + 0.5).floor().to(parts.dtype)
         return torch.cat([even] * size)
-    return given  # broadcast by this rank; all_gather's list
+    return given  # a broadcast; all_gather's list
 
 
 def _reduced(given: torch.Tensor, size: int, operation: Any) -> torch.Tensor | None:
@@ -120,13 +229,8 @@ def _reduced(given: torch.Tensor, size: int, operation: Any) -> torch.Tensor | N
     return None
 
 
-def _is_source(args: Any, kwargs: Any) -> bool:
-    """Return whether a broadcast is this rank's own."""
-    source = kwargs.get("src", args[1] if len(args) > 1 else None)
-    if source is not None:
-        return bool(source == torch.distributed.get_rank())
-    return bool(kwargs.get("group_src") == torch.distributed.get_rank(kwargs.get("group")))
-
-
-def _splits(kwargs: Any) -> tuple[Any, Any]:
-    return kwargs.get("output_split_sizes"), kwargs.get("input_split_sizes")
+def _source(named: dict[str, Any]) -> int:
+    """Return who broadcasts."""
+    if named.get("src") is not None:
+        return int(named["src"])
+    return int(torch.distributed.get_process_group_ranks(named.get("group"))[named["group_src"]])

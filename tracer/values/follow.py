@@ -34,7 +34,7 @@ from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.run_options import Answers
 from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
-from vramcast.tracer.values import drawn_values, largest
+from vramcast.tracer.values import collectives, drawn_values, largest
 from vramcast.tracer.values.followed_call import COPIES, Call
 from vramcast.tracer.values.reads import masks, raw
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
@@ -118,6 +118,8 @@ class Values(TorchFunctionMode):
             return func(*args, **kwargs)
         if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
             return func(*args, **kwargs)  # hundreds of weights; step counters are known
+        if collectives.is_functional(func):
+            return collectives.functional(self, func, args, kwargs)
         call = Call(self, func, name, args, kwargs, tensors)
         if call.known and name != "_grouped_mm":  # a product, but told its offsets
             return self._known(call)
@@ -204,6 +206,10 @@ class Values(TorchFunctionMode):
         """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
         if result.numel() == value.numel():
             self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor of the card now holds what nobody knows."""
+        self._shadows.forget(tensor)
 
     def _names_card(self, args: Any, kwargs: Any) -> bool:
         return any(self.is_card(value) for value in (*args, kwargs.get("device")))

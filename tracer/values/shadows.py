@@ -44,7 +44,17 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 def version(tensor: torch.Tensor) -> int:
     """Return how often the tensor was changed; PyTorch does not count for inference tensors, whose values rarely change."""
-    return -1 if tensor.is_inference() else tensor._version
+    return -1 if tensor.is_inference() else plain(tensor)._version
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with the storage: what a functional collective gives is a wrapper that waits when it is used."""
+    is_waiting = type(tensor).__name__ == "AsyncCollectiveTensor"  # its module may not be loaded
+    return tensor.elem if is_waiting else tensor  # type: ignore[attr-defined]
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return plain(tensor).untyped_storage()
 
 
 class Shadows:
@@ -56,7 +66,7 @@ class Shadows:
 
     def find(self, tensor: torch.Tensor) -> Shadow | None:
         """Return the shadow under `tensor`, if what it holds is known."""
-        entry = self._by_storage.get(tensor.untyped_storage()._cdata)
+        entry = self._by_storage.get(_storage(tensor)._cdata)
         return entry[0] if entry is not None and version(tensor) == entry[0].version else None
 
     @staticmethod
@@ -75,7 +85,7 @@ class Shadows:
         """Note that `tensor` holds what the host tensor `value` holds; nothing is noted of a part of an unknown storage."""
         if value.shape != tensor.shape or value.dtype != tensor.dtype or not is_small(tensor):
             return
-        storage = tensor.untyped_storage()
+        storage = _storage(tensor)
         shadow = self.find(tensor)
         if shadow is None and storage.nbytes() != tensor.nbytes:
             return
@@ -91,17 +101,17 @@ class Shadows:
         parts: dict[int, list[torch.Tensor]] = {}
         for tensor, value in pairs:
             if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
-                parts.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+                parts.setdefault(_storage(tensor)._cdata, []).append(tensor)
         for tensors in parts.values():
             first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
-            if len(tensors) > 1 and size_bytes == first.untyped_storage().nbytes() and self.find(first) is None:
+            if len(tensors) > 1 and size_bytes == _storage(first).nbytes() and self.find(first) is None:
                 self._make(first, origin)
         for tensor, value in pairs:
             self.keep(tensor, value, origin)
 
     def _make(self, tensor: torch.Tensor, origin: Origin) -> Shadow:
         """Return a new shadow under `tensor`, whose bytes are to be written."""
-        storage = tensor.untyped_storage()
+        storage = _storage(tensor)
         shadow = Shadow(torch.UntypedStorage(storage.nbytes()), version(tensor), origin)
         key = storage._cdata
         gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
@@ -110,20 +120,26 @@ class Shadows:
 
     def changed(self, tensor: torch.Tensor) -> None:
         """Note that the change in place which just happened to `tensor` happened to its shadow too."""
-        entry = self._by_storage.get(tensor.untyped_storage()._cdata)
+        entry = self._by_storage.get(_storage(tensor)._cdata)
         if entry is not None:
             entry[0].version = version(tensor)
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Note that nobody knows what `tensor` holds now."""
+        key = _storage(tensor)._cdata
+        self._by_storage.pop(key, None)
+        self._recipes.pop(key, None)
+
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """Return how `tensor` was made, if that is known."""
-        entry = self._recipes.get(tensor.untyped_storage()._cdata)
+        entry = self._recipes.get(_storage(tensor)._cdata)
         if entry is None or entry[0].version != version(tensor):
             return None
         return entry[0].by_place.get(_place(tensor))
 
     def keep_recipe(self, tensor: torch.Tensor, recipe: Recipe) -> None:
         """Note how `tensor` was made."""
-        storage = tensor.untyped_storage()
+        storage = _storage(tensor)
         key = storage._cdata
         entry = self._recipes.get(key)
         if entry is None:

@@ -98,6 +98,8 @@ PIPELINE = """
         optimizer.zero_grad()
 """
 VALUES = """
+    import torch.distributed._functional_collectives as funcol
+
     def counts(*numbers):
         return torch.tensor(numbers, device="cuda")
 
@@ -110,6 +112,27 @@ VALUES = """
     assert (total.tolist(), most.item()) == ([world, 2 * world], 3.0)
     assert all_of.tolist() == [5.0, 6.0] * world
     assert sum(received.tolist()) == sum(sent.tolist())  # tokens for experts come evenly from all
+
+    group = dist.group.WORLD
+    reduced = funcol.all_reduce(counts(1, 2), "sum", group)
+    for reduced in (reduced, funcol.wait_tensor(reduced)):
+        assert reduced.tolist() == (reduced + 0).cpu().tolist() == [world, 2 * world]
+    assert funcol.all_gather_tensor(counts(5, 6), 0, group).view(world, 2).sum(1).tolist() == [11] * world
+    assert sum(funcol.all_to_all_single(sent, None, None, group).tolist()) == sum(sent.tolist())
+    assert funcol.reduce_scatter_tensor(sent, "sum", 0, group).tolist() == [2 * rank * world, (2 * rank + 1) * world]
+
+    mine = counts(10 + rank, 7)
+    dist.broadcast(mine, src=0)
+    assert mine.tolist() == [10, 7]  # what rank 0 said
+    if rank == 0:
+        dist.send(counts(4, 256), world - 1)
+    if rank == world - 1:
+        shape = counts(0, 0)
+        dist.recv(shape, 0)
+        assert shape.tolist() == [4, 256]
+    nobody_knows = counts(7.5, 7.5) + 0
+    dist.broadcast(nobody_knows, src=1)
+    assert rank == 1 or nobody_knows.tolist() != [7.5, 7.5]  # not what was there before
     train(model)
 """
 CHECKPOINTS = """
