@@ -8,7 +8,7 @@ A run is one of one rank whose log prints its settings: each is given to the scr
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
 Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
 at the same place of the program, where the run is stopped. What Inductor fuses is its release's own:
-with --torches a run has the torch of its log where that is at hand, and the installed one otherwise. Answers are kept in
+with --torches a run has the torch of its log, or the nearest one which is at hand. Answers are kept in
 build/accuracy/logged.jsonl: a stopped run goes on.
 """
 
@@ -324,11 +324,18 @@ def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int =
 
 
 def release_of(run: Run, torches: Path | None) -> str:
-    """Return the release of torch in `torches` which the run's log has; "": the installed one is to be taken."""
-    release = run.row["torch"].partition("+")[0]
-    if torches is None or release == _installed():
+    """Return the release of torch which is nearest to the run's log among those in `torches`; "": the installed one is it."""
+    if torches is None:
         return ""
-    return release if _python(torches, release).exists() else ""
+    logged, installed = run.row["torch"].partition("+")[0], _installed()
+    at_hand = {installed, *(path.name for path in torches.iterdir() if _python(torches, path.name).exists())}
+    nearest = min(at_hand, key=lambda release: (release != logged, abs(_minor(release) - _minor(logged)), release != installed))
+    return "" if nearest == installed else nearest
+
+
+def _minor(release: str) -> int:
+    """Return 9 of 2.9.1; each has another Inductor."""
+    return int(release.split(".")[1]) if release.count(".") > 1 else 0
 
 
 def _installed() -> str:

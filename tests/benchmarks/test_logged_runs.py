@@ -234,11 +234,15 @@ def test_the_report_counts_who_keeps_the_aims() -> None:
     assert isinstance(good.run.log, Log)
 
 
-def test_a_run_has_the_torch_of_its_log_where_that_is_at_hand(tmp_path: Path) -> None:
-    (tmp_path / "2.8.0" / "bin").mkdir(parents=True)
-    (tmp_path / "2.8.0" / "bin" / "python").touch()
+def test_a_run_has_the_torch_of_its_log_or_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for release in ("2.6.0", "2.8.0"):
+        (tmp_path / release / "bin").mkdir(parents=True)
+        (tmp_path / release / "bin" / "python").touch()
+    monkeypatch.setattr("benchmarks.accuracy.logged._installed", lambda: "2.11.0")
     assert release_of(run_of(), tmp_path) == "2.8.0"
-    assert release_of(run_of(torch="2.9.1+cu128"), tmp_path) == ""
+    assert release_of(run_of(torch="2.4.1+cu124"), tmp_path) == "2.6.0"
+    assert release_of(run_of(torch="2.8.0.dev20250319+cu128"), tmp_path) == "2.8.0"
+    assert release_of(run_of(torch="2.10.0+cu128"), tmp_path) == ""
     assert release_of(run_of(), None) == ""
     missed = Answer("f", line=(3000, 3374), torch="2.8.0")
     assert judge(run_of(), missed).reason is Reason.OPEN
