@@ -42,6 +42,7 @@ class Account:
         self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
         self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
         self._has_begun = False
+        self._can_clear = True
         self._origin = 0
         self._peaks = dict.fromkeys(_PEAKS, 0)
         self._sums = dict.fromkeys(_SUMS, 0)
@@ -81,7 +82,7 @@ class Account:
 
     def drain(self) -> None:
         """Take out what the history holds so far; not while another thread (NCCL's watchdog) frees, which would be lost."""
-        if not self._has_begun:
+        if not self._has_begun or not self._can_clear:
             return
         before = _events(self._device)
         histories = self._snapshot()["device_traces"]
@@ -89,8 +90,9 @@ class Account:
             return
         try:
             self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
-        except TypeError:  # torch 2.6, where each call clears it
-            self._record(context=None, max_entries=_MAX_EVENTS)
+        except TypeError:  # torch 2.6, which never clears it: all is read at the end
+            self._can_clear = False
+            return
         self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))  # takes seconds
 
     def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,3 +28,23 @@ def test_what_another_thread_frees_while_the_history_is_read_is_not_lost(monkeyp
     monkeypatch.setattr(ours, "_has_begun", True)
     ours.drain()
     assert (len(ours.earlier), len(cleared)) == ((0, 0) if frees else (1, 1))  # else the next step tries again
+
+
+def test_a_history_which_cannot_be_cleared_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Account()
+    read = []
+
+    def record(**options: Any) -> None:
+        raise TypeError("unexpected keyword argument 'clear_history'")  # torch 2.6
+
+    def snapshot() -> dict[str, Any]:
+        read.append(1)
+        return {"device_traces": [[]]}
+
+    monkeypatch.setattr(account, "_events", lambda device: 10)
+    monkeypatch.setattr(ours, "_snapshot", snapshot)
+    monkeypatch.setattr(ours, "_record", record)
+    monkeypatch.setattr(ours, "_has_begun", True)
+    ours.drain()
+    ours.drain()
+    assert (ours.earlier, read) == ([], [1])  # else every event before would be there twice
