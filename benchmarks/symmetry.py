@@ -10,96 +10,15 @@ import json
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.accuracy.figures import table
+from benchmarks.distributed_jobs import ALIKE, HEAD, JOBS
 from vramcast.units import MIB
 
 _SIZE: Final = 8
-_HEAD: Final = """
-import os
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-
-
-def mlp(width=1024, layers=8):
-    return nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)]).cuda()
-
-
-def train(model, optimizer=None, width=1024):
-    optimizer = optimizer or torch.optim.AdamW(model.parameters())
-    for _ in range(3):
-        model(torch.randn(64, width, device="cuda")).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-_FSDP1: Final = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n"
-_FSDP2: Final = """
-from torch.distributed.fsdp import fully_shard
-def shard(model, **options):
-    for layer in model:
-        fully_shard(layer, **options)
-    return fully_shard(model, **options)
-"""
-_PIPELINE: Final = """
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
-mesh = init_device_mesh("cuda", (4, 2), mesh_dim_names=("pp", "dp"))
-place, group = mesh.get_local_rank("pp"), mesh.get_group("pp")
-def stages(turns):
-    parts = [mlp(layers=3 if place == 1 else 2) for _ in range(turns)]
-    device = torch.device("cuda")
-    return [PipelineStage(one, place + 4 * turn, 4 * turns, device, group=group) for turn, one in enumerate(parts)]
-def run(schedule, parts):
-    optimizer = torch.optim.AdamW([p for part in parts for p in part.submod.parameters()])
-    for _ in range(3):
-        whole = torch.randn(64, 1024, device="cuda")
-        if place == 0:
-            schedule.step(whole)
-        elif place == 3:
-            schedule.step(target=whole, losses=[])
-        else:
-            schedule.step()
-        optimizer.step()
-        optimizer.zero_grad()
-loss = lambda out, wanted: (out - wanted).pow(2).mean()
-"""
-_PARALLEL: Final = """
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-def split(model, mesh):
-    styles = {str(n): ColwiseParallel() if n % 2 == 0 else RowwiseParallel() for n in range(len(model))}
-    return parallelize_module(model, mesh, styles)
-"""
-JOBS: Final = {
-    "DDP": "train(nn.parallel.DistributedDataParallel(mlp()))",
-    "DDP, ZeroRedundancyOptimizer": """
-from torch.distributed.optim import ZeroRedundancyOptimizer
-model = nn.parallel.DistributedDataParallel(mlp(layers=9))
-train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW))
-""",
-    "FSDP1, FULL_SHARD": _FSDP1 + "train(FSDP(mlp(), use_orig_params=True))",
-    "FSDP1, SHARD_GRAD_OP": _FSDP1 + "train(FSDP(mlp(), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP))",
-    "FSDP2": _FSDP2 + "train(shard(mlp()))",
-    "FSDP2, uneven shards": _FSDP2 + "train(shard(mlp(1001)), width=1001)",
-    "HSDP 2 x 4": _FSDP2 + 'train(shard(mlp(), mesh=init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))))',
-    "tensor parallel 4 x FSDP2 of 2": _FSDP2 + _PARALLEL + """
-mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))
-train(shard(split(mlp(), mesh["tp"]), mesh=mesh["dp"]))
-""",
-    "pipeline of 4, two copies, 1F1B": _PIPELINE + "parts = stages(1)\nrun(Schedule1F1B(parts[0], 8, loss_fn=loss), parts)",
-    "pipeline of 4, two copies, interleaved": _PIPELINE + """
-parts = stages(2)
-run(ScheduleInterleaved1F1B(parts, 8, loss_fn=loss), parts)
-""",
-}  # fmt: skip
 
 
 def answer(script: Path, ranks: str) -> dict[str, Any]:
@@ -120,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     only = parser.parse_args(arguments).only
     rows, missed = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in JOBS.items():
+        for name in ALIKE:
             if only not in name:
                 continue
             script = Path(folder) / "train.py"
-            script.write_text(_HEAD + textwrap.dedent(text), encoding="utf-8")
+            script.write_text(HEAD + JOBS[name], encoding="utf-8")
             every, some = answer(script, "all"), answer(script, "auto")
             traced = {one["rank"]: one["peaks"] for one in some["ranks"]}
             is_same = every["peaks"]["reserved"] == some["peaks"]["reserved"] and all(

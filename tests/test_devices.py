@@ -30,6 +30,7 @@ SHEET = {
     "l40s": (48, 864),
     "h100": (80, 3350),
     "h100-pcie": (80, 2039),
+    "h100-nvl": (94, 3938),
     "h200": (141, 4800),
     "b200": (180, 7700),
     "rtx3060": (12, 360),
@@ -200,6 +201,7 @@ def test_attributes_are_integers_and_agree_with_the_fields() -> None:
         ("h100-80gb", "h100"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
         ("nvidia h200", "h200"),
     ],
 )

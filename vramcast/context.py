@@ -104,7 +104,7 @@ _BLAS = frozenset({"cublas"})
 _BLAS_DNN = frozenset({"cublas", "cudnn"})
 _V100 = ("v100-16gb", "v100-32gb")
 _A100 = ("a100-40gb", "a100-80gb")
-_H100 = ("h100", "h100-pcie")
+_H100 = ("h100", "h100-pcie", "h100-nvl")
 _OOM = "PyTorch out-of-memory messages in public logs"
 
 # Kernels loaded with their library: CUDA 11 and older. The range of the V100 is +-10 % (one number, arbitrary).

@@ -354,6 +354,18 @@ _ALL = (
         l2_bytes=52_428_800,  # measured: XLA h100_pcie.txtpb
     ),
     _device(
+        "h100-nvl",
+        "NVIDIA H100 NVL",
+        total_bytes=99_961_274_368,  # measured: OpenCL, driver 570, github.com/fastfetch-cli/fastfetch/issues/1658
+        compute_capability=(9, 0),  # spec: https://developer.nvidia.com/cuda-gpus
+        sm_count=132,  # measured: OpenCL, same issue
+        clock_khz=1_785_000,  # measured: OpenCL, same issue
+        memory_clock_khz=2_619_000,  # spec: NVIDIA H100 NVL product brief
+        memory_bus_bits=6016,  # spec: NVIDIA H100 NVL product brief; gives its 3,938 GB/s
+        l2_bytes=62_914_560,  # arbitrary: the H200's, which has as many memory partitions
+        assumed=("l2_bytes",),
+    ),
+    _device(
         "h200",
         "NVIDIA H200",
         total_bytes=150_109_880_320,  # measured: torch, in a public test fixture of 2026; OOM logs say 139.80 GiB

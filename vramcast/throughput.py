@@ -49,6 +49,7 @@ PEAKS: Final[Mapping[str, Peak]] = MappingProxyType({
     "l40s": Peak(91.6, 183, 362),  # spec: NVIDIA L40S data sheet
     "h100": Peak(67, 494.5, 989.5),  # spec: NVIDIA H100 data sheet (SXM), its sparse numbers halved
     "h100-pcie": Peak(51, 378, 756.5),  # spec: NVIDIA H100 data sheet (PCIe), its sparse numbers halved
+    "h100-nvl": Peak(60, 417.5, 835.5),  # spec: NVIDIA H100 NVL data sheet, its sparse numbers halved
     "h200": Peak(67, 494.5, 989.5),  # spec: NVIDIA H200 data sheet, its sparse numbers halved
     "b200": Peak(75, 1125, 2250),  # spec: NVIDIA HGX B200 data sheet, an eighth of the board, sparse numbers halved
     "rtx3060": Peak(12.7, 12.7, 25.5, assumed=True),  # arbitrary: the RTX 3090's operations a clock and multiprocessor

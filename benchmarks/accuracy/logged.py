@@ -8,7 +8,8 @@ A run is one of one rank whose log prints its settings: each is given to the scr
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
 Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
 at the same place of the program, where the run is stopped. What Inductor fuses is its release's own:
-with --torches a run has the torch of its log, or the nearest one which is at hand. Answers are kept in
+with --torches a run has the torch of its log, or the nearest one which is at hand. A script which imports FlashAttention 3
+finds a stand-in (stand_ins/). Answers are kept in
 build/accuracy/logged.jsonl: a stopped run goes on.
 """
 
@@ -55,6 +56,8 @@ _EAGER_MIB: Final = 1  # spec: the aim for allocated, which both sides print in 
 _RESERVED: Final = 0.01  # spec: the aim for reserved, and for allocated of compiled runs
 # spec: nvidia-smi cuts long names; the memory says which card is meant. Key: name, MiB.
 _CUT_NAMES: Final[dict[tuple[str, int], str]] = {("NVIDIA GeForce RTX 5080 ...", 16303): "rtx5080-laptop"}
+_FLASH: Final = "flash_attn_interface"  # has no package that installs here; its stand-in asks for the memory it asks for
+_STAND_INS: Final = Path(__file__).resolve().parent / "stand_ins"
 _BEGINS: Final = re.compile(r"_start(_step)?$")
 _COUNTS: Final = frozenset({"model_params", "total_params"})  # what a rebuilt model must agree in
 # Said elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`
@@ -353,6 +356,9 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **run.environment(data)}
+        if _FLASH in run.source:
+            paths = (str(_STAND_INS), os.environ.get("PYTHONPATH"))
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         command = [
             *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", run.card().key),
             *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
