@@ -3,7 +3,7 @@
 python -m benchmarks.distributed [--only TEXT] [--world-sizes 8,64,1024]
 
 `--ranks auto`: the first and the last rank, of a pipeline a rank of each stage. A job which fails, or ends before its steps are
-done, is a row with its line, and the exit code is 1. No card has measured these jobs.
+done, has its line in the table, and the exit code is 1. No card has measured these jobs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.distributed_jobs import HEAD, JOBS
 from vramcast.units import MIB
 
+_STEPS: Final = 3  # spec: `train` of distributed_jobs
 
-def row_of(name: str, size: int, folder: Path) -> tuple[list[object], bool]:
-    """Return a job's row on a world, and whether it was answered whole."""
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a job on a world: reserved MiB by rank, seconds, what was counted, and why it is not whole ("": it is)."""
+
+    reserved_mib: dict[int, float]
+    seconds: float
+    counted: tuple[str, ...]
+    why: str
+
+
+def answer(name: str, size: int, folder: Path) -> Answered:
+    """Run a job on a world."""
     script = folder / "train.py"
     script.write_text(HEAD + JOBS[name], encoding="utf-8")
     machines = max(size // 8, 1)
@@ -31,33 +45,44 @@ def row_of(name: str, size: int, folder: Path) -> tuple[list[object], bool]:
     launched = [*command, "--", "torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", script.name]
     started = time.perf_counter()
     done = subprocess.run(launched, cwd=folder, capture_output=True, text=True, check=False)
-    start = [name, f"{size:,}"]
+    seconds = time.perf_counter() - started
     if done.returncode:
-        return [*start, "", "", "", (done.stderr.strip().splitlines() or ["no message"])[-1]], False
+        return Answered({}, seconds, (), (done.stderr.strip().splitlines() or ["no message"])[-1])
     said = json.loads(done.stdout)
-    peaks = [f"{one['rank']}: {one['peaks']['reserved'] / MIB:,.0f}" for one in said["ranks"]]
-    seconds = f"{time.perf_counter() - started:.0f}"
-    unknown = ", ".join(said["unknown_calls"])
-    ended = said["ended"] or ""
-    return [*start, "; ".join(peaks), seconds, unknown, ended], not ended and said["steps"] == 3
+    reserved = {one["rank"]: one["peaks"]["reserved"] / MIB for one in said["ranks"]}
+    why = said["ended"] or ("" if said["steps"] >= _STEPS else f"{said['steps']} steps of {_STEPS}")
+    return Answered(reserved, seconds, tuple(said["unknown_calls"]), why)
+
+
+def _row(name: str, answers: Sequence[Answered]) -> list[object]:
+    """Return a job's row: for each world the least and the most that a traced rank reserves."""
+    cells = []
+    for one in answers:
+        ends = {f"{end:,.0f}" for end in (min(one.reserved_mib.values(), default=0), max(one.reserved_mib.values(), default=0))}
+        cells.append(one.why or " to ".join(sorted(ends, key=lambda text: float(text.replace(",", "")))))
+    seconds = " ".join(f"{one.seconds:.0f}" for one in answers)
+    counted = dict.fromkeys(what for one in answers for what in one.counted)
+    return [name, *cells, len(answers[0].reserved_mib), seconds, "; ".join(counted)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row a job and world; exit 1 where one is not whole."""
+    """Print a row a job; exit 1 where one is not whole."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name has this in it")
     parser.add_argument("--world-sizes", default="8,64,1024", metavar="N,N", help="how many ranks (default: 8,64,1024)")
     options = parser.parse_args(arguments)
+    sizes = [int(size) for size in options.world_sizes.split(",")]
     rows, missed = [], 0
     for name in JOBS:
-        for size in map(int, options.world_sizes.split(",") if options.only in name else ()):
-            with tempfile.TemporaryDirectory() as folder:
-                row, is_whole = row_of(name, size, Path(folder))
-            rows.append(row)
-            missed += not is_whole
-            print(row, file=sys.stderr, flush=True)
-    print(table(["job", "ranks", "reserved MiB by rank", "s", "unknown calls", "ended"], rows))
-    print(f"\n{len(rows) - missed} of {len(rows)} whole")
+        if options.only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            answers = [answer(name, size, Path(folder)) for size in sizes]
+        missed += sum(bool(one.why) for one in answers)
+        rows.append(_row(name, answers))
+        print(rows[-1], file=sys.stderr, flush=True)
+    print(table(["job", *(f"{size:,} ranks" for size in sizes), "ranks traced", "s", "counted"], rows))
+    print(f"\n{len(rows) * len(sizes) - missed} of {len(rows) * len(sizes)} whole")
     sys.exit(1 if missed else 0)
 
 

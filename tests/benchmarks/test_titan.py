@@ -33,7 +33,9 @@ def test_rows_which_name_their_own_command_are_taken() -> None:
 
 def test_published_tables_have_their_commands() -> None:
     published = {"source": "llama3_h100_202412_torchtitan.md", "job": "FSDP / 5,605", "value_mib": "68608.0"}
-    (row,) = table_rows([published, {**published, "job": "FSDP 8, CP 1"}])
+    row, *page = table_rows([published, {**published, "job": "FSDP 8, CP 1"}])
+    assert [one.value_mib for one in page] == [77.0 * 1024, 62.0 * 1024]
+    assert all(one.typed.endswith("--training.compile") for one in page)
     typed = typed_command(row.typed)
     assert typed is not None
     assert typed.words[:3] == ("--nnodes=16", "--nproc_per_node=8", "train.py")
