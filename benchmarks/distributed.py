@@ -9,11 +9,8 @@ done, has its line in the table, and the exit code is 1. No card has measured th
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,7 @@ from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.distributed_jobs import HEAD, JOBS
+from benchmarks.launched import launched
 from vramcast.units import MIB
 
 _STEPS: Final = 3  # spec: `train` of distributed_jobs
@@ -40,18 +38,13 @@ def answer(name: str, size: int, folder: Path) -> Answered:
     """Run a job on a world."""
     script = folder / "train.py"
     script.write_text(HEAD + JOBS[name], encoding="utf-8")
-    machines = max(size // 8, 1)
-    command = [sys.executable, "-m", "vramcast", "run", "--json", "--device", "h100", "--until", "end", "--no-bracket"]
-    launched = [*command, "--", "torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", script.name]
-    started = time.perf_counter()
-    done = subprocess.run(launched, cwd=folder, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - started
-    if done.returncode:
-        return Answered({}, seconds, (), (done.stderr.strip().splitlines() or ["no message"])[-1])
-    said = json.loads(done.stdout)
+    found = launched(script, size, "--until", "end", "--no-bracket")
+    if found.said is None:
+        return Answered({}, found.seconds, (), found.line)
+    said = found.said
     reserved = {one["rank"]: one["peaks"]["reserved"] / MIB for one in said["ranks"]}
     why = said["ended"] or ("" if said["steps"] >= _STEPS else f"{said['steps']} steps of {_STEPS}")
-    return Answered(reserved, seconds, tuple(said["unknown_calls"]), why)
+    return Answered(reserved, found.seconds, tuple(said["unknown_calls"]), why)
 
 
 def _row(name: str, answers: Sequence[Answered]) -> list[object]:

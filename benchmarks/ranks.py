@@ -6,18 +6,14 @@ python -m benchmarks.ranks [--jobs 8b:8 8b:64 8b:1024 70b:256 405b:512]
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy.figures import table
+from benchmarks.launched import launched
 
-_PER_NODE: Final = 8
 _LIMITS_S: Final = {"8b": 30.0, "70b": 120.0, "405b": 120.0}  # spec: the aims for one rank
 _LIMIT_BYTES: Final = 1.5 * 2**30  # spec: the aim for one rank of the smallest
 # spec: the published configurations: hidden, intermediate, layers, heads
@@ -56,17 +52,9 @@ _SCRIPT: Final = """
 
 def row(shape: str, world_size: int, script: Path) -> list[object]:
     """Return what rank 0 takes in a world: its cells of the table."""
-    launcher = ["torchrun", f"--nnodes={world_size // _PER_NODE}", f"--nproc_per_node={_PER_NODE}", str(script)]
-    launcher += map(str, _SHAPES[shape])
-    options = ["--json", "--device", "h100", "--no-bracket", "--until", "steps", "--ranks", "0"]
-    started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "vramcast", "run", *options, "--", *launcher], capture_output=True, text=True, check=False
-    )
-    seconds = time.perf_counter() - started
-    if done.returncode:
-        sys.exit(done.stderr.strip()[-1000:])
-    found = json.loads(done.stdout)
+    words = tuple(map(str, _SHAPES[shape]))
+    answer = launched(script, world_size, "--no-bracket", "--until", "steps", "--ranks", "0", words=words)
+    found, seconds = answer.need(shape), answer.seconds
     peaks, host = found["peaks"], found["host_peak_bytes"]
     return [
         shape, world_size, f"{peaks['allocated'] / 2**30:.2f}", f"{peaks['reserved'] / 2**30:.2f}", f"{seconds:.0f}",

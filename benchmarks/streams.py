@@ -9,15 +9,14 @@ card lies between them only a measurement tells.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.accuracy.figures import table
+from benchmarks.launched import launched
 
 _HEAD: Final = """
     import os
@@ -90,14 +89,7 @@ _JOBS: Final = {
 
 def row(name: str, script: Path) -> list[object]:
     """Return what both ends of a job are: its cells of the table."""
-    options = ["--json", "--device", "h100", "--until", "steps", "--steps", "4", "--ranks", "0", "--bracket"]
-    launcher = ["torchrun", "--nproc_per_node=8", str(script)]
-    done = subprocess.run(
-        [sys.executable, "-m", "vramcast", "run", *options, "--", *launcher], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{name}: {done.stderr.strip()[-1000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = launched(script, 8, "--until", "steps", "--steps", "4", "--ranks", "0", "--bracket").need(name)
     fast, slow = found["streams"]["fast"], found["streams"]["slow"]
     if slow is None:
         sys.exit(f"{name}: {found['warnings']}")

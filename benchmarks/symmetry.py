@@ -6,30 +6,18 @@ python -m benchmarks.symmetry [--only TEXT]
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.distributed_jobs import ALIKE, HEAD, JOBS
+from benchmarks.launched import launched
 from vramcast.units import MIB
 
 _SIZE: Final = 8
-
-
-def answer(script: Path, ranks: str) -> dict[str, Any]:
-    """Return the JSON of a job whose ranks are chosen so."""
-    command = [sys.executable, "-m", "vramcast", "run", "--json", "--device", "h100", "--until", "steps", "--no-bracket"]
-    launched = [*command, "--ranks", ranks, "--", "torchrun", f"--nproc_per_node={_SIZE}", script.name]
-    done = subprocess.run(launched, cwd=script.parent, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{script.name} --ranks {ranks}: {done.stderr.strip().splitlines()[-1]}")
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             script = Path(folder) / "train.py"
             script.write_text(HEAD + JOBS[name], encoding="utf-8")
-            every, some = answer(script, "all"), answer(script, "auto")
+            every, some = (
+                launched(script, _SIZE, "--until", "steps", "--no-bracket", "--ranks", ranks).need(f"{name} --ranks {ranks}")
+                for ranks in ("all", "auto")
+            )
             traced = {one["rank"]: one["peaks"] for one in some["ranks"]}
             is_same = every["peaks"]["reserved"] == some["peaks"]["reserved"] and all(
                 one["peaks"] == traced[one["rank"]] for one in every["ranks"] if one["rank"] in traced
