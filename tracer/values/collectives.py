@@ -65,14 +65,15 @@ def followed(values: Values, others: Others | None = None) -> Iterator[None]:
     if not distributed.is_available():
         yield
         return
-    owners = (distributed, distributed.distributed_c10d)
+    module = distributed.distributed_c10d
+    made = {name: _told(getattr(module, name), name, values, others) for name in _PARAMETERS}
     replaced = [
-        Replaced(owner, name, functools.partial(_told, name=name, values=values, others=others))
-        for owner in owners
-        for name in _PARAMETERS
+        Replaced(owner, name, lambda _, instead=instead: instead)  # type: ignore[misc]
+        for owner in (distributed, module)  # one function in both: dynamo knows collectives by what they are
+        for name, instead in made.items()
     ]
     if others is not None:
-        group = distributed.distributed_c10d.ProcessGroup
+        group = module.ProcessGroup
         replaced.append(Replaced(group, "send", functools.partial(_sent, values=values, others=others)))
         replaced.append(Replaced(group, "recv", functools.partial(_received, values=values, others=others)))
     try:

@@ -121,6 +121,14 @@ VALUES = """
     assert sum(funcol.all_to_all_single(sent, None, None, group).tolist()) == sum(sent.tolist())
     assert funcol.reduce_scatter_tensor(sent, "sum", 0, group).tolist() == [2 * rank * world, (2 * rank + 1) * world]
 
+    @torch.compile(backend="eager", fullgraph=True)
+    def summed(x):
+        y = x * 2
+        dist.all_reduce(y)  # which dynamo knows, as what stands in its place
+        return y
+
+    assert summed(counts(1.0, 2.0)).shape == (2,)
+
     mine = counts(10 + rank, 7)
     dist.broadcast(mine, src=0)
     assert mine.tolist() == [10, 7]  # what rank 0 said
