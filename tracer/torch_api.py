@@ -89,6 +89,7 @@ NAMES: Final[dict[str, Name]] = {
     **_c(
         _EVENTS,
         RecordFunctionFast="_profiler._RecordFunctionFast",
+        enable_record_function="_autograd._enable_record_function",
         EventType="_profiler._EventType",
         current_autograd_node="_current_autograd_node",
         current_graph_task_id="_current_graph_task_id",
@@ -172,6 +173,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
     "lazy_init": ("torch.cuda:_lazy_init",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
+    "cut_into_shards": ("torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",),
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),

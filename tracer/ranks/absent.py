@@ -31,6 +31,7 @@ import torch
 from vramcast.errors import NotSaid
 from vramcast.ranks import Rank
 from vramcast.tracer import torch_api
+from vramcast.tracer.ranks import cuts
 from vramcast.tracer.ranks.store import AbsentStore
 from vramcast.tracer.ranks.tape import Account, Tape
 from vramcast.tracer.replaced import Replaced
@@ -87,6 +88,7 @@ class Absent:
             for name, ours in self._objects().items():
                 for module in _who_has(name):
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
+            stack.enter_context(cuts.unprofiled())
             stack.enter_context(when_imported(_CHECKPOINTS, lambda: _let_save_alone(stack)))
             for name in ("send", "recv"):
                 owner = torch_api.c10d.ProcessGroup
