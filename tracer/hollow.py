@@ -45,6 +45,10 @@ class HollowInit(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a wrapper (DTensor) comes again with the tensors which it holds
+        if types:  # a tensor without values: PyTorch tries out shapes
+            return func(*args, **kwargs)
         if func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         tensors = _tensors((*args, *kwargs.values()))
@@ -56,7 +60,11 @@ class HollowInit(TorchDispatchMode):
         raw_copy = func is torch.ops.aten.copy_.default and tensors[0].nbytes >= BIG_BYTES
         if not raw_copy and not any(is_big(t) for t in tensors):
             return func(*args, **kwargs)
+        if func is torch.ops.aten._pin_memory.default:
+            return torch.empty_strided(tensors[0].shape, tensors[0].stride(), dtype=tensors[0].dtype, pin_memory=True)
         if func._schema.is_mutable:
+            if not func._schema.returns:
+                return None
             return kwargs.get("out", args[0] if args else tensors[0])
         return self._shape_only(func, args, kwargs)
 

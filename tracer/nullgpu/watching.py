@@ -64,6 +64,7 @@ class Watched:
         from vramcast.tracer.circumstances import Observer  # torch comes after the stand-ins
         from vramcast.tracer.record import Recorder
         from vramcast.tracer.values.follow import Values
+        from vramcast.tracer.values.host_weights import HostWeights
 
         self._job, self._options, self._gpu, self._settings = job, options, gpu, settings
         self._started_s = time.monotonic() if started_s is None else started_s
@@ -76,7 +77,9 @@ class Watched:
             roofline=Roofline.of(job.device) if options.accesses else None,
             step_over=self._step_over, device_index=self.rank.local,
         )  # fmt: skip
-        self.values = Values(gpu, answers=options.answers) if is_command or options.follow_values else None
+        host_weights = HostWeights() if job.world.size > 1 else None
+        is_followed = is_command or options.follow_values
+        self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
         self._absent: Absent | None = None
         self._claim: Claim | None = None
         self._finishing = threading.Lock()

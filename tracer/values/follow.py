@@ -36,6 +36,7 @@ from vramcast.tracer.tensors import tensors_in
 from vramcast.tracer.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
 from vramcast.tracer.values import collectives, drawn_values, largest
 from vramcast.tracer.values.followed_call import COPIES, Call
+from vramcast.tracer.values.host_weights import HostWeights
 from vramcast.tracer.values.reads import masks, raw
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
 from vramcast.tracer.values.shadows import Shadows, is_small, version
@@ -75,6 +76,7 @@ class Values(TorchFunctionMode):
         on_card: Whether a tensor lies on the card.
         devices: Types of device which stand for the card.
         answers: What is told where something large was drawn.
+        host_weights: Knows which host tensors have no meaning; None: all have.
 
     Attributes:
         drawn: How often a shape, or a branch on something large, depended on a value which was drawn, by the name of the call.
@@ -84,7 +86,7 @@ class Values(TorchFunctionMode):
 
     def __init__(
         self, card: Answering, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
-        answers: Answers = "drawn",
+        answers: Answers = "drawn", host_weights: HostWeights | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.drawn: Counter[str] = Counter()
@@ -94,6 +96,7 @@ class Values(TorchFunctionMode):
         self._card = card
         self._devices = devices
         self._answers = answers
+        self._host_weights = host_weights
         self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
         self._shadows = Shadows()
         self._budget = Budget()
@@ -105,9 +108,13 @@ class Values(TorchFunctionMode):
         if func in _BACKWARD:
             return self._backward(func, args, kwargs)
         if name in _PASSED or functorch_level() is not None:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)
         if drawn_values.is_computing(name):
-            return self._told(Call(self, func, name, args, kwargs, []), [b"\1"]) if name in _CHECKED else func(*args, **kwargs)
+            return (
+                self._told(Call(self, func, name, args, kwargs, []), [b"\1"])
+                if name in _CHECKED
+                else self._on_host(func, args, kwargs)
+            )
         default = default_device.CURRENT_DEVICE
         if default is not None and kwargs.get("device") is None and func in device_constructors():
             kwargs = {**kwargs, "device": default}
@@ -115,7 +122,7 @@ class Values(TorchFunctionMode):
         if any(map(is_lazy, tensors)) or not (
             any(map(self.on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)
         ):
-            return func(*args, **kwargs)
+            return self._on_host(func, args, kwargs)
         if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
             return func(*args, **kwargs)  # hundreds of weights; step counters are known
         if collectives.is_functional(func):
@@ -124,6 +131,10 @@ class Values(TorchFunctionMode):
         if call.known and name != "_grouped_mm":  # a product, but told its offsets
             return self._known(call)
         return self._unknown(call)
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make a call which is not followed: no tensor lies on the card, or it computes what nobody reads."""
+        return func(*args, **kwargs) if self._host_weights is None else self._host_weights.run(func, args, kwargs)
 
     def step_over(self) -> None:
         """Note that an optimizer has stepped."""

@@ -43,6 +43,27 @@ FSDP2 = """
         fully_shard(layer)
     train(fully_shard(model))
 """
+OFFLOADED = """
+    from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+
+    def layers():
+        return [torch.nn.Linear(8192, 8192, bias=False) for _ in range(4)]
+
+    def train(model):
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.randn(8, 8192, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    first = torch.nn.Sequential(*layers())
+    for layer in first:
+        fully_shard(layer, offload_policy=CPUOffloadPolicy())
+    train(fully_shard(first, offload_policy=CPUOffloadPolicy()))
+    options = {"cpu_offload": CPUOffload(offload_params=True), "device_id": torch.cuda.current_device()}
+    second = torch.nn.Sequential(*[FullyShardedDataParallel(layer, **options) for layer in layers()])
+    train(FullyShardedDataParallel(second, **options))
+"""
 # Groups are parts of the first communicator where that is bound to a card.
 GROUPS = """
     parts = [dist.new_group(list(range(4))), dist.new_group(list(range(4, 8))), dist.new_group([0, 7])]
@@ -225,6 +246,12 @@ def test_shards_are_smaller_where_there_are_more_ranks(run: Callable[..., Result
     assert two[0][1] > eight[0][1] > many[0][1]
     for peaks in (two, eight, many):
         assert peaks[0][1:] == peaks[1][1:]  # the rows divide by each
+
+
+def test_offloaded_shards_take_no_memory_of_this_machine(run: Callable[..., Result]) -> None:
+    result = run(OFFLOADED, 2)  # of each model 0.5 GiB: a half of its parameters, 1.5 GiB with their states
+    assert min(peaks[1] for peaks in _peaks(result)) > 256 << 20
+    assert result.max_resident_bytes < 0.9 * 2**30  # 3.5 GiB when they were held
 
 
 def test_communicators_are_counted_with_pytorchs_own_sizes(run: Callable[..., Result]) -> None:
