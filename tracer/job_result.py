@@ -92,7 +92,7 @@ class Result:
             return
         self.error = "JobError"
         self.is_ours = _is_ours(error)
-        place = _place(error)
+        place = place_of(error)
         self.message = f"{_what(error)}{f' ({place})' if place else ''}{missing_files.advice(error)}"
         self.job_traceback = "".join(traceback.format_exception(error))
 
@@ -110,7 +110,7 @@ def _what(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {_message(error)}"
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     others = [(code, line) for code, line in frames if _TRACER not in Path(code.co_filename).parents]

@@ -175,6 +175,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
     "cut_into_shards": ("torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",),
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
+    "share_among_ranks": ("torch.distributed._symmetric_memory:enable_symm_mem_for_group",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),

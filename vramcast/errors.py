@@ -95,7 +95,7 @@ class NullGpuError(CannotEstimate):
 
 
 class OtherAllocator(CannotEstimate):
-    """The job's memory does not pass through PyTorch's caching allocator: no caching, another back end, a pluggable one."""
+    """The job's memory does not pass through PyTorch's caching allocator: no caching, another one, or what processes share."""
 
 
 class IncompleteTrace(CannotEstimate):

@@ -15,9 +15,9 @@ from vramcast.devices import Device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.ranks import Rank
-from vramcast.tracer import alloc_conf, torch_api
+from vramcast.tracer import alloc_conf, shared_memory, torch_api
 from vramcast.tracer.course import StopJob
-from vramcast.tracer.job_result import Result
+from vramcast.tracer.job_result import Result, place_of
 from vramcast.tracer.nullgpu import compilers, program, raw, subprocesses
 from vramcast.tracer.nullgpu.load import NullGpu
 from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
@@ -137,7 +137,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     except StopJob:
         ended = watched.recorder.course.stopped_by
     except BaseException as error:  # the user's code may raise anything
-        result.fail(error)
+        result.fail(shared_memory.explained(error, gpu.ledger(), place_of(error)))
         if job.command is not None and result.error == "JobError" and watched.recorder.has_requests:
             result.status, ended = "ok", f"it {result.message}"
     if job.command is not None:

@@ -30,7 +30,7 @@ import torch
 
 from vramcast.errors import NotSaid
 from vramcast.ranks import Rank
-from vramcast.tracer import torch_api
+from vramcast.tracer import shared_memory, torch_api
 from vramcast.tracer.ranks import cuts
 from vramcast.tracer.ranks.store import AbsentStore
 from vramcast.tracer.ranks.tape import Account, Tape
@@ -41,6 +41,7 @@ _SCHEMES: Final = ("env", "tcp", "file")
 _SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor which is told to others: shapes, flags, token ids
 _SENT: Final = "recv_object_list"
 _CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
+_SHARED: Final = "torch.distributed._symmetric_memory"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
 
 
@@ -90,6 +91,7 @@ class Absent:
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
             stack.enter_context(cuts.unprofiled())
             stack.enter_context(when_imported(_CHECKPOINTS, lambda: _let_save_alone(stack)))
+            stack.enter_context(when_imported(_SHARED, lambda: _refuse_to_share(stack)))
             for name in ("send", "recv"):
                 owner = torch_api.c10d.ProcessGroup
                 stack.callback(Replaced(owner, name, self._paired).remove)
@@ -274,6 +276,11 @@ def _who_has(name: str) -> list[Any]:
 
 def _let_save_alone(stack: contextlib.ExitStack) -> None:
     stack.callback(Replaced(torch_api.DistWrapper, "__init__", _alone).remove)
+
+
+def _refuse_to_share(stack: contextlib.ExitStack) -> None:
+    for owner, name in torch_api.places("share_among_ranks"):
+        stack.callback(Replaced(owner, name, shared_memory.refusing).remove)
 
 
 def _alone(original: Any) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from vramcast.commands import job_of_command
 from vramcast.devices import device
-from vramcast.errors import CannotEstimate
+from vramcast.errors import CannotEstimate, OtherAllocator
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.ledger import Code, Entered
 from vramcast.tracer.nccl_calls import calls_in
@@ -301,6 +301,24 @@ def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..
 def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[..., Result]) -> None:
     with pytest.raises(CannotEstimate, match=r"recv_object_list from a rank .* --ranks.*rank 1 of 4"):
         run("rank and dist.recv_object_list([None], src=2)\ntrain(model)", 4, ranks=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("shared.rendezvous(shared.empty(1024, device='cuda'), name)", r"cuMemExportToShareableHandle \(train.py:\d+"),
+        ("shared.enable_symm_mem_for_group(name)", "enable_symm_mem_for_group"),  # of async tensor parallel
+    ],
+)
+def test_memory_which_ranks_share_is_refused_in_one_line(run: Callable[..., Result], call: str, named: str) -> None:
+    shares = f"""
+    import torch.distributed._symmetric_memory as shared
+    name = dist.group.WORLD.group_name
+    {call}
+    train(model)
+    """
+    with pytest.raises(OtherAllocator, match=rf"^The job shares memory .*{named}.*run the job without.*rank 0 of 4"):
+        run(shares, 4)
 
 
 def test_a_rank_which_waits_for_ever_is_told_of(run: Callable[..., Result], tmp_path: Path) -> None:
