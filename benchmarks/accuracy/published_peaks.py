@@ -225,8 +225,9 @@ def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[st
         ]  # fmt: skip
         card = row["gpu"].removeprefix("2x ").lower().replace(" ", "")
         answer, _ = run(command, folder, packages, device=card, steps=3, world_size=2)
-    peaks = answer.get("peaks")
-    note = "" if peaks else answer.get("message", "")[:80]
+    early = [said for said in answer.get("warnings", []) if "ended before its time" in said]
+    peaks = None if early else answer.get("peaks")
+    note = "" if peaks else "".join(early or answer.get("message", ""))[-80:]
     return Figure(f"fsdp_qlora, {name}", "reserved", float(row["value_mib"]), peaks["reserved"] / MIB if peaks else None, note)
 
 

@@ -12,6 +12,7 @@ its storage, from parameters on:
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -76,7 +77,10 @@ class HostWeights:
             if held is not None:
                 storage = held.untyped_storage()
                 key = storage._cdata
-                self._hollow[key] = weakref.ref(storage, lambda _, key=key: self._hollow.pop(key, None))
+                self._hollow[key] = weakref.ref(storage, functools.partial(self._forget, key))
+
+    def _forget(self, key: int, gone: object) -> None:
+        self._hollow.pop(key, None)
 
 
 def _held(tensor: Any) -> torch.Tensor | None:
