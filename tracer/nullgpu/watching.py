@@ -96,7 +96,7 @@ class Watched:
         Args:
             is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
         """
-        from vramcast.tracer.nullgpu import distributed_checkpoints
+        from vramcast.tracer.nullgpu import compiled_optimizers, distributed_checkpoints
         from vramcast.tracer.ranks.absent import Absent
         from vramcast.tracer.values.beside import beside
 
@@ -105,6 +105,7 @@ class Watched:
             self._around.enter_context(self._absent.answered())
         if self._job.command is not None:
             self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
+            self._around.enter_context(compiled_optimizers.not_compiled(self.values))
         if self.values is not None:
             self._around.enter_context(beside(self.values, self._absent))
             self._around.enter_context(self.values)

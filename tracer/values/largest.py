@@ -46,8 +46,8 @@ def deciding(name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> 
 
 
 def is_branch(name: str, tensor: torch.Tensor) -> bool:
-    """Return whether a call says yes or no of values."""
-    return name in _TRUTHS or (name == "item" and tensor.dtype == torch.bool)
+    """Return whether a call says yes or no of values; an element of bytes is a flag, as it is to torch's own indexing."""
+    return name in _TRUTHS or (name == "item" and tensor.dtype in (torch.bool, torch.uint8))
 
 
 def most(name: str, args: Any, kwargs: Any) -> list[bytes] | None:

@@ -34,6 +34,7 @@ class Model(torch.nn.Module):
 def none_of_the_drawn(): return Model(lambda x: x[x.detach() < -1])  # drawn numbers lie above 0
 def counted(): return Model(lambda x: x.flatten()[:int((x.detach() < -1).sum())])
 def other_way(): return Model(lambda x: x.flatten() if (x.detach() > 2).any() else x[:1].flatten())
+def byte_flag(): return Model(lambda x: x.flatten() if (x.detach() > 2).any().byte().item() else x[:1].flatten())
 def raises_the_other_way():
     def checked(x):
         if not torch.isfinite(x).all():
@@ -80,7 +81,7 @@ def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> No
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "fake")] == []
 
 
-@pytest.mark.parametrize("name", ["none_of_the_drawn", "counted", "other_way", "too_much"])
+@pytest.mark.parametrize("name", ["none_of_the_drawn", "counted", "other_way", "byte_flag", "too_much"])
 def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tracer: str) -> None:
     found = estimate(f"{models}:{name}", LARGE, auto_tracer)
     assert found.ceiling is not None
