@@ -128,9 +128,57 @@ for step, batch in zip(range(4), torch.utils.data.DataLoader(Tokens(), batch_siz
     optimizer.step()
     optimizer.zero_grad()
 """
+_MEGATRON: Final = """
+import os
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.finalize_model_grads import finalize_model_grads
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+parallel_state.initialize_model_parallel(tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+model_parallel_cuda_manual_seed(1)
+config = TransformerConfig(
+    num_layers=8, hidden_size=1024, num_attention_heads=16, pipeline_dtype=torch.float32, tensor_model_parallel_size=2,
+    pipeline_model_parallel_size=2, finalize_model_grads_func=finalize_model_grads,
+)
+first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
+model = GPTModel(
+    config, get_gpt_layer_local_spec(), vocab_size=32000, max_sequence_length=256, pre_process=first, post_process=last
+)
+model = DistributedDataParallel(config, DistributedDataParallelConfig(use_distributed_optimizer=True), model.cuda())
+optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-4, use_distributed_optimizer=True), [model])
+
+
+def forward(batches, model):
+    words = torch.randint(32000, (1, 256), device="cuda")
+    places = torch.arange(256, device="cuda").expand(1, -1)
+    mask = torch.ones(1, 1, 256, 256, dtype=torch.bool, device="cuda").triu(1)
+    loss = model(words, places, mask, labels=words)
+    return loss, lambda loss: (loss.mean(), {})
+
+
+step = get_forward_backward_func()
+for _ in range(4):
+    model.zero_grad_buffer()
+    optimizer.zero_grad()
+    step(
+        forward_step_func=forward, data_iterator=None, model=[model], num_microbatches=4, seq_length=256, micro_batch_size=1,
+        forward_only=False,
+    )
+    optimizer.step()
+"""
 _SCRIPTS: Final = {
     "model.py": _MODEL, "ds.py": _DEEPSPEED, "acc.py": _ACCELERATE, "trainer.py": _TRAINER, "light.py": _LIGHTNING,
-    "fsdp2.py": _FSDP2,
+    "fsdp2.py": _FSDP2, "megatron_gpt.py": _MEGATRON,
 }  # fmt: skip
 
 _BUCKET: Final = 5_000_000  # arbitrary: elements; far fewer than the model has, so that the stages differ
@@ -214,6 +262,17 @@ def _nothing(parameters: int, size: int) -> float:
     return 0.0
 
 
+def _megatron(parameters: int, size: int) -> float:
+    """Return the state of a rank of the first stage.
+
+    spec: Megatron's GPT without the norms: words and places, of a layer 12 matrices of the width squared; half the layers,
+    and half of each matrix but the places; two states of Adam are shared out among the copies.
+    """
+    width, layers = 1024, 8
+    held = 32000 * width / 2 + 256 * width + layers / 2 * 12 * width**2 / 2
+    return held * (4 + 4 + 8 / (size / 4))
+
+
 _TORCHRUN: Final = "torchrun --nnodes={nodes} --nproc_per_node={local}"
 _LAUNCH: Final = "accelerate launch --num_processes {size} --num_machines {nodes} --mixed_precision bf16"
 _WRAP: Final = "--fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP --fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer acc.py"
@@ -248,5 +307,6 @@ JOBS: Final = (
     Job("Lightning, ddp, unused found", _light("ddp_find_unused_parameters_true"), (8,), _replicated),
     Job("Lightning, fsdp", _light("fsdp"), (8,), _sharded),
     Job("Lightning, deepspeed_stage_2", _light("deepspeed_stage_2"), (8,), _zero2),
+    Job("Megatron-core, tensor 2 x pipeline 2", f"{_TORCHRUN} megatron_gpt.py", (8, 64), _megatron),
     Job("DeepSpeed ZeRO-3, both offloaded", f"{_TORCHRUN} ds.py --init --deepspeed_config z3op.json", (8,), _nothing),
 )

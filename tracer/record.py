@@ -219,7 +219,9 @@ class Recorder:
                     self.holdings.note(module)
                 for path, child in module.named_modules():
                     self._names.setdefault(id(child), path or type(module).__name__)
-                self._tag(Category.PARAMETER, [*module.parameters(), *module.buffers()])
+                # Not module.buffers(): Megatron's DistributedDataParallel has a list under that name.
+                held = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
+                self._tag(Category.PARAMETER, held)
             self._tag(Category.INPUT, tree_flatten(arguments)[0])
             self._mark("forward")
         name = self._names.get(id(module)) or type(module).__name__
