@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from vramcast.commands.accelerate import ACCELERATE
+from vramcast.commands.deepspeed import DEEPSPEED
 from vramcast.commands.launcher import Launcher
-from vramcast.commands.launchers import DEEPSPEED, TORCH_LAUNCH, TORCHRUN
+from vramcast.commands.launchers import TORCH_LAUNCH, TORCHRUN
 from vramcast.commands.reading import read
 from vramcast.errors import CannotEstimate, UsageError
 from vramcast.job import Command
@@ -65,17 +66,63 @@ def test_the_program_behind_a_launcher(text: str, words: tuple[str, ...], is_mod
         ("deepspeed --num_gpus=2 train.py", World(2, 2)),
         ("deepspeed --num_nodes 2 --num_gpus=2 train.py", World(4, 2)),
         ("deepspeed --include 'worker-0:0,1@worker-1:0,2' train.py", World(4, 2)),
+        ("CUDA_VISIBLE_DEVICES=0,1 deepspeed train.py", World(2, 2)),
+        ("CUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus 4 train.py", World(4, 4)),
+        ("deepspeed --hostfile hosts --log_level error train.py", World(8, 4)),
+        ("deepspeed --hostfile hosts --num_nodes 1 train.py", World(4, 4)),
+        ("deepspeed --hostfile hosts --num_gpus 2 train.py", World(4, 2)),
+        ("deepspeed --hostfile hosts --include worker-1 train.py", World(4, 4)),
+        ("deepspeed --hostfile hosts --include worker-1:0,1@worker-1:3 train.py", World(3, 3)),
+        ("deepspeed --hostfile hosts --exclude worker-0:3@worker-1:0 train.py", World(6, 3)),
+        ("deepspeed --hostfile hosts --exclude worker-0 train.py", World(4, 4)),
         ("accelerate launch --num_processes 4 train.py", World(4, 4)),
         ("accelerate launch --num_processes 4 --num_machines 2 train.py", World(4, 2)),
         ("torchrun train.py", World(1, 1)),
     ],
 )
-def test_a_launcher_says_how_many_ranks_there_are(text: str, world: World) -> None:
+def test_a_launcher_says_how_many_ranks_there_are(folder: Path, text: str, world: World) -> None:
+    (folder / "hosts").write_text("# two machines\nworker-0 slots=4\n\nworker-1 slots=4\n")
     found = _read(text)
     assert (found.world.size, found.world.local_size) == (world.size, world.local_size)
     told = dict(found.environment)
     if world.size > 1:
         assert (told["WORLD_SIZE"], told["RANK"], told["LOCAL_RANK"]) == (str(world.size), "0", "0")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--hostfile absent", "host file 'absent' is not here"),
+        ("--exclude localhost:0", "in no host file"),
+        ("--include a:0 --num_gpus 2", "refuses two of them"),
+        ("--include a:0,1@b:0", "have 2, 1 ranks"),
+        ("--include a:x", "a whole number"),
+        ("--hostfile hosts --include c", "not in the host file"),
+        ("--hostfile hosts --include a:7", "not in the host file"),
+        ("--hostfile hosts --exclude a", "leaves no card"),
+        ("--hostfile bad", "which DeepSpeed refuses: b 4"),
+    ],
+)
+def test_cards_which_deepspeed_would_not_find_or_nobody_said_are_refused(folder: Path, options: str, said: str) -> None:
+    (folder / "hosts").write_text("a slots=4\n")
+    (folder / "bad").write_text("a slots=4\nb 4\n")
+    with pytest.raises((UsageError, CannotEstimate), match=said):
+        _read(f"deepspeed {options} train.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("include", ["", "b@a", "b:1,0@b:1", "a:3@b:2"])
+@pytest.mark.parametrize("exclude", ["", "b", "a:0@b:3"])
+def test_deepspeed_chooses_the_same_cards(folder: Path, include: str, exclude: str) -> None:
+    pytest.importorskip("deepspeed")
+    if include and exclude:
+        return
+    runner = importlib.import_module("deepspeed.launcher.runner")
+    (folder / "hosts").write_text("a slots=4\nb slots=4\n")
+    theirs = runner.parse_inclusion_exclusion(runner.fetch_hostfile("hosts"), include, exclude)
+    choice = f"--include {include}" if include else f"--exclude {exclude}" if exclude else ""
+    world = _read(f"deepspeed --hostfile hosts {choice} train.py").world
+    assert [world.local_size] * world.machines == [len(cards) for cards in theirs.values()]
 
 
 def test_a_process_of_torchrun_knows_that_it_is_alone() -> None:
@@ -150,9 +197,21 @@ def _accelerates() -> argparse.ArgumentParser:
     return parser
 
 
+def _deepspeeds() -> argparse.ArgumentParser:
+    """DeepSpeed makes its parser and parses in one function: it is caught in between."""
+    pytest.importorskip("deepspeed")
+    runner = importlib.import_module("deepspeed.launcher.runner")
+    caught: list[argparse.ArgumentParser] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", lambda self, **_: caught.append(self))
+        runner.parse_args([])
+    return caught[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launcher", "theirs"), [(TORCHRUN, _torchruns), (TORCH_LAUNCH, _torchruns), (ACCELERATE, _accelerates)]
+    ("launcher", "theirs"),
+    [(TORCHRUN, _torchruns), (TORCH_LAUNCH, _torchruns), (ACCELERATE, _accelerates), (DEEPSPEED, _deepspeeds)],
 )
 def test_the_tables_have_the_options_of_the_launchers_own_parsers(
     launcher: Launcher, theirs: Callable[[], argparse.ArgumentParser]
@@ -165,7 +224,8 @@ def test_the_tables_have_the_options_of_the_launchers_own_parsers(
                 assert (ours[name] == 0) == (action.nargs == 0), name
 
 
-def test_deepspeeds_options_have_values_where_they_do() -> None:
+def test_deepspeeds_options_have_values_where_they_do(folder: Path) -> None:
+    (folder / "hosts").write_text("localhost slots=1\n")
     words = ["-H", "hosts", "--master_port", "29501", "--save_pid", "--bind_cores_to_rank", "train.py", "--num_gpus", "8"]
     assert DEEPSPEED.launched(words, {}).words == ("train.py", "--local_rank=0", "--num_gpus", "8")
 

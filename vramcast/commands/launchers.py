@@ -6,15 +6,14 @@ Tests compare the tables with the launchers' own parsers where these are install
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from vramcast.commands.accelerate import ACCELERATE
+from vramcast.commands.deepspeed import DEEPSPEED
 from vramcast.commands.launcher import Launched, Launcher, first_rank, whole_number
-from vramcast.errors import CannotEstimate
-from vramcast.ranks import Rank, World
+from vramcast.ranks import World
 
 _ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for a process a card; a job here has one card
 
@@ -48,39 +47,11 @@ def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environmen
     return replace(launched, words=rest)
 
 
-# ------------------------------------------------------------------------------------------------ deepspeed
-_DEEPSPEED_VALUED: Final = (
-    "H|hostfile", "i|include", "e|exclude", "num_nodes", "min_elastic_nodes", "max_elastic_nodes", "num_accelerators|num_gpus",
-    "master_port", "master_addr", "node_rank", "launcher", "launcher_args", "enable_each_rank_log", "autotuning", "comment",
-    "account", "bind_core_list", "ssh_port", "venv_script",
-)  # fmt: skip
-_DEEPSPEED_FLAGS: Final = (
-    "module", "no_python", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "elastic_training",
-    "bind_cores_to_rank", "q|quiet",
-)  # fmt: skip
-
-
-def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
-    if options.get("autotuning"):
-        raise CannotEstimate("deepspeed --autotuning runs many jobs: leave it out, and vary the script's own options.")
-    nodes = max(whole_number("--num_nodes", options.get("num_nodes", "1")), 1)
-    processes = max(whole_number("--num_gpus", options.get("num_gpus", "1")), 1)
-    included = re.findall(r"[^@:]+(?::([\d,]+))?(?:@|$)", options.get("include", ""))
-    slots = sum(len(part.split(",")) if part else 1 for part in included)
-    world = World(slots, slots // max(len(included), 1)) if slots else World(nodes * processes, processes)
-    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    ranks = {name: value for name, value in first_rank(world).items() if name in told}
-    ranks |= Rank(0, world).told({"LOCAL_SIZE": "", "CROSS_RANK": "", "CROSS_SIZE": ""})  # spec: DeepSpeed 0.18, launch.py
-    arguments = words[1:] if "no_local_rank" in options else ("--local_rank=0", *words[1:])
-    return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks, world)
-
-
 # ------------------------------------------------------------------------------------------------ who is one
 TORCHRUN: Final = Launcher("torchrun", _TORCHRUN_VALUED, _TORCHRUN_FLAGS, _of_torchrun)
 TORCH_LAUNCH: Final = Launcher(
     "python -m torch.distributed.launch", _TORCHRUN_VALUED, (*_TORCHRUN_FLAGS, "use_env"), _of_torch_launch
 )
-DEEPSPEED: Final = Launcher("deepspeed", _DEEPSPEED_VALUED, _DEEPSPEED_FLAGS, _of_deepspeed)
 
 # As they are typed: the words before their options.
 BY_WORDS: Final[dict[tuple[str, ...], Launcher]] = {
