@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from vramcast.simulator import rules
-from vramcast.simulator.card import PAGE_BYTES, AddressPolicy
+from vramcast.simulator.card import BASE, CHUNK_BYTES, PAGE_BYTES, SPAN, AddressPolicy
 from vramcast.simulator.requests import Kind
 from vramcast.tracer.trace import Action
 
@@ -21,6 +21,9 @@ _BYTES = {
     "MIN_LARGE": (rules.MIN_LARGE_BYTES, "from here on a segment is as large as its first block"),
     "ROUND_LARGE": (rules.ROUND_LARGE_BYTES, "and a multiple of this"),
     "PAGE": (PAGE_BYTES, "the driver's"),
+    "CHUNK": (CHUNK_BYTES, "of addresses, on Linux"),
+    "BASE": (BASE, "where addresses begin"),
+    "SPAN": (SPAN, "and how far they go"),
 }
 
 

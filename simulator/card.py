@@ -2,24 +2,39 @@
 
 Best fit breaks ties by address, so that the driver's choice can move the peak. It is a rule of its own here:
 
-    lowest      the lowest free range which fits: freed addresses come back (the null GPU does the same)
-    fresh       always above everything before: no address ever comes back
-    descending  the highest free range which fits, growing downwards
+    linux    addresses come in chunks of 32 MiB or a multiple, from above: a new one lies in the highest gap which fits. What a
+             chunk has left serves later requests, the newest chunk first, the lowest place in it; one in which nothing is
+             left goes back (the null GPU does the same)
+    windows  one chunk: the lowest free range which fits
+
+Evidence: `python -m benchmarks.addresses`, docs/simulator.md.
 """
 
 from __future__ import annotations
 
 import bisect
+from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from vramcast.errors import UsageError
 
 PAGE_BYTES: Final = 2 << 20  # spec: CUDA driver API, cuMemGetAllocationGranularity on current GPUs: memory comes in 2 MiB pages
 UNLIMITED_BYTES: Final = 1 << 44  # arbitrary: 16 TiB, a card without an end
-_BASE: Final = 1 << 46  # arbitrary: where addresses begin; PyTorch never looks at them, only compares them
-_SPAN: Final = 1 << 60  # arbitrary: how far they go
+BASE: Final = 1 << 46  # arbitrary: where addresses begin; PyTorch never looks at them, only compares them
+SPAN: Final = 1 << 60  # arbitrary: how far they go
+CHUNK_BYTES: Final = 32 << 20  # measured: public histories of Linux (benchmarks.addresses)
 
-AddressPolicy = Literal["lowest", "fresh", "descending"]
+AddressPolicy = Literal["linux", "windows"]
+
+
+@dataclass(slots=True)
+class _Range:
+    """Addresses of one chunk, taken or free; no two free ones of a chunk touch. Chunks are numbered as they come, from 1."""
+
+    address: int
+    size_bytes: int
+    chunk: int
+    is_free: bool = True
 
 
 class Card:
@@ -30,7 +45,7 @@ class Card:
             memory fraction is a share of it.
         context_bytes: What of it is gone before the first segment.
         limited: Whether the card ends there; without, it has no end (what a job would need).
-        policy: Which free address range a new segment gets.
+        policy: At which addresses the driver hands it out.
     """
 
     def __init__(
@@ -39,7 +54,7 @@ class Card:
         context_bytes: int = 0,
         *,
         limited: bool = True,
-        policy: AddressPolicy = "lowest",
+        policy: AddressPolicy = "linux",
     ) -> None:
         if policy not in get_args(AddressPolicy):
             raise UsageError(f"Address policy '{policy}' is unknown: use one of {', '.join(get_args(AddressPolicy))}.")
@@ -48,9 +63,9 @@ class Card:
         self.limited = limited
         self.policy = policy
         self.used_bytes = 0
-        # Free ranges, sorted by address, no two of them touching.
-        self._starts = [_BASE]
-        self._sizes = [_SPAN]
+        self._chunk_bytes = CHUNK_BYTES if policy == "linux" else SPAN
+        self._n_chunks = 0
+        self._ranges: list[_Range] = []  # by address; they cover all chunks
 
     @property
     def capacity_bytes(self) -> int:
@@ -94,41 +109,43 @@ class Card:
 
     def reserve(self, size_bytes: int) -> int:
         """Return an address range without memory behind it."""
-        wanted = _pages(size_bytes)
-        starts, sizes = self._starts, self._sizes
-        if self.policy == "lowest":
-            at = next(i for i, size in enumerate(sizes) if size >= wanted)
-        elif self.policy == "fresh":
-            at = len(starts) - 1
-        else:
-            at = next(i for i in reversed(range(len(sizes))) if sizes[i] >= wanted)
-            sizes[at] -= wanted
-            address = starts[at] + sizes[at]
-            if not sizes[at]:
-                del starts[at], sizes[at]
-            return address
-        address = starts[at]
-        starts[at] += wanted
-        sizes[at] -= wanted
-        if not sizes[at]:
-            del starts[at], sizes[at]
-        return address
+        wanted, ranges = _pages(size_bytes), self._ranges
+        fitting = [i for i, one in enumerate(ranges) if one.is_free and one.size_bytes >= wanted]
+        at = max(fitting, key=lambda i: (ranges[i].chunk, -i)) if fitting else self._open_chunk(wanted)
+        found = ranges[at]
+        if found.size_bytes > wanted:
+            ranges.insert(at + 1, _Range(found.address + wanted, found.size_bytes - wanted, found.chunk))
+        found.size_bytes, found.is_free = wanted, False
+        return found.address
+
+    def _open_chunk(self, wanted: int) -> int:
+        """Put a chunk into the highest gap which fits; return the index of its only range."""
+        ranges, at, end = self._ranges, len(self._ranges), BASE + SPAN
+        size_bytes = -(-wanted // self._chunk_bytes) * self._chunk_bytes
+        while at and end - (ranges[at - 1].address + ranges[at - 1].size_bytes) < size_bytes:
+            at -= 1
+            end = ranges[at].address
+        self._n_chunks += 1
+        ranges.insert(at, _Range(end - size_bytes, size_bytes, self._n_chunks))
+        return at
 
     def release(self, address: int, size_bytes: int) -> None:
-        """Take an address range back; it joins its free neighbours."""
-        if self.policy == "fresh":
-            return
-        size = _pages(size_bytes)
-        starts, sizes = self._starts, self._sizes
-        at = bisect.bisect(starts, address)
-        if at < len(starts) and address + size == starts[at]:
-            size += sizes.pop(at)
-            del starts[at]
-        if at and starts[at - 1] + sizes[at - 1] == address:
-            sizes[at - 1] += size
-        else:
-            starts.insert(at, address)
-            sizes.insert(at, size)
+        """Take an address range of `reserve` back; it joins its free neighbours of the same chunk."""
+        ranges = self._ranges
+        at = bisect.bisect_left(ranges, address, key=lambda one: one.address)
+        ranges[at].is_free = True
+        for left in (at, at - 1):
+            if self._is_one_chunk(left) and ranges[left].is_free and ranges[left + 1].is_free:
+                ranges[left].size_bytes += ranges[left + 1].size_bytes
+                del ranges[left + 1]
+                at = left
+        if not self._is_one_chunk(at - 1) and not self._is_one_chunk(at):  # nothing is left in the chunk
+            del ranges[at]
+
+    def _is_one_chunk(self, left: int) -> bool:
+        """Whether two neighbouring ranges belong to one chunk."""
+        ranges = self._ranges
+        return 0 <= left < len(ranges) - 1 and ranges[left].chunk == ranges[left + 1].chunk
 
 
 def _pages(size_bytes: int) -> int:

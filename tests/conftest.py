@@ -79,11 +79,15 @@ _unit_test = ""  # the one which runs now
 
 def pytest_configure() -> None:
     """Hold the unit tests to their lane: they start no process, and ask no worker which another test left warm."""
-    ask, start_ahead = WarmWorker.ask, NullGpuTracer.start_ahead
+    ask, widen, start_ahead = WarmWorker.ask, WarmWorker.widen, NullGpuTracer.start_ahead
 
     def start_ahead_of_jobs() -> None:  # the command line does, also where no job will follow
         if not _unit_test:
             start_ahead()
+
+    def widen_for_others(worker: WarmWorker, lanes: int) -> None:  # `in_parallel` tells every worker that is left warm
+        if not _unit_test:
+            widen(worker, lanes)
 
     def guarded(*arguments: Any, **options: Any) -> Any:
         _fail_unit_test("asks a worker")
@@ -94,6 +98,7 @@ def pytest_configure() -> None:
             _fail_unit_test(f"starts a process {arguments!r:.200}")
 
     WarmWorker.ask = guarded  # type: ignore[method-assign]
+    WarmWorker.widen = widen_for_others  # type: ignore[method-assign]
     NullGpuTracer.start_ahead = start_ahead_of_jobs  # type: ignore[method-assign, assignment]
     sys.addaudithook(audit)
 

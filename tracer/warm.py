@@ -94,12 +94,17 @@ class _Running:
         self._connection, theirs = socket.socketpair()
         # Not our stderr: a worker must not keep our caller's pipes open.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
-        with theirs:
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
-                cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
-            )  # fmt: skip
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
+                    cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
+                )  # fmt: skip
+        except BaseException:
+            self._connection.close()
+            self._said.close()
+            raise
 
     def _begin(self) -> None:
         self.in_step = True  # whether no question is open

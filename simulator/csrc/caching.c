@@ -77,6 +77,12 @@ struct private_pool {
     struct pool pools[2]; /* large, small */
 };
 
+/* Addresses of one chunk, taken or free: simulator/card.py. */
+struct place {
+    int64_t address, size, chunk;
+    int is_free;
+};
+
 struct state {
     const struct config *config;
     struct statistics *statistics;
@@ -92,8 +98,8 @@ struct state {
     struct block **live;  /* by request */
     struct block **pending;
     int64_t n_pending, pending_room;
-    int64_t *range_starts, *range_sizes; /* free addresses, sorted */
-    int64_t n_ranges, ranges_room;
+    struct place *places; /* by address; they cover all chunks */
+    int64_t n_places, places_room, n_chunks;
     int64_t used, segments;
     struct event *events;
     int64_t n_events, events_room;
@@ -183,58 +189,63 @@ static int charge(struct state *s, int64_t size) {
     return 1;
 }
 
-static void drop_range(struct state *s, int64_t at) {
-    s->n_ranges--;
-    memmove(s->range_starts + at, s->range_starts + at + 1, (size_t)(s->n_ranges - at) * sizeof(int64_t));
-    memmove(s->range_sizes + at, s->range_sizes + at + 1, (size_t)(s->n_ranges - at) * sizeof(int64_t));
+static void insert_place(struct state *s, int64_t at, struct place place) {
+    grow(s, (void **)&s->places, &s->places_room, s->n_places, sizeof place);
+    memmove(s->places + at + 1, s->places + at, (size_t)(s->n_places - at) * sizeof place);
+    s->places[at] = place;
+    s->n_places++;
+}
+
+static void drop_place(struct state *s, int64_t at) {
+    s->n_places--;
+    memmove(s->places + at, s->places + at + 1, (size_t)(s->n_places - at) * sizeof *s->places);
+}
+
+/* Puts a chunk into the highest gap which fits; returns the index of its only place. */
+static int64_t open_chunk(struct state *s, int64_t wanted) {
+    const int64_t size = round_up(wanted, s->config->policy == LINUX ? CHUNK : SPAN);
+    int64_t at = s->n_places, end = BASE + SPAN;
+    while (at && end - (s->places[at - 1].address + s->places[at - 1].size) < size) end = s->places[--at].address;
+    insert_place(s, at, (struct place){end - size, size, ++s->n_chunks, 1});
+    return at;
 }
 
 static int64_t reserve(struct state *s, int64_t size) {
     const int64_t wanted = round_up(size, PAGE);
-    int64_t at = 0, address;
-    if (s->config->policy == FRESH) at = s->n_ranges - 1;
-    if (s->config->policy == LOWEST)
-        while (s->range_sizes[at] < wanted) at++;
-    if (s->config->policy == DESCENDING) {
-        at = s->n_ranges - 1;
-        while (s->range_sizes[at] < wanted) at--;
-        address = s->range_starts[at] + s->range_sizes[at] - wanted;
-    } else {
-        address = s->range_starts[at];
-        s->range_starts[at] += wanted;
-    }
-    s->range_sizes[at] -= wanted;
-    if (!s->range_sizes[at]) drop_range(s, at);
-    return address;
+    int64_t at = -1; /* the lowest place in the newest chunk which has one */
+    for (int64_t i = 0; i < s->n_places; i++)
+        if (s->places[i].is_free && s->places[i].size >= wanted && (at < 0 || s->places[i].chunk > s->places[at].chunk)) at = i;
+    if (at < 0) at = open_chunk(s, wanted);
+    const struct place found = s->places[at];
+    if (found.size > wanted) insert_place(s, at + 1, (struct place){found.address + wanted, found.size - wanted, found.chunk, 1});
+    s->places[at].size = wanted;
+    s->places[at].is_free = 0;
+    return found.address;
 }
 
-static void release(struct state *s, int64_t address, int64_t size) {
-    if (s->config->policy == FRESH && s->n_ranges) return;
-    size = round_up(size, PAGE);
-    int64_t at = 0, high = s->n_ranges;
+static int is_one_chunk(const struct state *s, int64_t left) {
+    return left >= 0 && left < s->n_places - 1 && s->places[left].chunk == s->places[left + 1].chunk;
+}
+
+static void release(struct state *s, int64_t address) {
+    int64_t at = 0, high = s->n_places;
     while (at < high) {
         const int64_t middle = (at + high) / 2;
-        if (s->range_starts[middle] <= address)
+        if (s->places[middle].address < address)
             at = middle + 1;
         else
             high = middle;
     }
-    if (at < s->n_ranges && address + size == s->range_starts[at]) {
-        size += s->range_sizes[at];
-        drop_range(s, at);
+    s->places[at].is_free = 1;
+    if (is_one_chunk(s, at) && s->places[at + 1].is_free) {
+        s->places[at].size += s->places[at + 1].size;
+        drop_place(s, at + 1);
     }
-    if (at && s->range_starts[at - 1] + s->range_sizes[at - 1] == address) {
-        s->range_sizes[at - 1] += size;
-        return;
+    if (is_one_chunk(s, at - 1) && s->places[at - 1].is_free) {
+        s->places[at - 1].size += s->places[at].size;
+        drop_place(s, at--);
     }
-    int64_t room = s->ranges_room;
-    grow(s, (void **)&s->range_starts, &room, s->n_ranges, sizeof(int64_t));
-    grow(s, (void **)&s->range_sizes, &s->ranges_room, s->n_ranges, sizeof(int64_t));
-    memmove(s->range_starts + at + 1, s->range_starts + at, (size_t)(s->n_ranges - at) * sizeof(int64_t));
-    memmove(s->range_sizes + at + 1, s->range_sizes + at, (size_t)(s->n_ranges - at) * sizeof(int64_t));
-    s->range_starts[at] = address;
-    s->range_sizes[at] = size;
-    s->n_ranges++;
+    if (!is_one_chunk(s, at - 1) && !is_one_chunk(s, at)) drop_place(s, at); /* nothing is left in the chunk */
 }
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
@@ -333,7 +344,7 @@ static void release_segment(struct state *s, struct block *b) {
     tell(s, SEGMENT_FREE, b->address, b->size, b->stream);
     remove_free(b);
     s->used -= round_up(b->size, PAGE);
-    release(s, b->address, b->size);
+    release(s, b->address);
     if (owner(s, b->pool)) owner(s, b->pool)->n_segments--;
     s->segments -= b->size;
     add(&t->reserved, -b->size);
@@ -377,7 +388,7 @@ static void unmap(struct state *s, struct block *b) {
     tell(s, SEGMENT_UNMAP, begin, size, b->stream);
     if (!is_split(b)) {
         remove_unmapped(b);
-        release(s, range->address, range->size);
+        release(s, range->address);
         give_up(s, b);
     }
 }
@@ -503,12 +514,12 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
         for (const struct block *b = first; b && found < size && is_free(b); b = b->next) found += b->size;
         if (found >= size) return first;
     }
-    struct range *range = had(s, malloc(sizeof *range));
     /* A ninth more than the card: pages which go back early in the range may be wanted again at its end. */
-    range->page = pool->is_small ? SMALL_SEGMENT : s->config->large_segment;
-    range->size = round_up(s->config->total + s->config->total / 8, range->page);
-    range->address = reserve(s, range->size);
-    range->next = s->ranges;
+    const int64_t page = pool->is_small ? SMALL_SEGMENT : s->config->large_segment;
+    const int64_t all = round_up(s->config->total + s->config->total / 8, page);
+    const int64_t address = reserve(s, all);
+    struct range *range = had(s, malloc(sizeof *range));
+    *range = (struct range){.address = address, .size = all, .page = page, .next = s->ranges};
     s->ranges = range;
     struct block *b = new_block(s, range->address, range->size, stream, pool, range);
     b->mapped = 0;
@@ -739,8 +750,7 @@ static void destroy(struct state *s) {
     free(s->copy);
     free(s->live);
     free(s->pending);
-    free(s->range_starts);
-    free(s->range_sizes);
+    free(s->places);
 }
 
 /* One list of requests, as columns; `block` is the row of the MALLOC which the request is about. */
@@ -814,7 +824,6 @@ static int play_guarded(struct state *s, const struct requests *r, struct outcom
     if (setjmp(s->out_of_host_memory)) return 1;
     s->live = had(s, calloc((size_t)r->n + 1, sizeof *s->live));
     s->private_pools = had(s, calloc((size_t)r->n_pools + 1, sizeof *s->private_pools));
-    release(s, 1ll << 46, 1ll << 60); /* arbitrary: all addresses there are; as in card.py */
     play(s, r, o);
     return 0;
 }

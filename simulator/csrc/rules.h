@@ -5,7 +5,10 @@
 #define MIN_LARGE 10485760ll /* from here on a segment is as large as its first block */
 #define ROUND_LARGE 2097152ll /* and a multiple of this */
 #define PAGE 2097152ll /* the driver's */
+#define CHUNK 33554432ll /* of addresses, on Linux */
+#define BASE 70368744177664ll /* where addresses begin */
+#define SPAN 1152921504606846976ll /* and how far they go */
 #define N_INTERVALS 16
 enum request { MALLOC = 0, FREE = 1, RETIRE = 2, COMPLETE = 3, EMPTY = 4, RECORD = 5, BEGIN_POOL = 6, END_POOL = 7, RELEASE_POOL = 8, TRY = 9, TAKE = 10 };
 enum action { SEGMENT_ALLOC = 3, SEGMENT_FREE = 4, SEGMENT_MAP = 5, SEGMENT_UNMAP = 6, OOM = 7 };
-enum policy { LOWEST = 0, FRESH = 1, DESCENDING = 2 };
+enum policy { LINUX = 0, WINDOWS = 1 };

@@ -253,6 +253,7 @@ def test_a_run_has_the_torch_of_its_log_or_the_nearest(tmp_path: Path, monkeypat
 def test_a_run_is_stopped_where_its_script_has_printed_its_peaks(tmp_path: Path) -> None:
     code = """
 import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests themselves may run in a shell's background
 try:
     print("peak memory allocated: 7 MiB reserved: 8 MiB", file=sys.stderr, flush=True)
     time.sleep(60)

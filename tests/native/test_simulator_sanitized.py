@@ -80,7 +80,7 @@ def cases() -> list[Case]:
         pools = not settings.expandable_segments and number % 2 == 0
         data = random.bytes(3 * int(random.integers(1, 100)))
         requests = random_requests(data, n_streams=1 + number % 3, pools=pools, waits=number % 4 == 1)
-        policy = get_args(AddressPolicy)[number % 3]
+        policy = get_args(AddressPolicy)[number % 2]
         made.append((requests, settings, {"total_bytes": CARD_BYTES, "limited": number % 5 != 0, "policy": policy}))
     return made
 

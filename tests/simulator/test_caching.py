@@ -7,7 +7,7 @@ import pytest
 from vramcast.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
-from vramcast.simulator.card import Card
+from vramcast.simulator.card import UNLIMITED_BYTES, Card
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.trace import Action
@@ -22,7 +22,8 @@ class Scene:
     def __init__(
         self, text: str = "", total_mib: int | None = None, *, context_mib: int = 0, limited: bool = True, waits: bool = False
     ) -> None:
-        card = Card() if total_mib is None else Card(total_mib * MIB, context_mib * MIB, limited=limited)
+        total_bytes = UNLIMITED_BYTES if total_mib is None else total_mib * MIB
+        card = Card(total_bytes, context_mib * MIB, limited=limited, policy="windows")  # addresses from 0 on
         self.events: list[tuple[Action, int, int]] = []
         self.allocator = CachingAllocator(Settings.parse(text), card, listener=self._listen, waits=waits)
         self.blocks: dict[str, Block] = {}

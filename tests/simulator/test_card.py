@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
-from vramcast.simulator.card import UNLIMITED_BYTES, AddressPolicy, Card
+from vramcast.simulator.card import BASE, SPAN, UNLIMITED_BYTES, AddressPolicy, Card
 from vramcast.simulator.rules import MIB
 
-POLICIES: tuple[AddressPolicy, ...] = ("lowest", "fresh", "descending")
+POLICIES: tuple[AddressPolicy, ...] = ("linux", "windows")
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(UsageError, match="Address policy 'random' is unknown: use one of lowest, fresh, descending"):
+    with pytest.raises(UsageError, match="Address policy 'random' is unknown: use one of linux, windows"):
         Card(policy=cast(AddressPolicy, "random"))
 
 
@@ -46,24 +46,34 @@ def test_a_card_without_an_end_is_never_full() -> None:
     assert (card.capacity_bytes, card.free_bytes, card.total_bytes) == (UNLIMITED_BYTES, 0, 10 * MIB)
 
 
+def _places(card: Card, steps: list[int]) -> list[int]:
+    """Return where `card` puts what is asked for, in MiB from one end of all addresses; -N gives the N-th (from 1) back."""
+    base = BASE + (SPAN if card.policy == "linux" else 0)
+    held: list[tuple[int, int]] = []
+    for size in steps:
+        if size < 0:
+            card.free(*held[-size - 1])
+        else:
+            address = card.malloc(size * MIB)
+            assert address is not None
+            held.append((address, size * MIB))
+    return [(address - base) // MIB for address, _ in held]
+
+
 @pytest.mark.parametrize(
-    ("policy", "places"),
+    ("policy", "steps", "places"),
     [
-        # 4, 2 and 6 MiB; the first and the second go back; then 2, 4 and 2 MiB
-        ("lowest", [0, 4, 6, 0, 2, 12]),
-        ("fresh", [0, 4, 6, 12, 14, 18]),
-        ("descending", [-4, -6, -12, -2, -6, -14]),
+        ("windows", [4, 2, 6, -1, -2, 2, 4, 2], [0, 4, 6, 0, 2, 12]),
+        # A chunk each, from above; 12 MiB are left in each, and the newest serves first.
+        ("linux", [20, 20, 20, 2, 10, 12, 2], [-32, -64, -96, -76, -74, -44, -12]),
+        ("linux", [40, 6, 6, 20], [-64, -24, -18, -96]),  # several chunks' worth is one chunk
+        # A chunk in which nothing is left goes back, and its addresses are the highest which fit next.
+        ("linux", [20, 64, 20, -2, 40, 30], [-32, -96, -128, -96, -160]),
+        ("linux", [20, 6, 6, -1, 20, -2, -3, 6], [-32, -12, -6, -32, -12]),
     ],
 )
-def test_each_policy_has_its_own_addresses(policy: AddressPolicy, places: list[int]) -> None:
-    card = Card(policy=policy)
-    addresses = [card.malloc(size * MIB) for size in (4, 2, 6)]
-    for address, size in zip(addresses[:2], (4, 2), strict=True):
-        assert address is not None
-        card.free(address, size * MIB)
-    addresses += [card.malloc(size * MIB) for size in (2, 4, 2)]
-    base = (1 << 46) + ((1 << 60) if policy == "descending" else 0)
-    assert [None if address is None else address - base for address in addresses] == [place * MIB for place in places]
+def test_each_policy_has_its_own_addresses(policy: AddressPolicy, steps: list[int], places: list[int]) -> None:
+    assert _places(Card(policy=policy), steps) == places
 
 
 @given(st.sampled_from(POLICIES), st.lists(st.tuples(st.booleans(), st.integers(1, 20 * MIB)), max_size=40))
@@ -86,5 +96,4 @@ def test_no_two_ranges_share_an_address_and_what_is_freed_is_free(
     for address, size in held:
         card.free(address, size)
     assert (card.used_bytes, card.free_bytes) == (0, 200 * MIB)
-    if policy == "lowest":  # all free ranges are one again
-        assert card.reserve(1 << 50) == 1 << 46
+    assert card.reserve(SPAN) == BASE  # nothing is left anywhere

@@ -8,7 +8,7 @@ import pytest
 
 from vramcast.errors import CompilerError
 from vramcast.simulator import compiled
-from vramcast.simulator.card import Card
+from vramcast.simulator.card import BASE, Card
 from vramcast.simulator.player import Engine, play
 from vramcast.simulator.requests import Kind
 from vramcast.simulator.rules import MIB
@@ -91,8 +91,8 @@ def test_what_an_emptied_cache_has_completed_is_not_completed_again(engine: Engi
         (Kind.COMPLETE, 0, 0, 1),
         (Kind.MALLOC, 512, 0, -1),  # not there: block 5 waits
     )
-    outcome = play(requests, engine=engine)
-    places = [columns(outcome)["address"][row] - (1 << 46) for row in (0, 1, 2, 5, 8)]
+    outcome = play(requests, card=Card(policy="windows"), engine=engine)
+    places = [columns(outcome)["address"][row] - BASE for row in (0, 1, 2, 5, 8)]
     assert places == [0, 512, 1024, 512, 1536]
 
 
@@ -106,8 +106,8 @@ def test_a_freed_block_which_another_stream_uses_waits_to_be_completed(engine: E
         (Kind.COMPLETE, 0, 0, 0),
         (Kind.MALLOC, 512, 0, -1),
     )
-    outcome = play(requests, engine=engine)
-    assert [columns(outcome)["address"][row] - (1 << 46) for row in (4, 6)] == [1024, 0]
+    outcome = play(requests, card=Card(policy="windows"), engine=engine)
+    assert [columns(outcome)["address"][row] - BASE for row in (4, 6)] == [1024, 0]
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
@@ -116,5 +116,5 @@ def test_private_pools_go_back_in_order_of_their_numbers(engine: Engine) -> None
     second = [(kind, 2 if kind != Kind.MALLOC else size, stream, block) for kind, size, stream, block in pool]
     release = [(Kind.RELEASE_POOL, 2, 0, -1), (Kind.RELEASE_POOL, 1, 0, -1), (Kind.EMPTY, 0, 0, -1)]
     requests = rows(*pool, *second, (Kind.FREE, 0, 0, 1), (Kind.FREE, 0, 0, 4), *release)
-    events = columns(play(requests, engine=engine))["events"]
-    assert [address - (1 << 46) for _, _, address, _, _ in events[2:]] == [0, 20 * MIB]
+    events = columns(play(requests, card=Card(policy="windows"), engine=engine))["events"]
+    assert [address - BASE for _, _, address, _, _ in events[2:]] == [0, 20 * MIB]

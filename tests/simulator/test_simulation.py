@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from vramcast.simulator.card import Card
+from vramcast.simulator.card import BASE, Card
 from vramcast.simulator.checker import check
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
@@ -26,7 +26,6 @@ from .test_checker import random_requests
 from .test_requests import layout, trace_of
 
 A = Action
-BASE = 1 << 46
 JOBS = {
     "mlp": {"batch": "8x16", "labels": "8:int64<4"},
     "wide": {"batch": "64x1024", "labels": "64x1024", "optimizer": "adamw", "steps": 3},
@@ -117,7 +116,7 @@ def test_segments_come_before_the_request_which_needs_them_and_go_after_the_call
     trace = trace_of(
         (A.ALLOC, 5 * MIB, 0), (A.FREE_REQUESTED, 5 * MIB, 0), (A.FREE_COMPLETED, 5 * MIB, 0), (A.EMPTY_CACHE, 0, -1)
     )
-    replayed = simulate(trace).replayed()
+    replayed = simulate(trace, card=Card(policy="windows")).replayed()
     rows = zip(replayed.action.tolist(), replayed.size_bytes.tolist(), replayed.block.tolist(), strict=True)
     assert list(rows) == [
         (A.SEGMENT_ALLOC, 20 * MIB, -1),
@@ -138,7 +137,7 @@ def test_the_final_layout_has_every_block_and_gap() -> None:
         (A.FREE_REQUESTED, 5 * MIB - 1, 2),
         (A.ALLOC, 10, 6, 1),
     )
-    replayed = simulate(trace).replayed()
+    replayed = simulate(trace, card=Card(policy="windows")).replayed()
     assert replayed.segments is not None
     assert replayed.blocks is not None
     segments = zip(*(getattr(replayed.segments, name).tolist() for name in SEGMENT_COLUMNS), strict=True)
@@ -156,7 +155,7 @@ def test_the_final_layout_has_every_block_and_gap() -> None:
 
 def test_a_block_which_a_retry_has_taken_back_is_not_in_the_final_layout() -> None:
     trace = trace_of((A.ALLOC, 30 * MIB, 0), (A.FREE_REQUESTED, 30 * MIB, 0), (A.ALLOC, 40 * MIB, 2))
-    simulation = simulate(trace, card=Card(60 * MIB))
+    simulation = simulate(trace, card=Card(60 * MIB, policy="windows"))
     assert (simulation.fits, simulation.retries) == (True, 1)
     expect_a_sound_layout(simulation, simulation.replayed())
 
@@ -170,7 +169,7 @@ def test_an_expandable_layout_is_one_row_for_each_mapped_range() -> None:
         (A.FREE_COMPLETED, 40 * MIB, 1),
         (A.EMPTY_CACHE, 0, -1),
     )
-    simulation = simulate(trace, Settings(expandable_segments=True))
+    simulation = simulate(trace, Settings(expandable_segments=True), Card(policy="windows"))
     replayed = simulation.replayed()
     assert replayed.segments is not None
     segments = zip(*(getattr(replayed.segments, name).tolist() for name in SEGMENT_COLUMNS), strict=True)
@@ -270,7 +269,7 @@ def test_a_job_on_the_null_gpu_simulates_to_what_torch_did(trace: Callable[..., 
         peaks["retries"],
         peaks["ooms"],
     )
-    ours, theirs = content(replayed, BASE), content(real, int(real.address[real.address > 0].min()))
+    ours, theirs = (content(made, int(made.address[made.address > 0].min())) for made in (replayed, real))
     for said in (ours, theirs):  # torch keeps the size of a free block's last request
         states = said["blocks.state"]
         said["blocks.requested_bytes"] = [

@@ -38,7 +38,8 @@ serve(int(sys.argv[1]), lambda: (run, None))
 """
 CALLS = f"""
 import os, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup, or in a shell's background
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from vramcast.tracer.warm import WarmWorker
 worker = WarmWorker([sys.executable, "-c", {SERVES!r}], os.environ)
 """

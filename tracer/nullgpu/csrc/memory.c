@@ -2,8 +2,8 @@
  *
  * Rules of the driver which the caching allocator can see:
  *   - cudaMalloc and cuMemCreate charge whole 2 MiB pages against total - context, and fail with error 2 beyond that;
- *   - addresses are 2 MiB aligned, the lowest free range that fits is taken (arbitrary: real drivers differ; notes in
- *     docs/null-gpu.md), so freed addresses come back;
+ *   - addresses come in chunks of 32 MiB or a multiple, from above: a new one lies in the highest gap that fits. What a chunk has
+ *     left serves later requests, the newest chunk first; one in which nothing is left goes back (docs/simulator.md);
  *   - reserving addresses (expandable segments) costs nothing, only mapping physical memory does;
  *   - managed memory is the host's: a card takes its pages when it uses them, and a full card gives them back.
  */
@@ -20,21 +20,22 @@
 #include <unistd.h>
 
 #define PAGE_BYTES (2ull << 20)    /* spec: cuMemGetAllocationGranularity on current GPUs */
+#define CHUNK_BYTES (32ull << 20)  /* measured: simulator/card.py, which has the same rule */
 #define ARENA_BYTES (16ull << 40)  /* arbitrary: far above any card, within 47-bit addresses */
 #define ARENA_HINT 0x600000000000u /* arbitrary: between the heap (0x55...) and libraries (0x7f...) of Linux on x86-64 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ------------------------------------------------------------------------------- addresses
- * `ranges` covers [arena, top) without gaps, sorted by address: every range is live or free, no two free neighbours. */
+ * `ranges` covers every chunk without gaps, sorted by address: a range is live or free, no two free neighbours in one chunk. */
 struct range {
-    uint64_t address, size;
+    uint64_t address, size, chunk; /* chunks are numbered as they come, from 1 */
     int live;
     int outside; /* given past PyTorch's allocator */
 };
 static struct range *ranges;
 static size_t n_ranges, ranges_capacity;
-static uint64_t arena, top, used_bytes, ever_bytes; /* `used` is all, `ever` the allocator's alone */
+static uint64_t arena, arena_end, n_chunks, used_bytes, ever_bytes; /* `used` is all, `ever` the allocator's alone */
 
 static uint64_t round_up(uint64_t size) { return (size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
 
@@ -45,10 +46,11 @@ static void open_arena(void) {
         perror("vramcast null GPU: cannot reserve the device's address range");
         abort();
     }
-    arena = top = round_up((uint64_t)p);
+    arena = round_up((uint64_t)p);
+    arena_end = ((uint64_t)p + ARENA_BYTES) & ~(CHUNK_BYTES - 1);
 }
 
-static int in_arena(uint64_t address) { return arena && address >= arena && address < arena + ARENA_BYTES - PAGE_BYTES; }
+static int in_arena(uint64_t address) { return arena && address >= arena && address < arena_end; }
 
 /* Index of the last range which starts at or below `address`, or -1. */
 static long find(uint64_t address) {
@@ -81,46 +83,59 @@ static void drop(size_t at) {
     n_ranges--;
 }
 
+/* Index of the free range which serves `size`: the lowest in the newest chunk which has one; -1: there is none. */
+static long find_slack(uint64_t size) {
+    long found = -1;
+    for (size_t i = 0; i < n_ranges; i++)
+        if (!ranges[i].live && ranges[i].size >= size && (found < 0 || ranges[i].chunk > ranges[found].chunk)) found = (long)i;
+    return found;
+}
+
+/* Opens a chunk in the highest gap which fits; returns the index of its only range, or -1 when there are no more addresses. */
+static long open_chunk(uint64_t size) {
+    const uint64_t chunk = (size + CHUNK_BYTES - 1) & ~(CHUNK_BYTES - 1);
+    uint64_t end = arena_end;
+    size_t at = n_ranges;
+    while (at && end - (ranges[at - 1].address + ranges[at - 1].size) < chunk) end = ranges[--at].address;
+    if (!at && end - arena < chunk) return -1;
+    insert(at, (struct range){end - chunk, chunk, ++n_chunks, 0, 0});
+    return (long)at;
+}
+
 static uint64_t take(uint64_t size, int outside) {
     open_arena();
-    for (size_t i = 0; i < n_ranges; i++) {
-        if (ranges[i].live || ranges[i].size < size) continue;
-        if (ranges[i].size > size) {
-            const struct range rest = {ranges[i].address + size, ranges[i].size - size, 0, 0};
-            ranges[i].size = size;
-            insert(i + 1, rest);
-        }
-        ranges[i].live = 1;
-        ranges[i].outside = outside;
-        return ranges[i].address;
+    long at = find_slack(size);
+    if (at < 0) at = open_chunk(size);
+    if (at < 0) return 0;
+    if (ranges[at].size > size) {
+        const struct range rest = {ranges[at].address + size, ranges[at].size - size, ranges[at].chunk, 0, 0};
+        ranges[at].size = size;
+        insert((size_t)at + 1, rest);
     }
-    if (top + size > arena + ARENA_BYTES - PAGE_BYTES) return 0;
-    const struct range fresh = {top, size, 1, outside};
-    insert(n_ranges, fresh);
-    top += size;
-    return fresh.address;
+    ranges[at].live = 1;
+    ranges[at].outside = outside;
+    return ranges[at].address;
 }
+
+static int same_chunk(size_t i, size_t k) { return i < n_ranges && k < n_ranges && ranges[i].chunk == ranges[k].chunk; }
 
 /* Frees the live range at `address`; returns its size, or 0 when there is none, and whether it lay past the allocator. */
 static uint64_t give_back(uint64_t address, int *outside) {
-    long i = find(address);
-    if (i < 0 || ranges[i].address != address || !ranges[i].live) return 0;
+    const long found = find(address);
+    if (found < 0 || ranges[found].address != address || !ranges[found].live) return 0;
+    size_t i = (size_t)found;
     const uint64_t size = ranges[i].size;
     *outside = ranges[i].outside;
     ranges[i].live = 0;
-    if ((size_t)i + 1 < n_ranges && !ranges[i + 1].live) {
+    if (same_chunk(i, i + 1) && !ranges[i + 1].live) {
         ranges[i].size += ranges[i + 1].size;
-        drop((size_t)i + 1);
+        drop(i + 1);
     }
-    if (i > 0 && !ranges[i - 1].live) {
+    if (i && same_chunk(i, i - 1) && !ranges[i - 1].live) {
         ranges[i - 1].size += ranges[i].size;
-        drop((size_t)i);
-        i--;
+        drop(i--);
     }
-    if ((size_t)i == n_ranges - 1) {
-        top = ranges[i].address;
-        n_ranges--;
-    }
+    if (!same_chunk(i, i + 1) && !(i && same_chunk(i, i - 1))) drop(i); /* nothing is left in the chunk */
     return size;
 }
 

@@ -1,0 +1,40 @@
+"""The order of recorded segments against the cards' rules."""
+
+from __future__ import annotations
+
+from benchmarks.addresses import order_of, report
+from vramcast.tracer.trace import Action, Trace
+from vramcast.units import MIB
+
+LINUX = 0x7F0000000000
+
+
+def history(*events: tuple[int, int]) -> Trace:
+    """Return a history of segments: (address, MiB); a negative size gives back."""
+    return Trace.build(
+        {
+            "action": [Action.SEGMENT_ALLOC if mib > 0 else Action.SEGMENT_FREE for _, mib in events],
+            "size_bytes": [abs(mib) * MIB for _, mib in events],
+            "block": [-1] * len(events),
+            "address": [address for address, _ in events],
+        }
+    )
+
+
+def test_segments_from_above_are_in_the_order_of_linux() -> None:
+    places = [(LINUX - 32 * n * MIB, 20) for n in range(5)]
+    order = order_of(history(*places, (places[1][0], -20), (LINUX - 32 * MIB, 24)))
+    assert order is not None
+    assert (order.system, order.segments, order.pairs) == ("Linux", 6, 1 + 2 + 3 + 4 + 4)
+    assert order.right["linux"] == 14 > 2 * order.right["windows"]
+
+
+def test_segments_from_below_are_in_the_order_of_windows() -> None:
+    order = order_of(history(*((0x500000000 + 20 * n * MIB, 20) for n in range(4))))
+    assert order is not None
+    assert (order.system, order.right) == ("Windows", {"linux": 0, "windows": 6})
+    assert "| all 1 | Windows | 4 | 6 | 0.0 % | 100.0 % |" in report([order])
+
+
+def test_too_few_segments_have_no_order() -> None:
+    assert order_of(history((LINUX, 20), (LINUX - 32 * MIB, 20))) is None
