@@ -9,6 +9,7 @@ import sysconfig
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from vramcast.errors import VramcastError
 from vramcast.tracer import missing_files
@@ -16,9 +17,11 @@ from vramcast.tracer.alloc_conf import AllocConf, Watch
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.ranks.tape import Tape
 from vramcast.tracer.trace import COURSE, Trace
+from vramcast.units import shortened
 
 _TRACER = Path(__file__).parent
 _SPEAKS_FOR_THE_JOB = frozenset({"step.py", "hollow.py", "hollow_pickle.py", "variations.py", "child.py", "program.py"})
+_SHOWN_MESSAGE: Final = 600  # arbitrary: characters of what an exception says
 UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 
 
@@ -135,9 +138,10 @@ def _is_library(file: str) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    """Return what an exception says; its __str__ is the job's code, and may raise or return a class of the job's own."""
+    """Return what an exception says, in one line; its __str__ is the job's code, and may raise or return a class of its own."""
     try:
-        return "".join([str(error)]).strip() or "no message"
+        lines = "".join([str(error)]).splitlines()  # a compiler's log has thousands
+        return shortened(" ".join(line.strip() for line in lines if line.strip()), _SHOWN_MESSAGE) or "no message"
     except Exception as second:
         return f"no message (its __str__ raised {type(second).__name__})"
 

@@ -49,3 +49,13 @@ def test_a_scripts_own_end_is_told_as_such(failed: Callable[..., str]) -> None:
     assert failed("raise SystemExit(2)") == "ended with exit code 2 (train.py:1, in <module>)"
     assert failed("raise SystemExit('no data')") == "raised SystemExit: no data (train.py:1, in <module>)"
     assert failed("argparse.ArgumentParser().parse_args(['--x'])").startswith("ended with exit code 2 (train.py:1")
+
+
+def test_what_is_said_is_one_line_of_bounded_length(failed: Callable[..., str]) -> None:
+    assert failed("raise RuntimeError('nvcc failed:\\n\\n  no such file\\n')") == (
+        "raised RuntimeError: nvcc failed: no such file (train.py:1, in <module>)"
+    )
+    said = failed("raise RuntimeError('line\\n' * 10_000)")
+    assert "\n" not in said
+    assert len(said) < 800
+    assert said.endswith("(train.py:1, in <module>)")
