@@ -58,18 +58,40 @@ _BEFORE: Final = re.compile(r"/ (?:w/o this PR|Before\b)[^/]*(?:/ ```)?[^/]*$")
 # spec: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, and the commit which it names: what is not said is the
 # configuration's own; two sequences a rank
 _PUBLISHED: Final = "9dec370"
-_CONFIGURED: Final = (
-    "train.py --job.config_file ./train_configs/llama3_8b.toml --training.batch_size 2 --training.dataset c4_test"
+_EIGHT_B: Final = "train.py --job.config_file ./train_configs/llama3_8b.toml --training.dataset c4_test"
+_CONFIGURED: Final = f"{_EIGHT_B} --training.batch_size 2"
+_LONG: Final = f"{_EIGHT_B} --training.batch_size 1 --activation_checkpoint.mode full"
+_SEVENTY_B: Final = (
+    "train.py --job.config_file ./train_configs/llama3_70b.toml --training.dataset c4_test --training.batch_size 16"
 )
 _EXPANDABLE: Final = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"  # spec: run_llama_train.sh of that commit
+# spec: docs/float8.md of that commit, tensorwise scaling
+_FLOAT8: Final = (
+    "--training.compile --float8.enable_float8_linear --float8.enable_fsdp_float8_all_gather"
+    " --float8.precompute_float8_dynamic_scale_for_fsdp"
+)
+_NODE: Final = f"{_EXPANDABLE} torchrun --nproc_per_node=8"
+_CONTEXTS: Final = {1: 3_890, 2: 2_540, 4: 1_071, 8: 548}  # ranks which share a sequence -> tokens a second
 _TABLES: Final = {
-    "FSDP / 5,762": f"{_EXPANDABLE} torchrun --nproc_per_node=8 {_CONFIGURED}",
-    "FSDP / 5,605": f"{_EXPANDABLE} torchrun --nnodes=16 --nproc_per_node=8 {_CONFIGURED}",
-    "FSDP + torch.compile / 6,667": f"{_EXPANDABLE} torchrun --nproc_per_node=8 {_CONFIGURED} --training.compile",
-    "FSDP + torch.compile / 6,514": f"{_EXPANDABLE} torchrun --nnodes=16 --nproc_per_node=8 {_CONFIGURED} --training.compile",
+    "FSDP / 5,762": f"{_NODE} {_CONFIGURED}",
+    "FSDP / 5,605": f"{_NODE} --nnodes=16 {_CONFIGURED}",
+    "FSDP + torch.compile / 6,667": f"{_NODE} {_CONFIGURED} --training.compile",
+    "FSDP + torch.compile / 6,514": f"{_NODE} --nnodes=16 {_CONFIGURED} --training.compile",
+    "FSDP + torch.compile + Float8 / 8,532": f"{_NODE} {_CONFIGURED} {_FLOAT8}",
+    "FSDP + torch.compile + Float8 / 8,380": f"{_NODE} --nnodes=16 {_CONFIGURED} {_FLOAT8}",
+    "2D / 829": f"{_NODE} --nnodes=32 {_SEVENTY_B} {_FLOAT8}",
+} | {
+    f"FSDP {8 // ranks}, CP {ranks} / {32_768 * ranks} / {speed:,}": f"{_NODE} {_LONG} {_FLOAT8}"
+    f" --training.seq_len {32_768 * ranks} --experimental.context_parallel_degree {ranks}"
+    for ranks, speed in _CONTEXTS.items()
 }
 # spec: the same tables; these rows are not in the public table of ours
-_PAGE_GIB: Final = {"FSDP + torch.compile / 6,667": 77.0, "FSDP + torch.compile / 6,514": 62.0}
+_PAGE_GIB: Final = {
+    "FSDP + torch.compile / 6,667": 77.0, "FSDP + torch.compile / 6,514": 62.0,
+    "FSDP + torch.compile + Float8 / 8,532": 76.8, "FSDP + torch.compile + Float8 / 8,380": 61.8, "2D / 829": 71.9,
+    "FSDP 8, CP 1 / 32768 / 3,890": 83.9, "FSDP 4, CP 2 / 65536 / 2,540": 84.2, "FSDP 2, CP 4 / 131072 / 1,071": 84.0,
+    "FSDP 1, CP 8 / 262144 / 548": 84.5,
+}  # fmt: skip
 _NAMED: Final = re.compile(r"CUDA capacity: (.+?) with [\d.]+ ?GiB")
 # In a folder of its own on PATH: what the launching script of the project would have started, word by word.
 _TORCHRUN: Final = """#!/bin/sh

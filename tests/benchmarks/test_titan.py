@@ -34,11 +34,13 @@ def test_rows_which_name_their_own_command_are_taken() -> None:
 def test_published_tables_have_their_commands() -> None:
     published = {"source": "llama3_h100_202412_torchtitan.md", "job": "FSDP / 5,605", "value_mib": "68608.0"}
     row, *page = table_rows([published, {**published, "job": "FSDP 8, CP 1"}])
-    assert [one.value_mib for one in page] == [77.0 * 1024, 62.0 * 1024]
-    assert all(one.typed.endswith("--training.compile") for one in page)
+    assert [one.value_mib / 1024 for one in page] == [77.0, 62.0, 76.8, 61.8, 71.9, 83.9, 84.2, 84.0, 84.5]
+    assert all("--training.compile" in one.typed for one in page)
+    assert ["float8" in one.typed for one in page] == [False] * 2 + [True] * 7
+    assert page[-1].typed.endswith("--training.seq_len 262144 --experimental.context_parallel_degree 8")
     typed = typed_command(row.typed)
     assert typed is not None
-    assert typed.words[:3] == ("--nnodes=16", "--nproc_per_node=8", "train.py")
+    assert typed.words[:3] == ("--nproc_per_node=8", "--nnodes=16", "train.py")
     assert typed.told == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert (row.release, row.steps) == ("2.6", 10)
 
