@@ -55,7 +55,7 @@ def order_of(trace: Trace, name: str = "") -> Order | None:
     for action, address, size_bytes in events:
         if action == Action.SEGMENT_FREE:
             for policy, place in held.pop(address, {}).items():
-                cards[policy].release(place, size_bytes)
+                cards[policy].release(place)
             continue
         places = {policy: card.reserve(size_bytes) for policy, card in cards.items()}
         pairs += len(held)

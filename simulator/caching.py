@@ -565,7 +565,7 @@ class CachingAllocator:
         self._tell(Action.SEGMENT_UNMAP, begin, unmapped_bytes, block.stream)
         if not block.is_split:
             pool.remove_unmapped(block)
-            self.card.release(addresses.address, addresses.size_bytes)
+            self.card.release(addresses.address)
 
     def _tell(self, action: Action, address: int, size_bytes: int, stream: int) -> None:
         if self._listener is not None:

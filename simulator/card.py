@@ -86,7 +86,7 @@ class Card:
     def free(self, address: int, size_bytes: int) -> None:
         """Take back what `malloc` gave."""
         self.refund(size_bytes)
-        self.release(address, size_bytes)
+        self.release(address)
 
     def charge(self, size_bytes: int) -> bool:
         """Take physical memory without an address; whether there was enough."""
@@ -129,7 +129,7 @@ class Card:
         ranges.insert(at, _Range(end - size_bytes, size_bytes, self._n_chunks))
         return at
 
-    def release(self, address: int, size_bytes: int) -> None:
+    def release(self, address: int) -> None:
         """Take an address range of `reserve` back; it joins its free neighbours of the same chunk."""
         ranges = self._ranges
         at = bisect.bisect_left(ranges, address, key=lambda one: one.address)

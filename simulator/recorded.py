@@ -51,7 +51,7 @@ class RecordedCard(Card):
     def refund(self, size_bytes: int) -> None:
         """Keep no account."""
 
-    def release(self, address: int, size_bytes: int) -> None:
+    def release(self, address: int) -> None:
         """Keep no account."""
 
 

@@ -32,9 +32,8 @@ def explained(error: BaseException, ledger: Iterable[Entry], place: str) -> Base
         ledger: Of its card.
         place: Where in the user's code it was raised.
     """
-    if isinstance(error, OtherAllocator) or not isinstance(
-        error, RuntimeError
-    ):  # spec: PyTorch's errors of a call are RuntimeErrors
+    is_of_a_call = isinstance(error, RuntimeError)  # spec: PyTorch's errors of a call are
+    if isinstance(error, OtherAllocator) or not is_of_a_call:
         return error
     called = [entry.name for entry in ledger if entry.kind is Entered.REFUSED and entry.name.startswith(_CALLS)]
     if not called:
