@@ -25,8 +25,9 @@ from vramcast.errors import ArtifactError
 from vramcast.learner import checked, trees
 from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Calibration, Scores
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned
+from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.traits import CONVOLUTION
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles

@@ -28,7 +28,7 @@ class Example:
         family: How its row calls its kind of model, for tables alone: `mlp`, `cnn`, ...; what decides is seen in the features.
         gpu: The card's key.
         stack: Whose context it has: card, driver, CUDA and torch as far as known.
-        features: See `vramcast.learner.features`.
+        features: See `vramcast.learner.features`; {} where only peaks and traits are known.
         allocated, reserved: Simulated peaks.
         measured_reserved: None where only the process peak was measured.
         measured_process: With the context.
@@ -39,6 +39,7 @@ class Example:
         ran_at, died_at: The smallest cap of the reserved memory in which the job ran, the largest in which it died.
         is_emulated: Those two are the simulator's.
         facts: For tables.
+        traits: Its class, see `vramcast.learner.traits`; {} of an example from before there were any.
         tracer, torch, cudnn: Who simulated it: the tracer, its torch, and the cuDNN which was asked; "" unknown, or none was.
     """
 
@@ -63,6 +64,7 @@ class Example:
     tracer: str = ""
     torch: str = ""
     cudnn: str = ""
+    traits: dict[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
             continue
         try:
             example: Any = from_plain(Example, values, "example")
-            if other := sorted(set(example.features) ^ set(NAMES)):
+            if example.features and (other := sorted(set(example.features) ^ set(NAMES))):
                 raise DatasetError(f"Features of another vramcast ('{other[0][:60]}' is known to one alone): make it again.")
         except DatasetError as error:
             rejected.append(Rejected(where, str(error)))

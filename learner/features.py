@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from vramcast.devices import Device
+from vramcast.learner.traits import CONVOLUTION, kind_of
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
@@ -21,8 +22,6 @@ from vramcast.tracer.operators import ACTIVATIONS, Kind, Library
 from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 from vramcast.units import GIB, MIB
 
-CONVOLVES: Final = "convolution"
-_SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
 # What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
 # take memory of their own.
@@ -92,26 +91,14 @@ def parts_of(trace: Trace, libraries: Collection[str]) -> tuple[str, ...]:
 def family_of(known: Mapping[str, float]) -> str:
     """Return what kind of model a job is of, by the operators which it ran: what its bounds are calibrated with.
 
-    The first that holds:
-      1. `convolution`: it convolves, whether or not a library takes workspaces for it;
-      2. `recurrent`: recurrent layers;
-      3. `attention`: fused attention, or more softmaxes than a loss takes;
-      4. `dense`: none of these.
+    It is the trait `operators` of `vramcast.learner.traits`, of examples which have features.
 
     Args:
         known: From `features`.
     """
 
-    def count(*kinds: Kind) -> float:
-        return sum(known[f"count_{kind.name.lower()}"] for kind in kinds)
-
-    if count(Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD) + known["workspace_count"] > 0:
-        return CONVOLVES
-    if count(Kind.RECURRENT) > 0:
-        return "recurrent"
-    if count(Kind.ATTENTION) > 0 or count(Kind.SOFTMAX) > _SOFTMAXES_OF_A_LOSS:
-        return "attention"
-    return "dense"
+    kinds = {kind for kind in Kind if kind is not Kind.OTHER and known[f"count_{kind.name.lower()}"] > 0}
+    return CONVOLUTION if known["workspace_count"] > 0 else kind_of(kinds, known["count_softmax"])
 
 
 def _log(value: float) -> float:

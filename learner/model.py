@@ -20,14 +20,15 @@ import numpy as np
 from vramcast.errors import ArtifactError
 from vramcast.learner.conformal import MOST_RESIDUAL, TOO_FEW, Array, Calibration, Correction, keys_of
 from vramcast.learner.examples import Example
-from vramcast.learner.features import CONVOLVES, NAMES, family_of
+from vramcast.learner.features import NAMES, family_of
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.traits import CONVOLUTION
 from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
-MATMUL, CONVOLUTION = "matmul", CONVOLVES
+MATMUL: Final = "matmul"
 CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
 PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
@@ -80,7 +81,7 @@ class Subject:
     @property
     def segment(self) -> str:
         """Which of the two kinds of job it is: does it convolve or not."""
-        return CONVOLUTION if self.family == CONVOLVES else MATMUL
+        return CONVOLUTION if self.family == CONVOLUTION else MATMUL
 
 
 def family_key(segment: str, family: str) -> str:

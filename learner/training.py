@@ -16,9 +16,10 @@ from vramcast.learner import stacks
 from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, MATMUL, PROCESS_NAMES, Head, Learned, Subject, family_key, is_used
+from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Subject, family_key, is_used
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.traits import CONVOLUTION
 
 FOLDS: Final = 5  # arbitrary: more make each learner a little better, and training as much longer
 _FEWEST: Final = 30  # arbitrary: groups in a segment from which a learner is tried

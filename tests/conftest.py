@@ -129,7 +129,7 @@ def _fail_unit_test(what: str) -> None:
 
 
 def _take_compiled(cache: Path) -> None:
-    """Copy what earlier sessions compiled, and compile the simulator, which unit tests use, where it is not there."""
+    """Copy what earlier sessions compiled; make once what unit tests use and would start a process for."""
     global _unit_test
     for path in (path for name in COMPILED_NAMES for path in COMPILED.glob(name)):
         _copy(path, cache / path.relative_to(COMPILED))
@@ -137,6 +137,8 @@ def _take_compiled(cache: Path) -> None:
     with suppress(CompilerError):  # without a compiler Python plays
         compiled.library()
         packing.library()
+    with suppress(ImportError):  # on a new machine matplotlib asks a program for the fonts, when it is first imported
+        importlib.import_module("matplotlib.font_manager")
     _unit_test = test
 
 

@@ -110,6 +110,7 @@ _ACTIVATIONS: Final = (
     *(r"hardtanh", r"leaky", r"mish", r"softplus", r"prelu"),
 )
 ACTIVATIONS: Final = len(_ACTIVATIONS)
+_COMPILED: Final = "CompiledFxGraph"  # spec: torch 2.3 to 2.11, _inductor/output_code.py: what a profile calls such a graph
 # Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
 _WORKSPACE: Final = rf"{_CONVOLUTION}|mm|linear|matmul|attention|rnn|lstm|gru|fft|dot|mv"
 # Operators which only make storage: the one around them is the one a reader wants to see.
@@ -188,6 +189,11 @@ class Operator:
     def is_convolution(self) -> bool:
         """Whether it is a convolution, forward or backward."""
         return self.kind in (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a graph which Inductor compiled."""
+        return _COMPILED in self.name
 
     @property
     def activation(self) -> int | None:

@@ -19,9 +19,11 @@ from vramcast.devices import Device
 from vramcast.devices import device as find_device
 from vramcast.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.job import TRACERS, Batch, Job, Mode, Precision, ZeroGrad
+from vramcast.learner.traits import traits_of
 from vramcast.model_job import job_of_model
-from vramcast.observing import OnCard, observed_on_card, stack_of
+from vramcast.observing import OnCard, cudnn_asked, observed_on_card, stack_of
 from vramcast.phases import course_of
+from vramcast.rank_peaks import world_size_of
 from vramcast.remarks import remarks
 from vramcast.result import Estimate
 from vramcast.simulator.curves import process_bytes
@@ -509,6 +511,17 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         host_reads=seen.count(Entered.READ) + seen.count(Entered.DRAWN),
         open_calls=open_calls,
         warnings=tuple(remarks(job, on_card, stack)),
+        traits=traits_of(
+            on_card.trace,
+            gpu=job.device.key,
+            reserved=on_card.reserved,
+            tracer=seen.tracer,
+            torch=seen.torch,
+            stack=stack,
+            asked_cudnn=cudnn_asked(job.stack) if "cudnn" in seen.libraries else "",
+            ranks=world_size_of(on_card.trace),
+            is_full=on_card.out_of_memory is not None,
+        ),
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
         beside=on_card.beside,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from vramcast.errors import NullGpuError
 from vramcast.learner.examples import Example
 from vramcast.learner.features import Circumstances, features, parts_of
+from vramcast.observing import cudnn_asked
 from vramcast.result import Estimate
-from vramcast.stack import Stack
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
 
 
 def observed(estimate: Estimate) -> Example:
@@ -36,14 +34,6 @@ def observed(estimate: Estimate) -> Example:
         is_emulated=smallest is not None,
         tracer=estimate.tracer,
         torch=estimate.torch,
+        traits=dict(estimate.traits),
         cudnn=cudnn_asked(estimate.job.stack) if "cudnn" in estimate.libraries else "",
     )
-
-
-def cudnn_asked(stack: Stack | None) -> str:
-    """Return which cuDNN answers for a stack on this machine: its version, or where it lies; "" where none can."""
-    try:
-        library = choose(stack).library
-    except NullGpuError:
-        return ""
-    return library.version or str(library.folder)

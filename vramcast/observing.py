@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vramcast.communicators import context_of_process
 from vramcast.context import LIBRARIES, Context, context_bytes
-from vramcast.errors import DoesNotFit, UsageError
+from vramcast.errors import DoesNotFit, NullGpuError, UsageError
 from vramcast.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
@@ -18,7 +18,7 @@ from vramcast.simulator.terms import first_row, with_context
 from vramcast.simulator.whatif import min_feasible
 from vramcast.stack import Stack
 from vramcast.tracer.base import Observation, Tracer
-from vramcast.tracer.nullgpu.cudnn_libraries import installed_stack
+from vramcast.tracer.nullgpu.cudnn_libraries import choose, installed_stack
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import Trace
 from vramcast.units import torch_size
@@ -75,6 +75,15 @@ def stack_of(job: Job, torch: str) -> Stack:
     """
     here = replace(installed_stack(), torch=torch)
     return here if job.stack is None else job.stack.over(here)
+
+
+def cudnn_asked(stack: Stack | None) -> str:
+    """Return which cuDNN answers for a stack on this machine: its version, or where it lies; "" where none can."""
+    try:
+        library = choose(stack).library
+    except NullGpuError:
+        return ""
+    return library.version or str(library.folder)
 
 
 def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s: float) -> OnCard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,7 @@ class Estimate:
         slow: The peaks on an infinitely slow card, where the job was run on it too; None: it was not. Every bound covers them.
         open_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
         warnings: What the reader should know.
+        traits: The job's class, which decides how far first principles may lie off; see `vramcast.learner.traits`.
         beside: Of a job of several ranks another one than the fullest, which reserves least: its number and its trace.
         made_by: How it was made: estimates of other jobs which are to be compared with it are made by the same one.
         bound: What stands above the peaks, which stay those of first principles: with a learned one `quantile(0.5)` is the
@@ -99,6 +100,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+    traits: Mapping[str, str] = field(default_factory=dict)
     beside: tuple[int, Trace] | None = field(default=None, repr=False)
 
     # -------------------------------------------------------------------------------------------- what was seen
@@ -306,6 +308,7 @@ class Estimate:
             "out_of_distribution": self.bound.is_out_of_distribution,
             "unknown_calls": list(self.unknown),
             "open_calls": list(self.open_calls),
+            "traits": dict(self.traits),
             "ceiling_bytes": self.ceiling,
             "noop_calls": list(self.noops),
             "host_reads": self.host_reads,

@@ -27,7 +27,8 @@ from vramcast.estimator import Estimator
 from vramcast.job import Job
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
-from vramcast.observed import cudnn_asked, observed
+from vramcast.observed import observed
+from vramcast.observing import cudnn_asked
 from vramcast.tracer.targets import refusal
 
 _PORTION = 20  # arbitrary: jobs which a process estimates before they are written

@@ -19,7 +19,8 @@ from vramcast.learner import artifact, checked, training, trees
 from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Scores
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import CONVOLUTION, Learned, Subject
+from vramcast.learner.model import Learned, Subject
+from vramcast.learner.traits import CONVOLUTION
 
 MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}

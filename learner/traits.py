@@ -1,0 +1,131 @@
+"""The class of a job: what decides how far first principles may lie off, as words.
+
+A residual's distribution depends on few things: whether a library chooses workspaces and whose choice was asked, whether a
+compiler fused the job, whether shapes hang on values, how many ranks there are, how far the torch which ran it is from the one
+which is meant. Each is a trait with few values; `learner/groups.py` finds in measured runs which of them matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.simulation import simulate
+from vramcast.stack import Stack, same_minor
+from vramcast.tracer.ledger import Entered, Entry
+from vramcast.tracer.operators import Kind
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Trace
+from vramcast.units import GIB, MIB
+
+Traits: TypeAlias = Mapping[str, str]
+
+# spec: every trait, with what its values say. Files hold them, so that a value never changes its meaning.
+MEANINGS: Final[dict[str, str]] = {
+    "operators": "convolution, recurrent, attention (fused, or more softmaxes than a loss takes) or dense: the first which ran",
+    "workspaces": "none, small or large: by what convolutions' workspaces raise the reserved peak",
+    "plans": "none, exact (the cuDNN of the job's stack was asked) or other (another version was)",
+    "compiled": "yes or no: whether Inductor fused some of it",
+    "values": "known, or drawn: shapes or branches hang on values which nobody knows",
+    "ranks": "one or several",
+    "speed": "any, or decides: the card's speed decides when blocks of several streams come back",
+    "torch": "same, or other: the minor release which ran it against that of its stack",
+    "unknown": "none or some: calls which were refused, or answered with an assumption",
+    "card": "free, or full: it does not fit on its card, or the allocator had to give back and ask again",
+    "size": "of the reserved peak: below 256 MiB, 1 GiB, 4 GiB, or more",
+    "precision": "fp32, half or amp, as it was seen",
+    "tracer": "who traced it: nullgpu, fake, cpu, ...",
+    "gpu": "the card's key",
+}
+CONVOLUTION: Final = "convolution"
+_SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
+_SMALL_SHARE: Final = 0.02  # arbitrary: of the reserved peak
+_SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
+_DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
+
+
+def traits_of(
+    trace: Trace, *, gpu: str, reserved: int, tracer: str, torch: str, stack: Stack, asked_cudnn: str, ranks: int, is_full: bool
+) -> dict[str, str]:
+    """Return the traits of one job, each of `MEANINGS`.
+
+    Args:
+        trace: With operators, phases, steps, the ledger, and what was seen while it ran.
+        gpu: The card's key.
+        reserved: Its peak of segments, bytes.
+        tracer: Who made the trace.
+        torch: Version of the torch which ran it.
+        stack: For which it is meant.
+        asked_cudnn: The version which answered for its plans; "" none did.
+        ranks: How many the job has.
+        is_full: It does not fit on its card.
+    """
+    ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
+    operators = _operators(trace)
+    retries = trace.header.get("peaks", {}).get("retries", 0)
+    return {
+        "operators": operators,
+        "workspaces": _workspaces(trace, reserved) if operators == CONVOLUTION else "none",
+        "plans": _plans(operators, stack, asked_cudnn),
+        "compiled": _yes(any(operator.is_compiled for operator in trace.operators)),
+        "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
+        "ranks": "one" if ranks == 1 else "several",
+        "speed": "decides" if any(entry.kind is Entered.SPEED for entry in ledger) else "any",
+        "torch": "same" if stack.torch is None or same_minor(stack.torch, torch) else "other",
+        "unknown": "some" if _unknown(ledger) else "none",
+        "card": "full" if is_full or retries else "free",
+        "size": next((name for most, name in _SIZES if reserved < most), "4 GiB or more"),
+        "precision": _precision(str(seen.get("precision", "fp32"))),
+        "tracer": tracer,
+        "gpu": gpu,
+    }
+
+
+def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:
+    """Return what kind of model a job is of, by the operators which it ran: the first of `MEANINGS["operators"]` that holds."""
+    if not {Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD}.isdisjoint(kinds):
+        return CONVOLUTION
+    if Kind.RECURRENT in kinds:
+        return "recurrent"
+    return "attention" if Kind.ATTENTION in kinds or softmaxes > _SOFTMAXES_OF_A_LOSS else "dense"
+
+
+def _operators(trace: Trace) -> str:
+    """Return the kind of the job by the blocks of its second step, or its only one."""
+    step = min(1, int(trace.step.max(initial=0)))
+    rows = (trace.action == Action.ALLOC) & (trace.step == step) & (trace.operator >= 0)
+    numbers, counts = np.unique(trace.operator[rows], return_counts=True)
+    blocks = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    kinds = {trace.operators[number].kind for number in blocks}
+    softmaxes = sum(count for number, count in blocks.items() if trace.operators[number].kind is Kind.SOFTMAX)
+    return kind_of(kinds, softmaxes)
+
+
+def _workspaces(trace: Trace, reserved: int) -> str:
+    is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
+    rows = np.flatnonzero(is_workspace & trace.where(lambda operator: operator.is_convolution))
+    if not len(rows):
+        return "none"
+    bare = simulate(trace.without_blocks(rows), recorded_settings(trace)).reserved
+    return "small" if bare >= (1 - _SMALL_SHARE) * reserved else "large"
+
+
+def _plans(operators: str, stack: Stack, asked_cudnn: str) -> str:
+    if operators != CONVOLUTION:
+        return "none"
+    wanted = stack.cudnn or asked_cudnn
+    return "exact" if asked_cudnn and asked_cudnn.split(".")[:3] == wanted.split(".")[:3] else "other"
+
+
+def _unknown(ledger: Iterable[Entry]) -> bool:
+    return any(entry.is_unknown for entry in ledger)
+
+
+def _precision(seen: str) -> str:
+    return "amp" if seen.startswith("amp-") else "fp32" if seen == "fp32" else "half"
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"

@@ -1,0 +1,79 @@
+"""The class of a job, as its trace shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramcast.learner.traits import MEANINGS, traits_of
+from vramcast.stack import Stack
+from vramcast.tracer.ledger import Code, Entered, Entry
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Trace
+
+MIB = 1 << 20
+STACK = Stack("2.8.0", "12.8", "9.10.2.21")
+
+
+def job(operator: str = "aten::mm", workspace_mib: int = 0, *, ledger: tuple[Entry, ...] = (), **header: Any) -> Trace:
+    """Return a job which asks for 30 MiB, and then for a workspace of the same operator."""
+    columns = {
+        "action": [Action.ALLOC, Action.ALLOC] if workspace_mib else [Action.ALLOC],
+        "size_bytes": [30 * MIB, workspace_mib * MIB][: 1 + bool(workspace_mib)],
+        "block": [0, 1][: 1 + bool(workspace_mib)],
+        "step": [1, 1][: 1 + bool(workspace_mib)],
+        "op": [0, 0][: 1 + bool(workspace_mib)],
+        "category": [Category.ACTIVATION, Category.WORKSPACE][: 1 + bool(workspace_mib)],
+    }
+    return Trace.build(columns, ops=[operator], ledger=ledger, header=header)
+
+
+def traits(trace: Trace, **changes: Any) -> dict[str, str]:
+    """Return the traits of a job which torch 2.8 ran and its own cuDNN answered for."""
+    known: dict[str, Any] = {
+        "gpu": "h100", "reserved": (30 + 20) * MIB, "tracer": "nullgpu", "torch": "2.8.0+cu128", "stack": STACK,
+        "asked_cudnn": "9.10.2", "ranks": 1, "is_full": False,
+    }  # fmt: skip
+    return traits_of(trace, **known | changes)
+
+
+def test_every_trait_has_a_value_and_a_meaning() -> None:
+    found = traits(job())
+    assert found.keys() == MEANINGS.keys()
+    assert found == {
+        "operators": "dense", "workspaces": "none", "plans": "none", "compiled": "no", "values": "known", "ranks": "one",
+        "speed": "any", "torch": "same", "unknown": "none", "card": "free", "size": "below 256 MiB", "precision": "fp32",
+        "tracer": "nullgpu", "gpu": "h100",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trace", "changes", "trait", "value"),
+    [
+        (job("aten::cudnn_convolution", 20), {}, "operators", "convolution"),
+        (job("aten::cudnn_convolution", 20), {}, "workspaces", "large"),
+        (job("aten::cudnn_convolution"), {}, "workspaces", "none"),
+        (job("aten::cudnn_convolution", 20), {}, "plans", "exact"),
+        (job("aten::cudnn_convolution", 20), {"asked_cudnn": "9.12.0"}, "plans", "other"),
+        (job("aten::cudnn_convolution", 20), {"asked_cudnn": ""}, "plans", "other"),  # nobody answered
+        (job("aten::_scaled_dot_product_flash_attention"), {}, "operators", "attention"),
+        (job("## Call CompiledFxGraph fabc ##"), {}, "compiled", "yes"),
+        (job(ledger=(Entry(Entered.BRANCH, "", 1),)), {}, "values", "drawn"),
+        (job(ledger=(Entry(Entered.SPEED, "", 1),)), {}, "speed", "decides"),
+        (job(ledger=(Entry(Entered.REFUSED, "cuFoo", 1),)), {}, "unknown", "some"),
+        (job(ledger=(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
+        (job(), {"ranks": 8}, "ranks", "several"),
+        (job(), {"torch": "2.11.0+cu130"}, "torch", "other"),
+        (job(), {"stack": Stack()}, "torch", "same"),  # nobody says otherwise
+        (job(), {"is_full": True}, "card", "full"),
+        (job(peaks={"retries": 1}), {}, "card", "full"),
+        (job(), {"reserved": 2 << 30}, "size", "below 4 GiB"),
+        (job(), {"reserved": 5 << 30}, "size", "4 GiB or more"),
+        (job(**{CIRCUMSTANCES: {"precision": "amp-bf16"}}), {}, "precision", "amp"),
+        (job(**{CIRCUMSTANCES: {"precision": "bf16"}}), {}, "precision", "half"),
+    ],
+)  # fmt: skip
+def test_a_trait_is_read_off_the_trace_and_its_circumstances(
+    trace: Trace, changes: dict[str, Any], trait: str, value: str
+) -> None:
+    assert traits(trace, **changes)[trait] == value
