@@ -10,11 +10,12 @@ An artifact names the features which it reads, so that one made before a feature
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,8 +24,9 @@ import numpy as np
 
 from vramcast.errors import ArtifactError
 from vramcast.learner import checked, trees
-from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Calibration, Scores
+from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Scores
 from vramcast.learner.features import NAMES
+from vramcast.learner.groups import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
@@ -33,12 +35,9 @@ if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 3  # 1: one head, of the reserved peak, with its trees in model.json; 2: families as rows and targets name them
-_OLDER: Final = (
-    "was made by an older vramcast, which took a job's family from its name: its bounds are calibrated by kind of job alone, "
-    "not by card and family; train it again"
-)
-_KINDS: Final = ("", MATMUL, CONVOLUTION)  # of an older artifact's keys, those which hold for every job; "" was all runs
+SCHEMA: Final = 4  # 1 to 3 were calibrated by card and family as rows named them, and know nothing of traits
+_MOST_ROWS: Final = 10_000_000  # arbitrary: runs which one artifact is calibrated on
+_MOST_DEPTH: Final = 16  # arbitrary: of its groups
 _DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
 _LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
@@ -94,6 +93,7 @@ def _plain(learned: Learned) -> dict[str, Any]:
         "heads": {name: _plain_head(head) for name, head in learned.heads.items()},
         "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
         "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
+        "n_models": {trait: dict(by) for trait, by in learned.n_models.items()},
         "card": learned.card,
     }
 
@@ -102,24 +102,43 @@ def _plain_head(head: Head) -> dict[str, Any]:
     return {
         "features": list(head.names),
         "learner": head.quantiles.get_params() if head.quantiles is not None else None,
-        "levels": list(head.calibration.levels),
-        "scores": [
-            {
-                key: {"values": [round(v, _DIGITS) for v in s.values], "weights": [round(w, _DIGITS) for w in s.weights]}
-                for key, s in by_key.items()
-            }
-            for by_key in head.calibration.scores
-        ],
+        **_plain_calibration(head.calibration),
         "helps": sorted(head.active_segments),
         "spares": sorted(head.excluded_families),
     }
 
 
+def _plain_calibration(calibration: Calibration) -> dict[str, Any]:
+    """Return it as JSON: each run's scores, model and finest group; the cuts; and by level what was asked."""
+    leaves = calibration.groups.leaves()
+    of_run = np.zeros(len(calibration.models), np.int64)
+    for number, leaf in enumerate(leaves):
+        of_run[leaf.rows] = number
+    return {
+        "levels": list(calibration.levels),
+        "scores": [_rounded(column) for column in calibration.scores.T],
+        "models": calibration.models.tolist(),
+        "groups": {"cuts": _plain_cuts(calibration.groups), "of_run": of_run.tolist()},
+        "asked": [{"values": _rounded(one.values), "reached": _rounded(one.reached)} for one in calibration.asked],
+    }
+
+
+def _plain_cuts(group: Group) -> Any:
+    """Return a group's cut with those of its two parts; None of a leaf."""
+    if group.yes is None or group.no is None:
+        return None
+    return {"trait": group.trait, "value": group.value, "yes": _plain_cuts(group.yes), "no": _plain_cuts(group.no)}
+
+
+def _rounded(values: Array) -> list[float]:
+    return [round(value, _DIGITS) for value in values.tolist()]
+
+
 def load(folder: str | os.PathLike[str]) -> Learned:
-    """Return the correction in a folder which `save` wrote, of this or an older version.
+    """Return the correction in a folder which `save` wrote.
 
     Raises:
-        ArtifactError: the folder is absent, damaged, newer, or made for other features.
+        ArtifactError: the folder is absent, damaged, of another schema, or made for other features.
     """
     path = Path(folder) / "artifact.json"
     content = _read(path)
@@ -132,8 +151,13 @@ def load(folder: str | os.PathLike[str]) -> Learned:
     version = values.get("schema")
     if type(version) is int and version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
+    if type(version) is int and 1 <= version < SCHEMA:
+        raise ArtifactError(
+            f"'{path}' was made by an older vramcast (schema {version}), which did not note the class of its jobs: train it "
+            "again on its runs."
+        )
     try:
-        checked.whole(version, "schema", 1, SCHEMA)
+        checked.whole(version, "schema", SCHEMA, SCHEMA)
         return _learned(values, Path(folder))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise _wrong(path, f"is damaged ({type(error).__name__}: {str(error)[:300]})") from None
@@ -153,18 +177,20 @@ def _read(path: Path) -> bytes:
 
 
 def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
-    heads = {"reserved": values} if values["schema"] == 1 else checked.named(values["heads"], "heads")
+    heads = checked.named(values["heads"], "heads")
     if not {"reserved"} <= set(heads) <= {"reserved", "process"}:
         raise ValueError(f"heads are {sorted(heads)}")
-    of_trees = "{}.json" if values["schema"] > 1 else "model.json"
-    is_older = values["schema"] < SCHEMA
-    found = {name: _head(one, folder / of_trees.format(name), is_older=is_older) for name, one in heads.items()}
+    found = {name: _head(one, folder / f"{name}.json") for name, one in heads.items()}
     # A feature which this vramcast lacks has no range here; where trees read it, the head is refused.
     ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
     ranges = {name: ends for name, ends in ranges.items() if name in NAMES}
     contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
-    notes = (_OLDER,) if is_older else ()
-    return Learned(found["reserved"], found.get("process"), contexts, ranges, _card(values["card"]), notes=notes)
+    n_models = {trait: _counts(by, trait) for trait, by in checked.named(values["n_models"], "n_models").items()}
+    return Learned(found["reserved"], found.get("process"), contexts, ranges, n_models, _card(values["card"]))
+
+
+def _counts(values: Any, trait: str) -> dict[str, int]:
+    return {value: checked.whole(n, f"models with this {trait}", 0, 2**63) for value, n in checked.named(values, trait).items()}
 
 
 def _range(ends: Any, name: str) -> tuple[float, float]:
@@ -184,7 +210,7 @@ def _card(values: Any) -> dict[str, Any]:
     return card
 
 
-def _head(values: Any, model: Path, *, is_older: bool) -> Head:
+def _head(values: Any, model: Path) -> Head:
     values = checked.named(values, "a head")
     names = tuple(checked.texts(values["features"], "features"))
     if values["learner"] is not None and (unknown := [name for name in names if name not in PROCESS_NAMES]):
@@ -197,15 +223,49 @@ def _head(values: Any, model: Path, *, is_older: bool) -> Head:
     levels = tuple(checked.number(level, "a level", 0, 1) for level in checked.listed(values["levels"], "levels"))
     if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
         raise ValueError(f"levels are {levels}")
-    scores = tuple({key: _scores(one) for key, one in by_key.items()} for by_key in checked.listed(values["scores"], "scores"))
-    if len(scores) != len(levels):
-        raise ValueError(f"{len(levels)} levels and {len(scores)} sets of scores")
     learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
-    excluded_families = frozenset(checked.texts(values.get("spares", []), "spares"))
-    if is_older:  # its families cannot be told from a trace, its kinds can
-        scores = tuple({ALL if key == "" else key: one for key, one in by_key.items() if key in _KINDS} for by_key in scores)
-        excluded_families = frozenset()
-    return Head(learner, Calibration(levels, scores), active_segments, names, excluded_families)
+    excluded_families = frozenset(checked.texts(values["spares"], "spares"))
+    return Head(learner, _calibration(values, levels), active_segments, names, excluded_families)
+
+
+def _calibration(values: Mapping[str, Any], levels: tuple[float, ...]) -> Calibration:
+    most = 2 * MOST_RESIDUAL  # of a residual against a quantile
+    columns = [checked.numbers(one, "a score", -most, most) for one in checked.listed(values["scores"], "scores")]
+    models = checked.wholes(values["models"], "a model", 0, _MOST_ROWS)
+    of_groups = checked.named(values["groups"], "groups")
+    of_run = checked.wholes(of_groups["of_run"], "a group", 0, 2**_MOST_DEPTH)
+    asked = tuple(_asked(one) for one in checked.listed(values["asked"], "asked"))
+    sizes = {len(models), len(of_run), *map(len, columns)}
+    if not len(columns) == len(asked) == len(levels) or len(sizes) > 1 or len(models) > _MOST_ROWS:
+        raise ValueError(f"{len(levels)} levels, {len(columns)} lists of scores, {len(asked)} of levels asked, {sizes} runs")
+    groups = _group(of_groups["cuts"], ALL_RUNS, of_run, models, itertools.count(), 0)
+    if len(groups.rows) != len(models):
+        raise ValueError("a run's group is none of those which the cuts make")
+    return Calibration(levels, np.stack(columns, axis=1), models, groups, asked)
+
+
+def _group(cut: Any, name: str, of_run: Rows, models: Rows, numbers: Iterator[int], depth: int) -> Group:
+    """Return a group with its parts; leaves are numbered as `Group.leaves` lists them."""
+    if cut is None:
+        rows = np.flatnonzero(of_run == next(numbers))
+        return Group(name, rows, len(np.unique(models[rows])))
+    if depth == _MOST_DEPTH:
+        raise ValueError(f"groups are cut more than {_MOST_DEPTH} times")
+    cut = checked.named(cut, "a cut")
+    trait, value = checked.text(cut["trait"], "a trait"), checked.text(cut["value"], "its value")
+    of_yes, of_no = names_of_parts(name, trait, value)
+    yes = _group(cut["yes"], of_yes, of_run, models, numbers, depth + 1)
+    no = _group(cut["no"], of_no, of_run, models, numbers, depth + 1)
+    rows = np.sort(np.concatenate([yes.rows, no.rows]))
+    return Group(name, rows, len(np.unique(models[rows])), trait, value, yes, no)
+
+
+def _asked(one: Any) -> Scores:
+    one = checked.named(one, "levels asked")
+    values, reached = checked.numbers(one["values"], "a level", 0, 1), checked.numbers(one["reached"], "a count", 0, _MOST_ROWS)
+    if len(values) != len(reached) or (np.diff(values) < 0).any() or (np.diff(reached, prepend=0.0) < 0).any():
+        raise ValueError("levels asked are not ascending, or their counts do not fit")
+    return Scores(values, reached)
 
 
 def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
@@ -253,12 +313,3 @@ def _context(values: Any, *, of_stack: bool = False) -> StackContext:
         raise ValueError("a context by libraries is taken apart again")
     apart = {key: _context(one) for key, one in by_libraries.items()}
     return StackContext(size, low, high, n, checked.text(values.get("gpu", ""), "gpu"), apart)
-
-
-def _scores(one: Any) -> Scores:
-    one = checked.named(one, "scores")
-    values = checked.numbers(one["values"], "a score", -MOST_RESIDUAL, MOST_RESIDUAL)
-    weights = checked.numbers(one["weights"], "a weight", 0, 1)
-    if len(values) != len(weights) or (np.diff(values) < 0).any() or not weights.all():
-        raise ValueError("scores are not ascending, or their weights do not fit")
-    return Scores(tuple(values.tolist()), tuple(weights.tolist()))

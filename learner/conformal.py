@@ -1,70 +1,120 @@
-"""Conformal calibration of one-sided bounds: what turns a learned quantile into a promise.
+"""Conformal calibration of one-sided bounds: what turns a quantile into a promise.
 
-The score of a run is by how much its residual lies above the predicted quantile. A bound at level q is the quantile plus the
-ceil((n + 1) q)-th smallest of n scores (conformalised quantile regression, Romano, Patterson and Candes, NeurIPS 2019, the
-upper side alone). If the scored runs and the next one are exchangeable, and no score took part in the learning of the
-quantile it is compared with, the bound holds with probability at least q, on average over runs.
+The score of a run is by how much its residual lies above the predicted quantile. Runs fall into groups which the data found
+(`groups.py`), a tree. The next run's score is predicted from all runs
+down to its finest group:
 
-What this does not promise: anything for a single job; anything for jobs unlike the scored ones (another stack, another kind of
-model); coverage within groups which are not calibrated apart. Runs of one model are alike, so they are not exchangeable with
-those of another: each group of runs counts as one, its runs with equal shares of one weight.
+    the scores of the group's n models are n of n + 1 parts; the one part which conformal prediction puts at infinity is what
+    the group above says
+
+So a group of few models is as wide as the group above it in the tail, and one of many is as narrow as itself. Choosing groups
+by the same runs is a kind of learning, so that a level is calibrated once more: each run is held against groups which were
+found without its model, and the bound at level q asks for the ceil((n + 1) q)-th smallest of the levels at which these runs
+were just covered (distributional conformal prediction: Chernozhukov, Wuethrich and Zhu, PNAS 2021). It never asks for less
+than q.
+
+If the calibrating models and the next one are exchangeable, the bound holds with probability about q at least, on average over
+models. What this does not promise: anything for a single job; anything for jobs unlike the scored ones (another stack, another
+kind of model); coverage within one group. Runs of one model are alike, so they are not exchangeable with those of another: each
+model counts as one, its runs with equal shares of one weight.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.learner.groups import ALL_RUNS, Group, Rows, grown, model_weights
+from vramcast.learner.traits import Traits
+
 LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
 MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of a TiB against a byte; what lies beyond is no measurement
+FOLDS: Final = 10  # arbitrary: more make the groups of a fold more like those of all runs
 Array: TypeAlias = npt.NDArray[np.float64]
 
-ALL: Final = "*"  # the key of what all runs share
-ALL_RUNS: Final = "all runs"  # how people are told of it
-TOO_FEW: Final = "too few runs"
+_ROUNDING: Final = 1e-12  # arbitrary: far below the weight of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of one set of runs, ascending, with the weight of each; the weights sum to the number of groups."""
+    """Scores of one set of runs, ascending; `reached`: how many models lie at or below each, where a model's runs share one."""
 
-    values: tuple[float, ...]
-    weights: tuple[float, ...]
+    values: Array
+    reached: Array
 
     @classmethod
-    def of(cls, scores: Sequence[float], groups: Sequence[str]) -> Scores:
-        """Return the scores of runs which belong to `groups`: each group has weight 1, shared by its runs."""
-        counts: dict[str, int] = {}
-        for group in groups:
-            counts[group] = counts.get(group, 0) + 1
-        order = sorted(range(len(scores)), key=lambda i: scores[i])
-        return cls(tuple(float(scores[i]) for i in order), tuple(1.0 / counts[groups[i]] for i in order))
+    def of(cls, scores: npt.ArrayLike, models: npt.ArrayLike) -> Scores:
+        """Return the scores of runs of these models: each model has weight 1, shared by its runs."""
+        values = np.asarray(scores, np.float64)
+        order = np.argsort(values, kind="stable")
+        return cls(values[order], np.cumsum(model_weights(np.asarray(models))[order]))
 
     @property
     def n(self) -> float:
-        """The number of groups."""
-        return sum(self.weights)
+        """The number of models."""
+        return float(self.reached[-1]) if len(self.reached) else 0.0
+
+    @property
+    def weights(self) -> Array:
+        """Of each score; they sum to `n`."""
+        return np.diff(self.reached, prepend=0.0)
 
     def at(self, level: float) -> float:
         """Return the smallest score at or below which a share `level` lies, the next run counted as one above all.
 
-        Infinite where there are too few groups to promise `level`: fewer than level / (1 - level).
+        Infinite where there are too few models to promise `level`: fewer than level / (1 - level).
         """
-        wanted = level * (self.n + 1)
-        reached = np.cumsum(self.weights)
-        place = int(np.searchsorted(reached, wanted * (1 - 1e-12)))
-        return self.values[place] if place < len(self.values) else math.inf
+        place = int(np.searchsorted(self.reached, level * (self.n + 1) * (1 - _ROUNDING)))
+        return float(self.values[place]) if place < len(self.values) else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What is predicted of a score: values ascending, and the probability of a score at most as large; the rest lies beyond."""
+
+    values: Array
+    reached: Array
+
+    @classmethod
+    def along(cls, path: Sequence[Scores]) -> Distribution:
+        """Return the distribution of a job whose groups have these scores, from all runs to the finest."""
+        above, values, shares = 1.0, [], []
+        for scores in reversed(path):
+            parts = scores.n + 1
+            values.append(scores.values)
+            shares.append(above * scores.weights / parts)
+            above /= parts
+        joined, of = np.concatenate(values), np.concatenate(shares)
+        order = np.argsort(joined, kind="stable")
+        return cls(joined[order], np.cumsum(of[order]))
+
+    def at(self, level: float) -> float:
+        """Return the smallest value with at least this probability at or below it; infinite where there is none."""
+        return self._value(int(np.searchsorted(self.reached, level * (1 - _ROUNDING))))
+
+    def beyond(self, level: float) -> float:
+        """Return the smallest value with more than this probability at or below it; infinite where there is none."""
+        return self._value(int(np.searchsorted(self.reached, level * (1 + _ROUNDING), side="right")))
+
+    def below(self, scores: Array) -> Array:
+        """Return the probability of a score below each of these: asked for more than that, it would have been covered."""
+        places = np.searchsorted(self.values, scores)
+        found: Array = np.concatenate([[0.0], self.reached])[places]
+        return found
+
+    def _value(self, place: int) -> float:
+        return float(self.values[place]) if place < len(self.values) else math.inf
 
 
 def needed(level: float) -> int:
-    """Return how many groups a promise at `level` takes: ceil(level / (1 - level))."""
-    return math.ceil(level / (1 - level) * (1 - 1e-12))
+    """Return how many models a promise at `level` takes: ceil(level / (1 - level))."""
+    return math.ceil(level / (1 - level) * (1 - _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,84 +123,109 @@ class Correction:
 
     Attributes:
         column: Which of the learner's levels to add it to, as an index.
-        value: Infinite never; where there are too few groups it is the largest score.
-        key: Whose scores these are; `TOO_FEW` where nobody's are enough.
-        n: Groups behind it.
+        value: Infinite never; where nothing larger than what is asked was seen it is the largest score.
+        key: Which group's score it is.
+        n: Models of that group.
+        is_promised: Enough models stand behind all of it; else it is what these runs say, and no promise.
     """
 
     column: int
     value: float
     key: str
-    n: float
+    n: int
+    is_promised: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Scores by the learner's levels and by set of runs.
+    """Scores by the learner's levels and by group.
 
     Attributes:
         levels: At which the learner gives quantiles, ascending.
-        scores: For each level: key -> scores; keys are `ALL`, and those of `keys_of`.
+        scores: Of each run at each level, n x levels.
+        models: Of each run, as numbers.
+        groups: Found in the runs.
+        asked: By level: for each run at which probability it was just covered, by groups which were found without its model.
     """
 
     levels: tuple[float, ...]
-    scores: tuple[Mapping[str, Scores], ...] = ()
+    scores: Array
+    models: Rows
+    groups: Group
+    asked: tuple[Scores, ...]
+    _known: dict[tuple[int, str], Distribution] = field(default_factory=dict, repr=False, compare=False)
 
-    def correction(self, level: float, keys: Sequence[str]) -> Correction:
+    @classmethod
+    def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
+        """Return the calibration of no runs: every correction is 0, and nothing is promised."""
+        none, rows = np.zeros(0), np.zeros(0, np.int64)
+        asked = tuple(Scores(none, none) for _ in levels)
+        return cls(tuple(levels), np.zeros((0, len(levels))), rows, Group(ALL_RUNS, rows, 0), asked)
+
+    def promises(self, level: float) -> bool:
+        """Return whether enough models stand behind a bound at `level`."""
+        return self.groups.n_models >= needed(level)
+
+    def correction(self, level: float, traits: Traits) -> Correction:
         """Return what makes a bound at `level`, any in (0, 1): scores promise every level, whichever quantile they belong to.
 
         The quantile is the learner's next one at or above `level`, or its last.
-
-        Args:
-            level: What is promised.
-            keys: From the finest to the coarsest; the first with enough groups for the level is taken, then `ALL`.
         """
         column = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
-        by_key = self.scores[column]
-        for key in (*keys, ALL):
-            if key in by_key and by_key[key].n >= needed(level):
-                return Correction(column, by_key[key].at(level), ALL_RUNS if key == ALL else key, by_key[key].n)
-        everything = by_key.get(ALL, Scores((), ()))
-        return Correction(column, max(everything.values, default=0.0), TOO_FEW, everything.n)
+        path = self.groups.path(traits)
+        predicted, is_promised = self.distribution(column, path), self.promises(level)
+        value = predicted.at(level)
+        if is_promised:
+            value = max(value, predicted.beyond(self.asked[column].at(level)))
+        if math.isinf(value):
+            value, is_promised = float(self.scores[:, column].max(initial=0.0)), False
+        return Correction(column, value, path[-1].name, path[-1].n_models, is_promised)
 
-
-def keys_of(gpu: str, family: str, kind: str = "") -> tuple[str, ...]:
-    """Return the keys of a run from the finest to the coarsest, without `ALL`; what is unknown ("") gives none.
-
-    Args:
-        gpu: The card's key.
-        family: What kind of model it is of.
-        kind: Which families share.
-    """
-    keys = (f"{gpu}|{family}" if gpu and family else "", family, kind)
-    return tuple(dict.fromkeys(key for key in keys if key))
+    def distribution(self, column: int, path: Sequence[Group]) -> Distribution:
+        """Return what is predicted of the score of a job in these groups."""
+        key = (column, path[-1].name)
+        if key not in self._known:
+            self._known[key] = _along(path, self.scores[:, column], self.models)
+        return self._known[key]
 
 
 def calibrate(
-    levels: Sequence[float], quantiles: Array, residuals: Array, groups: Sequence[str], keys: Sequence[Sequence[str]]
+    levels: Sequence[float], quantiles: Array, residuals: Array, models: Sequence[str], traits: Sequence[Traits]
 ) -> Calibration:
     """Return the calibration of runs which the learner has not seen.
 
     Args:
         levels: Of the columns of `quantiles`.
-        quantiles: n x levels, each row predicted by a learner which did not learn from the row's group.
+        quantiles: n x levels, each row predicted by a learner which did not learn from the row's model.
         residuals: What was measured, n; a lower bound of a censored row may stand here: it can only raise the bound.
-        groups: Of each row, see `Scores`.
-        keys: Of each row, see `keys_of`.
+        models: Of each row.
+        traits: Of each row.
     """
-    members: dict[str, list[int]] = {ALL: list(range(len(residuals)))}
-    for row, own in enumerate(keys):
-        for key in own:
-            members.setdefault(key, []).append(row)
-    above = residuals[:, None] - quantiles
-    scores = tuple(
-        {
-            key: Scores.of([float(above[row, column]) for row in rows], [groups[row] for row in rows])
-            for key, rows in members.items()
-        }
-        for column in range(len(levels))
-    )
-    return Calibration(tuple(levels), scores)
+    numbers = np.unique(np.asarray(models, str), return_inverse=True)[1].astype(np.int64)
+    scores = residuals[:, None] - quantiles
+    deciding = scores[:, min(bisect.bisect_left(levels, 0.9), len(levels) - 1)]
+    groups = grown(deciding, numbers, traits)
+    levels_reached = np.zeros_like(scores)
+    for fold in range(min(FOLDS, len(np.unique(numbers)))):
+        new = numbers % FOLDS == fold
+        if new.all():
+            continue
+        known = np.flatnonzero(~new)
+        found = grown(deciding[known], numbers[known], [traits[row] for row in known.tolist()])
+        by_leaf: dict[str, tuple[tuple[Group, ...], list[int]]] = {}
+        for row in np.flatnonzero(new).tolist():
+            path = found.path(traits[row])
+            by_leaf.setdefault(path[-1].name, (path, []))[1].append(row)
+        for path, rows in by_leaf.values():
+            for column in range(len(levels)):
+                predicted = _along(path, scores[known, column], numbers[known])
+                levels_reached[rows, column] = predicted.below(scores[rows, column])
+    asked = tuple(Scores.of(levels_reached[:, column], numbers) for column in range(len(levels)))
+    return Calibration(tuple(levels), scores, numbers, groups, asked)
+
+
+def _along(path: Sequence[Group], scores: Array, models: Rows) -> Distribution:
+    return Distribution.along([Scores.of(scores[group.rows], models[group.rows]) for group in path])
 
 
 @dataclass(slots=True)

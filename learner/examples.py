@@ -40,6 +40,8 @@ class Example:
         is_emulated: Those two are the simulator's.
         facts: For tables.
         traits: Its class, see `vramcast.learner.traits`; {} of an example from before there were any.
+        unknown: Kinds of calls which nobody answered.
+        card_bytes: The card's size; 0 unknown.
         tracer, torch, cudnn: Who simulated it: the tracer, its torch, and the cuDNN which was asked; "" unknown, or none was.
     """
 
@@ -65,6 +67,8 @@ class Example:
     torch: str = ""
     cudnn: str = ""
     traits: dict[str, str] = field(default_factory=dict)
+    unknown: int = 0
+    card_bytes: int = 0
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

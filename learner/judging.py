@@ -44,7 +44,7 @@ def scored_of(
     if measured is None:
         return None
     subject = subject_of(example, contexts)
-    card = round(example.features["card_gib"] * GIB) or None
+    card = example.card_bytes or round(example.features.get("card_gib", 0) * GIB) or None
     estimate = example.reserved + (subject.context if is_process else 0)
     bounds: dict[float, int] = {}
     if learned is not None:

@@ -2,27 +2,31 @@
 
 reserved = simulated x exp(median residual)                            where learning helps; else as simulated
 process  = (simulated + context) x exp(median residual of the process)
-bound    = the same with quantile + conformal correction in the median's place
+bound    = the point + a quantile of all that may come on top:
+             allocator   by the residuals of jobs like it, calibrated (`conformal.py`)
+             context     by how far such contexts lie off (`vramcast.context`); likewise libraries
+             assumed     for each kind of call which nobody answered
+           joined as independent parts (`joined.py`); where process peaks were measured, by their joint residuals
 
-Where nothing was learned about the process peak, it is the reserved one with the context. Above the median a bound is wider by
-what is unknown: calls which nobody answered, and how far the context may lie off.
+Where nothing was learned about the process peak, it is the reserved one with the context.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vramcast.errors import ArtifactError
-from vramcast.learner.conformal import MOST_RESIDUAL, TOO_FEW, Array, Calibration, Correction, keys_of
+from vramcast.learner import joined
+from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Correction
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, family_of
 from vramcast.learner.stacks import StackContext
-from vramcast.learner.traits import CONVOLUTION
+from vramcast.learner.traits import CONVOLUTION, Traits
 from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value
 _MOST_OUTSIDE: Final = (
     6  # arbitrary: a twentieth of the features; from so many outside a job counts as unlike all that was learned
 )
+_FEWEST_MODELS: Final = 5  # arbitrary: with a trait's value, from which a job's class is covered
+_ANY: Final = ("gpu", "size")  # traits which need no models of their own
 _WIDER: Final = 1.5  # arbitrary: by which such a job's bound moves out, in residuals
 
 
@@ -43,25 +49,30 @@ class Subject:
     """A job to correct.
 
     Attributes:
-        features: See `vramcast.learner.features`.
+        features: See `vramcast.learner.features`; {} where nobody reads them.
         reserved: Simulated, bytes.
-        gpu: For its calibration group; an unknown one falls back to coarser groups.
+        traits: Its class, by which it is calibrated.
         context: What its process takes beside, bytes.
-        spread: By how much more that may be, bytes.
+        beside: By part of that, by how much more it may be: bytes at `joined.LEVELS`.
         is_measured: The context is one of measured runs, not of a table.
+        unknown: Kinds of calls which nobody answered.
     """
 
     features: Mapping[str, float]
     reserved: int
-    gpu: str = ""
+    traits: Traits = field(default_factory=dict)
     context: int = 0
-    spread: int = 0
+    beside: Mapping[str, Array] = field(default_factory=dict)
     is_measured: bool = False
+    unknown: int = 0
 
     @classmethod
     def of(cls, example: Example) -> Subject:
         """Return an example as a job to correct, with the context that is in it: the only way from one to the other."""
-        return cls(example.features, example.reserved, example.gpu, example.context)
+        features, traits = example.features, dict(example.traits)
+        if not traits and features:  # of an example from before there were traits
+            traits = {"operators": family_of(features), "gpu": example.gpu}
+        return cls(features, example.reserved, traits, example.context, unknown=example.unknown)
 
     def row(self, names: Sequence[str]) -> list[float]:
         """Return these features as numbers in order."""
@@ -69,14 +80,9 @@ class Subject:
         return [share if name == CONTEXT_SHARE else float(self.features[name]) for name in names]
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """What it is calibrated by, from the finest to the coarsest."""
-        return keys_of(self.gpu, self.family, self.segment)
-
-    @property
     def family(self) -> str:
         """What kind of model it is of, as its trace shows."""
-        return family_of(self.features)
+        return self.traits.get("operators", "")
 
     @property
     def segment(self) -> str:
@@ -101,12 +107,14 @@ class BoundAtLevel:
     Attributes:
         size_bytes: The bound.
         key: Whose runs it is calibrated on.
-        n: How many groups of them.
+        n: How many models of them.
+        is_promised: Enough models stand behind it.
     """
 
     size_bytes: int
     key: str
-    n: float
+    n: int
+    is_promised: bool
 
 
 @dataclass(slots=True)
@@ -143,15 +151,27 @@ class Head:
         """Return the median among one job's quantiles."""
         return float(quantiles[self.calibration.levels.index(0.5)])
 
-    def upper(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
-        """Return the calibrated residual at `level`: never below the median, nor below that of a lower level."""
-        lower = [known for known in self.calibration.levels if known < level]
-        bounds = [self._at(quantiles, known, subject) for known in (*lower, level)]
-        return max(self.median(quantiles), *(value for value, _ in bounds)), bounds[-1][1]
+    def upper(self, quantiles: Array, levels: Sequence[float], subject: Subject) -> list[tuple[float, Correction]]:
+        """Return the calibrated residual at each level: never below the median, nor below that of a lower level."""
+        asked = sorted({*levels, *self.calibration.levels})
+        corrections = [self.calibration.correction(level, subject.traits) for level in asked]
+        residuals = [float(quantiles[one.column]) + one.value for one in corrections]
+        highest = np.maximum.accumulate([max(value, self.median(quantiles)) for value in residuals])
+        by_level = dict(zip(asked, zip(highest.tolist(), corrections, strict=True), strict=True))
+        return [by_level[level] for level in levels]
 
-    def _at(self, quantiles: Array, level: float, subject: Subject) -> tuple[float, Correction]:
-        correction = self.calibration.correction(level, subject.keys)
-        return float(quantiles[correction.column]) + correction.value, correction
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part of a peak adds to a bound.
+
+    Attributes:
+        name: `allocator`, `context`, `libraries`, `assumed`; `process` where allocator and context were measured together.
+        above: By how much it may lie above the point, bytes at `joined.LEVELS`.
+    """
+
+    name: str
+    above: Array
 
 
 @dataclass(slots=True)
@@ -163,16 +183,16 @@ class Learned:
         process_head: Of the process peak; None where too few were measured.
         contexts: By stack.
         ranges: Lowest and highest value of every feature that was seen.
+        n_models: By trait and value, how many models were calibrated on.
         card: Facts for CARD.md: data, metrics, versions.
-        notes: What a user of it should know: it was made by an older version, say.
     """
 
     reserved_head: Head
     process_head: Head | None = None
     contexts: Mapping[str, StackContext] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    n_models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     card: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
     @property
     def heads(self) -> dict[str, Head]:
@@ -190,6 +210,11 @@ class Learned:
             return self.reserved(subject) + subject.context
         return _point(self.process_head, subject, subject.reserved + subject.context)
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether anything here needs more of a job than its traits."""
+        return bool(self.ranges) or any(head.quantiles is not None for head in self.heads.values())
+
     def bound(self, subject: Subject, level: float) -> BoundAtLevel:
         """Return what the reserved peak stays below with probability `level`, any in (0, 1).
 
@@ -199,11 +224,7 @@ class Learned:
 
     def bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
         """Return `bound` at each level; the trees are asked once."""
-        found = self._bounds(self.reserved_head, subject, subject.reserved, levels)
-        return [
-            replace(one, size_bytes=round(one.size_bytes * _widening(subject, level)))
-            for level, one in zip(levels, found, strict=True)
-        ]
+        return self._bounds(self.reserved_head, subject, levels, self.reserved(subject), self.parts(subject))
 
     def process_bound(self, subject: Subject, level: float) -> BoundAtLevel:
         """Return what the process peak stays below with probability `level`, any in (0, 1)."""
@@ -211,32 +232,42 @@ class Learned:
 
     def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
         """Return `process_bound` at each level."""
-        context, spread = subject.context, subject.spread
-        if self.process_head is None:
-            reserved = self.bounds(subject, levels)
-        else:
-            found = self._bounds(self.process_head, subject, subject.reserved + context, levels)
-            reserved = [
-                replace(one, size_bytes=round((one.size_bytes - context) * _widening(subject, level)))
-                for level, one in zip(levels, found, strict=True)
-            ]
-            # What was learned from process peaks has seen how a measured context varies, but nothing of one from a table.
-            spread = 0 if subject.is_measured else spread
-        return [
-            replace(one, size_bytes=one.size_bytes + context + round(spread * _above_median(level)))
-            for level, one in zip(levels, reserved, strict=True)
-        ]
+        head = self.process_head or self.reserved_head
+        return self._bounds(head, subject, levels, self.process(subject), self.process_parts(subject))
 
-    def _bounds(self, head: Head, subject: Subject, simulated: int, levels: Sequence[float]) -> list[BoundAtLevel]:
+    def parts(self, subject: Subject) -> list[Part]:
+        """Return what makes the bound of the reserved peak, each part by its own quantiles."""
+        allocator = self._part("allocator", self.reserved_head, subject, subject.reserved)
+        assumed = joined.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
+        return [allocator, *([Part("assumed", assumed)] if subject.unknown else [])]
+
+    def process_parts(self, subject: Subject) -> list[Part]:
+        """Return what makes the bound of the process peak."""
+        of_reserved = self.parts(subject)
+        beside = [Part(name, above) for name, above in subject.beside.items()]
+        if self.process_head is None:
+            return [*of_reserved, *beside]
+        process = self._part("process", self.process_head, subject, subject.reserved + subject.context)
+        # What was learned from process peaks has seen how a measured context varies, but nothing of one from a table.
+        return [process, *of_reserved[1:], *([] if subject.is_measured else beside)]
+
+    def _part(self, name: str, head: Head, subject: Subject, simulated: int) -> Part:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
-        found = []
-        for level in levels:
-            upper, correction = head.upper(quantiles, level, subject)
-            size_bytes = round(simulated * math.exp(point + (upper - point) * wider))
-            found.append(BoundAtLevel(size_bytes, correction.key, correction.n))
-        return found
+        upper = [value for value, _ in head.upper(quantiles, joined.LEVELS.tolist(), subject)]
+        above = simulated * (np.exp(point + (np.array(upper) - point) * wider) - math.exp(point))
+        return Part(name, above)
+
+    def _bounds(
+        self, head: Head, subject: Subject, levels: Sequence[float], point: int, parts: Sequence[Part]
+    ) -> list[BoundAtLevel]:
+        above = joined.joined([part.above for part in parts])
+        corrections = [head.calibration.correction(level, subject.traits) for level in levels]
+        return [
+            BoundAtLevel(point + round(joined.at(above, level)), one.key, one.n, one.is_promised)
+            for level, one in zip(levels, corrections, strict=True)
+        ]
 
     def is_out_of_distribution(self, subject: Subject) -> bool:
         """Return whether the job is unlike all that was learned: several features lie outside of what was seen."""
@@ -245,25 +276,22 @@ class Learned:
     def outside(self, subject: Subject) -> list[str]:
         """Return the features which lie outside of what was seen."""
         found = []
-        for name, (low, high) in self.ranges.items():
+        for name, (low, high) in self.ranges.items() if subject.features else ():
             room = _OUTSIDE_SHARE * (high - low)
             if not low - room <= subject.features[name] <= high + room:
                 found.append(name)
         return found
 
-    def promises(self, bound: BoundAtLevel) -> bool:
-        """Return whether enough runs stand behind a bound."""
-        return bound.key != TOO_FEW
+    def lacks(self, traits: Traits) -> list[str]:
+        """Return the traits of a job of which too few models were seen; none: the job's class is covered.
 
-
-def _above_median(level: float) -> float:
-    """Return where a level lies between the median, 0, and certainty, 1."""
-    return max(level - 0.5, 0.0) / 0.5
-
-
-def _widening(subject: Subject, level: float) -> float:
-    """Return by which factor a bound on the reserved peak is wider for calls which nobody answered."""
-    return 1 + subject.features["unknown"] * UNKNOWN_SHARE * _above_median(level)
+        The card and the size are left out: bounds are relative, and by card only where the data say so.
+        """
+        return [
+            f"{trait} {value}"
+            for trait, value in traits.items()
+            if trait not in _ANY and self.n_models.get(trait, {}).get(value, 0) < _FEWEST_MODELS
+        ]
 
 
 def _point(head: Head, subject: Subject, simulated: int) -> int:

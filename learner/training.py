@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sklearn.model_selection import GroupKFold
 
 from vramcast.errors import DatasetError
-from vramcast.learner import stacks
-from vramcast.learner.conformal import LEVELS, Array, calibrate
+from vramcast.learner import joined, stacks
+from vramcast.learner.conformal import LEVELS, Array, Calibration, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Subject, family_key, is_used
@@ -29,7 +29,10 @@ _MUST_HELP: Final = 0.95  # arbitrary: the learned error must be at most this sh
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Examples of one peak as arrays. A row's residual is log(measured / simulated)."""
+    """Examples of one peak as arrays. A row's residual is log(measured / simulated).
+
+    X has no column where some example has no features: such a set calibrates, and teaches no correction.
+    """
 
     examples: tuple[Example, ...]
     subjects: tuple[Subject, ...]
@@ -47,7 +50,8 @@ def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subjec
     subject = Subject.of(example)
     if (known := stacks.known_context(example, contexts)) is None:
         return subject
-    return replace(subject, context=known.size_bytes, spread=known.high_bytes - known.size_bytes, is_measured=True)
+    beside = {"context": joined.uniform(known.high_bytes - known.size_bytes)}
+    return replace(subject, context=known.size_bytes, beside=beside, is_measured=True)
 
 
 def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table:
@@ -79,11 +83,12 @@ def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, St
     chosen = tuple(example for example, _, _ in usable)
     subjects = tuple(subject_of(example, contexts) for example in chosen)
     counts = Counter(example.group for example in chosen)
+    has_features = all(example.features for example in chosen)
     return Table(
         chosen,
         subjects,
         names,
-        np.array([subject.row(names) for subject in subjects]),
+        np.array([subject.row(names) for subject in subjects]) if has_features else np.zeros((len(chosen), 0)),
         np.array([np.log(measured / simulated) for _, measured, simulated in usable]),
         np.array([example.group for example in chosen]),
         np.array([example.censored for example in chosen]),
@@ -93,8 +98,10 @@ def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, St
 
 
 def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FOLDS, seed: int = 0) -> Array:
-    """Return quantiles of each row, n x LEVELS, predicted by a learner which has not seen the row's group."""
+    """Return quantiles of each row, n x LEVELS, predicted by a learner which has not seen the row's group; or 0."""
     found = np.zeros((len(table.y), len(LEVELS)))
+    if not table.X.shape[1]:
+        return found
     for known, new in _folds(table, folds, seed):
         found[new] = fitted(table, known, parameters, seed).predict_quantiles(table.X[new])
     return found
@@ -137,6 +144,8 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
 
 def _lowers_the_error(table: Table, medians: Array, rows: npt.NDArray[np.bool_], fewest: int) -> bool:
     """Return whether the learned median has less error in these rows: in the mean by enough, and in the median no more."""
+    if not table.X.shape[1]:
+        return False
     rows = rows & ~table.censored
     if len(set(table.groups[rows].tolist())) < fewest:
         return False
@@ -165,13 +174,13 @@ def train(
     if table.censored.all():
         raise DatasetError("All runs are lower bounds (out of memory): at least one with a measured peak is needed.")
     reserved, out_of_fold = _head(table, chosen, folds, seed)
-    errors = {"reserved": _errors_by(table, out_of_fold)}
+    errors = {"reserved": _errors_by(table, out_of_fold[:, LEVELS.index(0.5)])}
     process = None
     if (of_process := process_table_of(examples, contexts)) is not None:
         process, out_of_fold = _head(of_process, chosen, folds, seed)
-        errors["process"] = _errors_by(of_process, out_of_fold)
-    measured = np.flatnonzero(~table.censored)
-    ranges = {name: (float(table.X[measured, i].min()), float(table.X[measured, i].max())) for i, name in enumerate(NAMES)}
+        errors["process"] = _errors_by(of_process, out_of_fold[:, LEVELS.index(0.5)])
+    X = table.X[~table.censored]
+    ranges = {name: (float(X[:, i].min()), float(X[:, i].max())) for i, name in enumerate(NAMES) if X.shape[1]}
     card = {
         "runs": len(table.y),
         "groups": len(set(table.groups.tolist())),
@@ -181,7 +190,7 @@ def train(
         "parameters": chosen,
         "by": errors,
     }
-    return Learned(reserved, process, contexts, ranges, card)
+    return Learned(reserved, process, contexts, ranges, n_models_by_trait(table), card)
 
 
 def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> tuple[Head, Array]:
@@ -190,9 +199,23 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     active_segments, excluded_families = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
     used = [is_used(subject, active_segments, excluded_families) for subject in table.subjects]
     out_of_fold[~np.array(used)] = 0.0
-    calibration = calibrate(LEVELS, out_of_fold, table.y, table.groups.tolist(), [subject.keys for subject in table.subjects])
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if active_segments else None
+    levels = LEVELS if learner is not None else (0.5,)  # without a learner all its quantiles are 0
+    calibration = _calibrated(table, levels, out_of_fold[:, : len(levels)])
     return Head(learner, calibration, active_segments, table.names, excluded_families), out_of_fold
+
+
+def _calibrated(table: Table, levels: Sequence[float], quantiles: Array) -> Calibration:
+    return calibrate(levels, quantiles, table.y, table.groups.tolist(), [subject.traits for subject in table.subjects])
+
+
+def n_models_by_trait(table: Table) -> dict[str, dict[str, int]]:
+    """Return of each trait and value how many models have a run with it."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for subject, group in zip(table.subjects, table.groups.tolist(), strict=True):
+        for trait, value in subject.traits.items():
+            seen.setdefault(trait, {}).setdefault(value, set()).add(group)
+    return {trait: {value: len(models) for value, models in sorted(by.items())} for trait, by in sorted(seen.items())}
 
 
 def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
@@ -206,31 +229,31 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
     """
     contexts = {**learned.contexts, **stacks.learn(examples)}
     table = table_of(examples, contexts)
-    reserved, quantiles = _again(learned.reserved_head, table)
-    errors = {"reserved": _errors_by(table, quantiles)}
+    reserved, medians = _again(learned.reserved_head, table)
+    errors = {"reserved": _errors_by(table, medians)}
     process = learned.process_head
     if process is not None and (of_process := process_table_of(examples, contexts)) is not None:
-        process, quantiles = _again(process, of_process)
-        errors["process"] = _errors_by(of_process, quantiles)
+        process, medians = _again(process, of_process)
+        errors["process"] = _errors_by(of_process, medians)
     card = {
         **learned.card,
         "calibrated_on": {"runs": len(table.y), "groups": len(set(table.groups.tolist()))},
         "by": errors,
     }
-    return replace(learned, reserved_head=reserved, process_head=process, contexts=contexts, card=card)
+    n_models = n_models_by_trait(table)
+    return replace(learned, reserved_head=reserved, process_head=process, contexts=contexts, n_models=n_models, card=card)
 
 
 def _again(head: Head, table: Table) -> tuple[Head, Array]:
-    """Return the head calibrated on a table, and its quantiles there."""
+    """Return the head calibrated on a table, and its medians there."""
     quantiles = head.residuals(table.subjects)
-    calibration = calibrate(
-        head.calibration.levels, quantiles, table.y, table.groups.tolist(), [subject.keys for subject in table.subjects]
-    )
-    return replace(head, calibration=calibration), quantiles
+    return replace(head, calibration=_calibrated(table, head.calibration.levels, quantiles)), quantiles[
+        :, head.calibration.levels.index(0.5)
+    ]
 
 
-def _errors_by(table: Table, quantiles: Array) -> dict[str, dict[str, dict[str, float]]]:
-    return {what: _errors(table, quantiles, names) for what, names in _groupings(table).items()}
+def _errors_by(table: Table, medians: Array) -> dict[str, dict[str, dict[str, float]]]:
+    return {what: _errors(table, medians, names) for what, names in _groupings(table).items()}
 
 
 def _groupings(table: Table) -> dict[str, list[str]]:
@@ -242,10 +265,10 @@ def _groupings(table: Table) -> dict[str, list[str]]:
     }
 
 
-def _errors(table: Table, out_of_fold: Array, names: list[str]) -> dict[str, dict[str, float]]:
+def _errors(table: Table, medians: Array, names: list[str]) -> dict[str, dict[str, float]]:
     """Return of each name its runs and the errors of the peak, simulated and corrected, on models not learned from."""
     plain = np.abs(np.expm1(-table.y))
-    corrected = np.abs(np.expm1(out_of_fold[:, LEVELS.index(0.5)] - table.y))
+    corrected = np.abs(np.expm1(medians - table.y))
     found = {}
     for name in sorted(set(names)):
         rows = (np.array(names) == name) & ~table.censored

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -261,11 +262,12 @@ def test_an_optimizer_without_a_name_and_a_model_without_blocks_are_rows_with_th
 def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
     """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
     pytest.importorskip("xgboost")
-    from vramcast.learner.conformal import ALL, LEVELS, Calibration, Scores
+    from vramcast.learner.conformal import calibrate
     from vramcast.learner.model import Head, Learned
 
-    scores: dict[str, Scores] = {ALL: Scores((math.log(3),), (200.0,))}
-    made_up = Learned(Head(None, Calibration(LEVELS, tuple(scores for _ in LEVELS))))
+    threefold = np.full(200, math.log(3))
+    calibration = calibrate((0.5,), np.zeros((200, 1)), threefold, [str(i) for i in range(200)], [{}] * 200)
+    made_up = Learned(Head(None, calibration))
     plain = estimated(mode="infer", level=0.9, timeout_s=321.0)
     estimate = replace(plain.made_by, learned=("made up", made_up)).corrected(plain)
     asked = set()

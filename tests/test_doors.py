@@ -31,7 +31,6 @@ from vramcast.learner import judging, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
 from vramcast.learner.model import Head, Learned  # noqa: E402
-from vramcast.learner.residual import LEVELS  # noqa: E402
 from vramcast.learner.stacks import StackContext  # noqa: E402
 from vramcast.observed import observed  # noqa: E402
 from vramcast.result import Estimate  # noqa: E402
@@ -121,9 +120,8 @@ class Doors:
 
 def nothing_learned(stack: str) -> Learned:
     """An artifact without runs, which knows the context of the runs' machine."""
-    calibration = Calibration(LEVELS, tuple({} for _ in LEVELS))
     return Learned(
-        Head(None, calibration), contexts={stack: StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)}
+        Head(None, Calibration.empty()), contexts={stack: StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)}
     )
 
 
@@ -186,7 +184,8 @@ def test_what_is_seen_of_a_job_is_the_same_through_every_door(doors: list[Doors]
                 seen["estimate"].cudnn,
             ), (job, door)
             subject = training.subject_of(one, {})
-            assert (subject.family, subject.keys[0]) == (family, f"{CARD}|{family}")
+            assert (subject.family, subject.traits["gpu"]) == (family, CARD)
+            assert one.traits == seen["estimate"].traits, (job, door)
         assert seen["run"].features["is_autocast"] == (job[3] == "amp-bf16")
         assert seen["run"].features["is_half"] == (job[3] == "bf16")
         assert seen["run"].features["optimizer_states"] == (0 if job[2] == "sgd" else 2)

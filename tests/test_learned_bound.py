@@ -79,14 +79,15 @@ def test_another_card_has_its_own_context(corrected: Estimate) -> None:
     assert not corrected.fits(small)
     assert isinstance(corrected.bound, correction.LearnedBound)
     elsewhere = dataclasses.replace(corrected.job.device, key="l4")
-    assert corrected.bound.context(elsewhere, corrected.context)[0] == corrected.context.bytes
+    assert corrected.bound.on_card(elsewhere, corrected.context).context == corrected.context.bytes
 
 
 def test_nccl_stands_on_a_measured_context(corrected: Estimate) -> None:
     assert isinstance(corrected.bound, correction.LearnedBound)
     card, plain = corrected.job.device, corrected.context
-    point, low, high = corrected.bound.context(card, plain)
-    assert corrected.bound.context(card, plain.plus(1, 20, 300, what="NCCL")) == (point + 20, low + 1, high + 300)
+    alone, with_nccl = (corrected.bound.on_card(card, context) for context in (plain, plain.plus(1, 20, 300, what="NCCL")))
+    assert with_nccl.context == alone.context + 20
+    assert (alone.beside["libraries"][-1], with_nccl.beside["libraries"][-1]) == (0, pytest.approx(280, rel=1e-3))
 
 
 def test_a_job_unlike_all_that_was_learned_is_flagged(
@@ -137,9 +138,27 @@ def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     folder = correction.named("default")
     learned = correction.load(folder)
-    assert learned.card["groups"] == 20
+    assert learned.card["groups"] >= 20
+    assert not learned.reads_features
     assert "MIT" in (folder / "CARD.md").read_text()
     (tmp_path / "default").mkdir()
     assert correction.named("default") == Path("default")
     monkeypatch.setenv("VRAMCAST_ARTIFACT", "mine")
     assert correction.chosen(None) == Path("mine")
+    assert correction.shipped(None) is None
+    assert correction.chosen("none") is correction.shipped("none") is None
+
+
+def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_rules(plain: Estimate) -> None:
+    """Nobody chose one. A class of which it has seen too few models is told, and served by the built-in rule."""
+    seen = correction.load(correction.named("default")).n_models
+    covered = {trait: max(by, key=lambda value: by[value]) for trait, by in seen.items()}
+    known = dataclasses.replace(plain, traits=covered)
+    served = Estimator().corrected(known)
+    assert served.to_dict()["artifact"] == "default"
+    assert served.to_dict()["upper_bound"]["method"].startswith(METHOD)
+    strange = Estimator().corrected(dataclasses.replace(known, traits={**known.traits, "tracer": "crystal ball"}))
+    assert strange.to_dict()["artifact"] is None
+    assert strange.bound is plain.bound
+    assert any("too few jobs with tracer crystal ball" in text for text in strange.warnings)
+    assert Estimator(artifact="none").corrected(known) is known

@@ -37,7 +37,7 @@ def test_a_higher_level_never_gives_fewer_bytes(
     a: float, b: float, libraries: frozenset[str], card: Device, reserved: int, n_unknown: int
 ) -> None:
     low, high = sorted((a, b))
-    bound = PublicBound(reserved, libraries, n_unknown)
+    bound = PublicBound(reserved, libraries, ("call",) * n_unknown)
     assert bound.quantile(low, card, CONTEXT) <= bound.quantile(high, card, CONTEXT)
 
 
@@ -48,9 +48,9 @@ def test_the_median_is_the_point_estimate(libraries: frozenset[str], card: Devic
 
 @given(levels.filter(lambda level: level > 0.5), st.integers(10**6, 2**40))
 def test_an_unknown_call_widens_the_bound(level: float, reserved: int) -> None:
-    known, unknown = (PublicBound(reserved, MATMUL, n).quantile(level, A100, CONTEXT) for n in (0, 1))
+    known, unknown = (PublicBound(reserved, MATMUL, calls).quantile(level, A100, CONTEXT) for calls in ((), ("call",)))
     assert unknown >= known
-    known, unknown = (PublicBound(10**9, MATMUL, n).quantile(0.99, A100, CONTEXT) for n in (0, 1))
+    known, unknown = (PublicBound(10**9, MATMUL, calls).quantile(0.99, A100, CONTEXT) for calls in ((), ("call",)))
     assert unknown > known
 
 
@@ -64,6 +64,18 @@ def test_it_says_where_it_is_from() -> None:
     bound = PublicBound(1, MATMUL)
     assert (bound.artifact, bound.is_out_of_distribution) == (None, None)
     assert bound.method(0.99, A100) == (METHOD, RESIDUALS["matmul"].n)
+
+
+def test_the_margin_is_shared_among_its_parts() -> None:
+    bound = PublicBound(8 << 30, MATMUL, ("cuFoo",))
+    owed = bound.explain(0.99, A100, CONTEXT)
+    assert {one.part for one in owed} == {"allocator", "context", "assumed"}
+    margin = bound.quantile(0.99, A100, CONTEXT) - bound.quantile(0.5, A100, CONTEXT)
+    assert sum(one.size_bytes for one in owed) == pytest.approx(margin, abs=2)
+    assert all(0 < one.saves_bytes <= margin for one in owed)
+    assert "cuFoo" in next(one.because for one in owed if one.part == "assumed")
+    assert "--measure-context" in next(one.remedy for one in owed if one.part == "context")
+    assert not bound.explain(0.5, A100, CONTEXT)
 
 
 def test_the_family_is_told_by_cudnn_and_the_architecture() -> None:

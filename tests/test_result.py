@@ -60,7 +60,7 @@ def make(**changes: Any) -> Estimate:
         "libraries": frozenset({"cublas"}),
     }
     values |= changes
-    values["bound"] = PublicBound(values["reserved"], values["libraries"], len(values.get("unknown", ())))
+    values["bound"] = PublicBound(values["reserved"], values["libraries"], values.get("unknown", ()))
     return Estimate(**values)
 
 

@@ -390,6 +390,6 @@ def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
         reserved=height_bytes,
         process=height_bytes + estimate.context.bytes,
         out_of_memory=None,
-        bound=PublicBound(height_bytes, estimate.libraries, len(estimate.unknown)),
+        bound=PublicBound(height_bytes, estimate.libraries, estimate.unknown),
     )
     return estimate.made_by.corrected(plain)

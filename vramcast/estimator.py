@@ -197,25 +197,38 @@ class Estimator:
             ) from None
 
     def corrected(self, estimate: Estimate) -> Estimate:
-        """Return an estimate of first principles with the bound of the artifact in use, if there is one."""
-        if self._artifact is None or not estimate.allocated:  # a job which asked nothing of the card is not corrected
+        """Return an estimate of first principles with the bound of the artifact in use.
+
+        That is the chosen one; where nobody chose, the shipped one if it covers the job's class.
+        """
+        if not estimate.allocated:  # a job which asked nothing of the card is not corrected
             return estimate
+        if self._artifact is not None:
+            return self._with_bound_of(*self._artifact, estimate)
+        shipped = artifacts.shipped(self.artifact) if self.learned is None else None
+        if shipped is None:
+            return estimate
+        if missing := shipped.lacks(estimate.traits):
+            said = f"the shipped artifact has too few jobs with {', '.join(missing)}: the bound is the built-in rule's"
+            return replace(estimate, warnings=(*estimate.warnings, said))
+        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate)
+
+    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate) -> Estimate:
         from vramcast.learner.model import Subject
         from vramcast.observed import observed
 
         started = time.perf_counter()
-        name, learned = self._artifact
-        seen = observed(estimate)
+        seen = observed(estimate, with_features=learned.reads_features)
         subject = Subject.of(seen)
-        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch)
-        warnings = (*estimate.warnings, *(f"'{name}' {note}" for note in learned.notes))
+        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch, estimate.unknown)
+        warnings = estimate.warnings
         if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
             warnings += (
                 f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",
             )
         if not bound.promises(self.level):
-            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: its largest miss is used",)
+            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what they show",)
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
         made_by = replace(estimate.made_by, learned=self._artifact)
@@ -497,7 +510,7 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         min_feasible=on_card.min_feasible,
         context=on_card.context,
         made_by=made_by,
-        bound=PublicBound(on_card.reserved, seen.libraries, len(unknown)),
+        bound=PublicBound(on_card.reserved, seen.libraries, unknown),
         tracer=seen.tracer,
         alloc_conf=seen.alloc_conf,
         torch=seen.torch,

@@ -8,23 +8,30 @@ from vramcast.observing import cudnn_asked
 from vramcast.result import Estimate
 
 
-def observed(estimate: Estimate) -> Example:
+def observed(estimate: Estimate, *, with_features: bool = True) -> Example:
     """Return the example of an estimated job, to which a run adds its name, its stack and what it measured.
 
     The second round is the simulator's: the smallest reserved memory in which the job would run.
+
+    Args:
+        estimate: Of first principles.
+        with_features: Whether to look for them in the trace, which takes a moment: an artifact without trees needs none.
     """
     card = estimate.job.device.with_memory(estimate.job.total_bytes)
     circumstances = Circumstances.seen(
         estimate.trace, card, unknown=len(estimate.unknown), context_bytes=estimate.context.bytes
     )
     smallest = None if estimate.min_feasible is None else max(estimate.min_feasible - estimate.context.bytes, 1)
+    seen = {}
+    if with_features:
+        seen = features(estimate.trace, circumstances, allocated=estimate.allocated, reserved=estimate.reserved)
     return Example(
         "",
         group="",
         family="",
         gpu=card.key,
         stack="",
-        features=features(estimate.trace, circumstances, allocated=estimate.allocated, reserved=estimate.reserved),
+        features=seen,
         allocated=estimate.allocated,
         reserved=estimate.reserved,
         context=estimate.context.bytes,
@@ -35,5 +42,7 @@ def observed(estimate: Estimate) -> Example:
         tracer=estimate.tracer,
         torch=estimate.torch,
         traits=dict(estimate.traits),
+        unknown=len(estimate.unknown),
+        card_bytes=card.total_bytes,
         cudnn=cudnn_asked(estimate.job.stack) if "cudnn" in estimate.libraries else "",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramcast.bounds import Bound
+from vramcast.bounds.parts import Owed, owed_to_another_run
 from vramcast.bounds.public import PublicBound
 from vramcast.card_speed import CardSpeed, End
 from vramcast.communicators import Communicator, communicators, context_of_process
@@ -155,12 +156,23 @@ class Estimate:
         above_bytes = max((size for size in others if size is not None), default=0)
         if above_bytes <= self.reserved or level <= 0.5:
             return found
-        return max(found, PublicBound(above_bytes, self.libraries, len(self.unknown)).quantile(level, card, context))
+        return max(found, PublicBound(above_bytes, self.libraries, self.unknown).quantile(level, card, context))
 
     @property
     def upper_bound(self) -> int:
         """The process peak's bound at `level`."""
         return max(self.quantile(self.level), self.process)
+
+    def explain(self, level: float | None = None) -> tuple[Owed, ...]:
+        """Return what the bound's margin above the point consists of, largest part first, and what would make it smaller.
+
+        Args:
+            level: Of the bound; default: the estimate's own.
+        """
+        level = self.level if level is None else level
+        found = self.bound.explain(level, self.job.device, self.context)
+        rest = self.quantile(level) - self.bound.quantile(level, self.job.device, self.context)
+        return (*found, owed_to_another_run(rest, by_values=self.ceiling is not None)) if rest else tuple(found)
 
     @property
     def card_bytes(self) -> int:
@@ -287,6 +299,7 @@ class Estimate:
                 "bytes": self.upper_bound,
                 **self._method(),
                 "covers": "all" if course.is_whole else "what was reached",
+                "margin": [owed.to_dict() for owed in self.explain()],
             },
             "context_bytes": self.context.bytes,
             "workspace_bytes": self.workspace_bytes,
@@ -357,6 +370,7 @@ class Estimate:
             f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
             + (" (assumed)" if self.context.assumed else ""),
             f"{'upper bound':<18}{gib(self.upper_bound):>12}   {claim}",
+            *(f"{'  of that ' + owed.part:<18}{gib(owed.size_bytes):>12}   {owed}" for owed in self.explain()),
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
             f"{'smallest card':<18}{smallest:>12}   on which it still runs",

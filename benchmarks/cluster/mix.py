@@ -108,7 +108,7 @@ def with_bounds(runs: Sequence[Scored], levels: Sequence[float] = LEVELS) -> lis
         for group in sorted({run.group for run in members}):
             others = [pair for pair in known if pair[1] != group]
             scores = Scores.of([ratio for ratio, _ in others], [name for _, name in others])
-            ratios[group] = {level: min(scores.at(level), scores.values[-1]) for level in levels if others}
+            ratios[group] = {level: min(scores.at(level), float(scores.values[-1])) for level in levels if others}
         for run in members:
             bounds = {level: max(round(run.estimated_bytes * ratio), 1) for level, ratio in ratios[run.group].items()}
             found.append(replace(run, bounds=bounds))

@@ -21,7 +21,7 @@ from benchmarks.hostile.command import LIMIT_S, ROOT, judge, vramcast
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.learner import artifact, training
-from vramcast.learner.conformal import LEVELS, Calibration
+from vramcast.learner.conformal import Calibration
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import Head, Learned
@@ -96,7 +96,7 @@ def _made_up(random: np.random.Generator) -> Learned:
         one = Example(str(number), str(number), "", CARD, STACK, features, MIB, 1000 * MIB, measured_reserved=peak)
         examples.append(one)
     context = StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)
-    empty = Learned(Head(None, Calibration(LEVELS, tuple({} for _ in LEVELS))), contexts={STACK: context})
+    empty = Learned(Head(None, Calibration.empty()), contexts={STACK: context})
     empty.card = {"runs": 0, "groups": 0, "censored": 0, "seed": 0, "folds": 0, "parameters": {}, "by": {}}
     return training.recalibrated(empty, examples)
 

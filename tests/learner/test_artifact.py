@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 from benchmarks.hostile import damage
 from vramcast.errors import ArtifactError
 from vramcast.learner import artifact, checked, training, trees
-from vramcast.learner.conformal import ALL, MOST_RESIDUAL, Scores
+from vramcast.learner.conformal import MOST_RESIDUAL, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
+from vramcast.learner.groups import FEWEST_MODELS
 from vramcast.learner.model import Learned, Subject
-from vramcast.learner.traits import CONVOLUTION
 
 MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
@@ -112,43 +113,44 @@ def test_a_wrong_head_is_refused_with_its_reason(folder: Path, tmp_path: Path, c
         artifact.load(path)
 
 
-def test_an_artifact_of_the_first_schema_is_read(learned: Learned, folder: Path, tmp_path: Path) -> None:
-    """It had one head, whose fields stood beside the others, and contexts without cards or libraries."""
-    values = json.loads((folder / "artifact.json").read_text())
-    head = values.pop("heads")["reserved"]
-    for context in values["contexts"].values():
-        del context["gpu"], context["by_libraries"]
-    path = tmp_path / "old"
-    path.mkdir()
-    (path / "artifact.json").write_text(json.dumps({**values, **head, "schema": 1}))
-    (path / "model.json").write_bytes((folder / "reserved.json").read_bytes())
-    old = artifact.load(path)
-    assert old.process_head is None
-    assert "made by an older vramcast" in old.notes[0]
-    assert old.contexts["one"].size_bytes == learned.contexts["one"].size_bytes
-    assert old.reserved_head.calibration.levels == learned.reserved_head.calibration.levels
-
-
-def test_an_older_artifact_is_calibrated_by_kind_and_over_all_runs_and_says_so(
-    learned: Learned, folder: Path, tmp_path: Path, make_examples: MakeExamples
-) -> None:
-    """Schema 2 called all runs "", and families as targets and rows call them: neither can be told from a trace."""
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_an_older_artifact_is_refused(folder: Path, tmp_path: Path, schema: int) -> None:
     path = copied(folder, tmp_path / "older")
     values = json.loads((path / "artifact.json").read_text())
-    for head in values["heads"].values():
-        for by_key in head["scores"]:
-            by_key[""] = by_key.pop("*")
-            by_key["cnn"] = by_key["h200|cnn"] = by_key[""]
-    (path / "artifact.json").write_text(json.dumps({**values, "schema": 2}))
-    older = artifact.load(path)
-    assert set(older.reserved_head.calibration.scores[0]) == {"*", "matmul", "convolution"}
-    assert "made by an older vramcast" in older.notes[0]
-    assert learned.notes == ()
-    for example in make_examples(20, seed=6):
-        subject = Subject.of(example)
-        assert older.bound(subject, 0.9).key == subject.segment
-        sizes = [one.bound(subject, 0.9).size_bytes for one in (older, learned)]
-        assert sizes[0] == pytest.approx(sizes[1], rel=1e-6)  # the same runs are in both
+    (path / "artifact.json").write_text(json.dumps({**values, "schema": schema}))
+    with pytest.raises(ArtifactError, match=r"made by an older vramcast.*train it again"):
+        artifact.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"models": [0]},
+        {"asked": []},
+        {"groups": {"cuts": None, "of_run": [1] * 150}},
+        {"groups": {"cuts": {"trait": "plans", "value": 3, "yes": None, "no": None}, "of_run": [0] * 150}},
+        {"groups": {"cuts": {"trait": "plans", "value": "other", "yes": None}, "of_run": [0] * 150}},
+    ],
+)
+def test_a_calibration_which_does_not_fit_together_is_refused(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    path = copied(folder, tmp_path / "wrong")
+    values = json.loads((path / "artifact.json").read_text())
+    values["heads"]["process"].update(change)
+    (path / "artifact.json").write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match="is damaged"):
+        artifact.load(path)
+
+
+def test_cuts_without_end_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = copied(folder, tmp_path / "deep")
+    values = json.loads((path / "artifact.json").read_text())
+    cuts: dict[str, Any] | None = None
+    for _ in range(100):
+        cuts = {"trait": "a", "value": "b", "yes": cuts, "no": None}
+    values["heads"]["process"]["groups"]["cuts"] = cuts
+    (path / "artifact.json").write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match="cut more than 16 times"):
+        artifact.load(path)
 
 
 def copied(folder: Path, path: Path) -> Path:
@@ -180,19 +182,18 @@ json_values = st.recursive(
 
 @pytest.fixture(scope="module")
 def small(make_examples: MakeExamples) -> Learned:
-    """Few trees, of few nodes, and three scores in each of few sets."""
+    """Few trees, of few nodes, and few scores in two groups."""
     learned = training.train(make_examples(120, process=True), {**QUICK, "n_estimators": 3, "max_depth": 2}, folds=2)
     assert learned.process_head is not None
     heads = []
     for head in (learned.reserved_head, learned.process_head):
-        scores = tuple(
-            {
-                key: Scores(by_key[key].values[:2] + by_key[key].values[-1:], by_key[key].weights[:3])
-                for key in (ALL, CONVOLUTION)
-            }
-            for by_key in head.calibration.scores
-        )
-        heads.append(dataclasses.replace(head, calibration=dataclasses.replace(head.calibration, scores=scores)))
+        levels = head.calibration.levels
+        residuals = np.array([0.0, 1.0] * FEWEST_MODELS)
+        models = [str(i) for i in range(len(residuals))]
+        traits = [{"plans": "other" if residual else "exact"} for residual in residuals.tolist()]
+        calibration = calibrate(levels, np.zeros((len(residuals), len(levels))), residuals, models, traits)
+        assert len(calibration.groups.leaves()) == 2
+        heads.append(dataclasses.replace(head, calibration=calibration))
     some = dict(list(learned.ranges.items())[:2])
     return dataclasses.replace(learned, reserved_head=heads[0], process_head=heads[1], ranges=some)
 
@@ -311,8 +312,8 @@ def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
 
 
 def test_what_could_not_be_read_again_is_not_written(learned: Learned, tmp_path: Path) -> None:
-    scores = tuple({key: Scores((99.0,), (1.0,)) for key in by_key} for by_key in learned.reserved_head.calibration.scores)
-    calibration = dataclasses.replace(learned.reserved_head.calibration, scores=scores)
+    calibration = learned.reserved_head.calibration
+    calibration = dataclasses.replace(calibration, scores=np.full_like(calibration.scores, 99.0))
     absurd = dataclasses.replace(learned, reserved_head=dataclasses.replace(learned.reserved_head, calibration=calibration))
     with pytest.raises(ArtifactError, match=r"is not written: .*a score is not always from.*peaks of all runs true"):
         artifact.save(absurd, tmp_path / "mine")

@@ -1,13 +1,16 @@
 """Upper bounds of the process peak: one question, and two who answer it.
 
-`public.py` knows what first principles missed on public runs, `learned.py` what an artifact of `vramcast train` says. An
-estimate holds one `Bound` and asks nothing else.
+`learned.py` knows what an artifact says of jobs like this one, the shipped one among them; `public.py` is what holds where none
+covers the job. A bound is built from parts which err apart: the allocator's segments, the context, libraries, and what was
+assumed. `parts.py` says what each owes. An estimate holds one `Bound` and asks nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from vramcast.bounds.parts import Owed
 from vramcast.context import Context
 from vramcast.devices import Device
 
@@ -36,3 +39,6 @@ class Bound(Protocol):
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return in words how the bound at `level` was made, and how many runs or models stand behind it."""
+
+    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+        """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""

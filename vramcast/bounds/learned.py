@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramcast.bounds.parts import Owed, above, explained
 from vramcast.checks import shown
 from vramcast.context import Context
 from vramcast.devices import Device
 from vramcast.errors import ArtifactError, UsageError
+from vramcast.learner import joined
 
 if TYPE_CHECKING:
     from vramcast.learner.model import BoundAtLevel, Learned, Subject
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "VRAMCAST_ARTIFACT"
 SHIPPED = "default"  # the artifact which comes with vramcast: models/default
-METHOD = "learned quantile, conformal correction"
+NONE = "none"  # in place of an artifact's folder: the built-in rule alone
+METHOD = "residuals of jobs like it, conformal, joined with the context's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class LearnedBound:
         subject: The job, as the artifact sees it, without a context: that depends on the card.
         libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
         torch: Version of the torch that runs it, for its stack.
+        unknown: The calls which nobody answered, for an explanation.
     """
 
     artifact: str
@@ -43,19 +48,26 @@ class LearnedBound:
     subject: Subject
     libraries: tuple[str, ...]
     torch: str
-    _bounds: dict[tuple[float, int, int, bool], BoundAtLevel] = field(
+    unknown: tuple[str, ...] = ()
+    _bounds: dict[tuple[float, str, int, int], BoundAtLevel] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def bound(self, level: float, card: Device, assumed: Context) -> BoundAtLevel:
         """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
-        point, _, high = self.context(card, assumed)
-        is_measured = self._measured(card) is not None
-        key = (level, point, high, is_measured)
+        key = (level, card.key, assumed.bytes, assumed.high_bytes)
         if key not in self._bounds:
-            on_card = replace(self.subject, context=point, spread=high - point, is_measured=is_measured)
-            self._bounds[key] = self.learned.process_bound(on_card, level)
+            self._bounds[key] = self.learned.process_bound(self.on_card(card, assumed), level)
         return self._bounds[key]
+
+    def on_card(self, card: Device, assumed: Context) -> Subject:
+        """Return the job with what its process takes beside on a card: by its stack's measured runs, or as assumed."""
+        known = self._measured(card)
+        if known is None:
+            return replace(self.subject, context=assumed.bytes, beside=above(assumed), is_measured=False)
+        _, point, high = assumed.added  # stacks are measured with jobs of one rank
+        beside = {"context": joined.uniform(known.high_bytes - known.size_bytes), "libraries": joined.uniform(high - point)}
+        return replace(self.subject, context=known.size_bytes + point, beside=beside, is_measured=True)
 
     @property
     def reserved(self) -> int:
@@ -66,14 +78,6 @@ class LearnedBound:
     def is_out_of_distribution(self) -> bool:
         """Whether the job is unlike all that was learned from."""
         return self.learned.is_out_of_distribution(self.subject)
-
-    def context(self, card: Device, assumed: Context) -> tuple[int, int, int]:
-        """Return the point, the low and the high end of what the process takes beside, bytes: measured, or as assumed."""
-        known = self._measured(card)
-        if known is None:
-            return assumed.bytes, assumed.low_bytes, assumed.high_bytes
-        low, point, high = assumed.added  # stacks are measured with jobs of one rank
-        return known.size_bytes + point, known.low_bytes + low, known.high_bytes + high
 
     def _measured(self, card: Device) -> StackContext | None:
         """Return the context of this card's stack: of one with this torch if there is one, else of that with most runs."""
@@ -87,23 +91,40 @@ class LearnedBound:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
         return self.bound(level, card, context).size_bytes
 
+    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+        """See `Bound`."""
+        on_card = self.on_card(card, context)
+        parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
+        group = self.learned.process_bound(on_card, level).key
+        return explained(parts, level, group=group, traits=self.subject.traits, context=context, unknown=self.unknown)
+
     def promises(self, level: float) -> bool:
         """Return whether enough models stand behind the artifact's bound at `level`."""
-        return self.learned.promises(self.learned.process_bound(self.subject, level))
+        return self.learned.process_bound(self.subject, level).is_promised
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """See `Bound`: the count is of models."""
         found = self.learned.process_bound(self.subject, level)
-        return f"{METHOD}, calibrated on {found.key}", round(found.n)
+        but = "" if found.is_promised else " (too few models to promise the level)"
+        return f"{METHOD}, calibrated on {found.key}{but}", found.n
 
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder of the artifact to use: the given one, else $VRAMCAST_ARTIFACT, else None."""
-    wanted = artifact if artifact is not None else os.environ.get(VARIABLE) or None
-    return named(wanted) if wanted is not None else None
+    """Return the folder of the artifact which somebody chose: the given one, else $VRAMCAST_ARTIFACT; None: nobody, or none."""
+    wanted = _wanted(artifact)
+    return named(wanted) if wanted not in (None, NONE) else None
 
 
-def named(artifact: str | os.PathLike[str]) -> Path:
+def shipped(artifact: str | os.PathLike[str] | None) -> Learned | None:
+    """Return the shipped artifact, which serves the jobs that it covers where nobody chose another, or none."""
+    return load(named(SHIPPED)) if _wanted(artifact) is None else None
+
+
+def _wanted(artifact: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    return artifact if artifact is not None else os.environ.get(VARIABLE) or None
+
+
+def named(artifact: str | os.PathLike[str] | None) -> Path:
     """Return the folder of an artifact; `default` is the shipped one, unless there is a folder of that name here."""
     if not isinstance(artifact, str | os.PathLike):
         raise UsageError(f"artifact is {shown(artifact)}: give the folder of one, or '{SHIPPED}'.")

@@ -1,7 +1,8 @@
 """The bound where nothing was learned: quantiles of what first principles missed on public measured runs.
 
-    process quantile(q) = process x (1 + residual quantile(q) of the family) + context's spread(q) + what is unknown
+    quantile(q) = process + the q-quantile of what may come on top: the family's residual, the context's, what is unknown
 
+The parts are joined as `vramcast.learner.joined` says. This holds where no artifact covers a job (`vramcast.bounds.learned`).
 The residual is measured / estimated process peak - 1: relative to the reserved peak alone, a small job's misses of some ten MiB
 would widen the bounds of large ones. Its quantiles are empirical, by family (does a convolution library
 choose the workspaces, or not) and, for convolutions, by the card's architecture, which alone of a card decides cuDNN's plans.
@@ -12,11 +13,15 @@ They come from the runs named below; nothing is fitted to single rows, and no ru
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vramcast.bounds.parts import Owed, above, explained
 from vramcast.context import Context
 from vramcast.devices import Device
+from vramcast.learner import joined
+from vramcast.learner.joined import Array
 from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
@@ -79,14 +84,14 @@ class PublicBound:
     Attributes:
         reserved_bytes: The estimated peak of reserved segments.
         libraries: Which the job uses.
-        n_unknown: Kinds of calls which were refused or answered with an assumption; each widens the bound.
+        unknown: Calls which were refused or answered with an assumption; each widens the bound.
     Limits: the quantiles come from other people's jobs and cards; they hold for jobs like those. The 0.5 quantile is the
     point estimate, by definition: first principles are not corrected here.
     """
 
     reserved_bytes: int
     libraries: frozenset[str]
-    n_unknown: int = 0
+    unknown: tuple[str, ...] = ()
 
     @property
     def artifact(self) -> None:
@@ -102,16 +107,29 @@ class PublicBound:
         """Return the bytes which the job stays below with probability `level`, as far as public runs tell; see `Bound`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-        residual = max(self._residuals(card).at(level), 0.0) if level > 0.5 else 0.0
-        above = max(level - 0.5, 0.0) / 0.5
-        widening = self.n_unknown * UNKNOWN_SHARE * above
-        spread_bytes = round((context.high_bytes - context.bytes) * above)
-        peak_bytes = self.reserved_bytes + context.bytes
-        return round(peak_bytes * (1 + residual) + self.reserved_bytes * widening) + spread_bytes
+        above_bytes = joined.at(joined.joined(list(self._parts(card, context).values())), level)
+        return self.reserved_bytes + context.bytes + round(above_bytes)
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """See `Bound`."""
         return METHOD, self._residuals(card).n
+
+    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+        """See `Bound`."""
+        group = residual_group(self.libraries, card.compute_capability)
+        return explained(
+            self._parts(card, context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
+        )
+
+    def _parts(self, card: Device, context: Context) -> dict[str, Array]:
+        """Return by part what may come on top of the point, bytes at `joined.LEVELS`."""
+        residuals = self._residuals(card)
+        peak_bytes = self.reserved_bytes + context.bytes
+        return {
+            "allocator": joined.by_level(lambda level: peak_bytes * max(residuals.at(level), 0.0)),
+            **above(context),
+            "assumed": joined.uniform(self.reserved_bytes * len(self.unknown) * UNKNOWN_SHARE),
+        }
 
     def _residuals(self, card: Device) -> Residuals:
         return RESIDUALS[residual_group(self.libraries, card.compute_capability)]

@@ -1,0 +1,135 @@
+"""What the shipped bound costs and whether it holds, on models which it has not seen.
+
+    python -m benchmarks.accuracy.bounds [--level 0.99]
+
+Reads build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`). Three tables:
+
+1. the permissive sets by cross-validation over models (a script is a model): reserved, by class, each run judged by an artifact
+   which was trained and calibrated without its model; PEF by xMem's two rounds;
+2. the sets which only judge, with the shipped artifact as it is served: process, on the context which the set's own rows show;
+3. other estimators on the same rows, as their authors published them, and estimates with 15 % on top.
+
+Groups are models of the set: a split never cuts one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from benchmarks.accuracy.examples import path_of
+from benchmarks.accuracy.figures import table
+from benchmarks.accuracy.shipped import permissive
+from benchmarks.scheduling import TOOLS, tool_runs
+from vramcast.bounds.learned import SHIPPED, load, named
+from vramcast.learner import examples, judging, stacks
+from vramcast.learner.evaluation import metrics
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned
+from vramcast.units import GIB
+
+_ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")
+_MARGIN: Final = 1.15  # arbitrary: what people add to an estimate
+_LARGE_BYTES: Final = 4 * GIB  # spec: peaks from which the process peak's bound is judged
+FOLDS: Final = 20  # arbitrary: few models are kept from an artifact then, so that it is like the shipped one
+
+Class = tuple[str, Callable[[Example], bool]]
+
+
+def _is(trait: str, *values: str) -> Callable[[Example], bool]:
+    return lambda example: example.traits.get(trait) in values
+
+
+CLASSES: Final[tuple[Class, ...]] = (
+    ("matmul and attention, not compiled", lambda e: _is("operators", "dense", "attention")(e) and _is("compiled", "no")(e)),
+    ("convolutions, not compiled", lambda e: _is("operators", "convolution")(e) and _is("compiled", "no")(e)),
+    ("compiled", _is("compiled", "yes")),
+    ("several ranks", _is("ranks", "several")),
+    ("torch of another minor release", _is("torch", "other")),
+    ("torch of the same minor release", _is("torch", "same")),
+)
+
+
+def row(name: str, runs: Sequence[Scored], level: float) -> list[object] | None:
+    """Return how a bound did: runs, models, the share held, the median above what was measured, PEF, the largest shortfall."""
+    figures = metrics.evaluate(runs, level=level)
+    held = figures["coverage"].get(f"{level:g}")
+    over = figures["overprovision"].get(f"{level:g}")
+    if held is None:
+        return None
+    short = max((run.measured_bytes / run.bounds[level] - 1 for run in runs if run.bounds), default=0.0)
+    cells = [held, over, figures["pef"], max(short, 0.0)]
+    return [name, len(runs), len({run.group for run in runs}), *("-" if c is None else f"{100 * c:.1f} %" for c in cells)]
+
+
+_COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "largest shortfall")
+
+
+def judged(found: Sequence[Example], level: float) -> list[Scored]:
+    """Return the permissive runs, each judged without its model."""
+    return judging.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
+
+
+def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -> list[list[object]]:
+    """Return the rows of all runs, of each set, and of each class."""
+    of = {one.id: one for one in found}
+    groups: list[tuple[str, list[Scored]]] = [("all", list(scored))]
+    groups += [
+        (f"set {name}", [one for one in scored if of[one.id].stack == name]) for name in sorted({e.stack for e in found})
+    ]
+    groups += [(name, [one for one in scored if belongs(of[one.id])]) for name, belongs in CLASSES]
+    return [line for name, runs in groups if runs and (line := row(name, runs, level)) is not None]
+
+
+def served(name: str, learned: Learned, level: float) -> list[Scored]:
+    """Return a set's runs with the bound which the shipped artifact gives, on the context of the set's own rows."""
+    found, _ = examples.read(path_of(name))
+    contexts = stacks.learn(found)
+    scored = (judging.scored_of(one, learned, (level,), contexts=contexts) for one in found)
+    return [one for one in scored if one is not None]
+
+
+def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Scored]:
+    """Return the runs with the estimate and so much more in place of a bound."""
+    return [replace(run, bounds={level: round(run.estimated_bytes * factor)}) for run in runs]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--level", type=float, default=0.99)
+    options = parser.parse_args()
+    level: float = options.level
+    found = permissive()
+    scored = judged(found, level)
+    print(table(list(_COLUMNS), by_class(found, scored, level)) + "\n")
+    learned = load(named(SHIPPED))
+    lines: list[list[object]] = []
+    for name in _ONLY_JUDGE:
+        if path_of(name).exists():
+            runs = served(name, learned, level)
+            large = [run for run in runs if run.measured_bytes > _LARGE_BYTES]
+            titles = (
+                (name, runs),
+                (f"{name}, above 4 GiB", large),
+                (f"{name}, estimate + 15 %", with_margin(runs, level, _MARGIN)),
+            )
+            lines += [line for title, some in titles if some and (line := row(title, some, level)) is not None]
+    print(table(list(_COLUMNS), lines) + "\n")
+    of_xmem = [run for run in scored if run.id.startswith("xmem xmem ")]
+    others = [("vramcast, bound", of_xmem), ("vramcast, estimate", with_margin(of_xmem, level, 1.0))]
+    others += [("vramcast, estimate + 15 %", with_margin(of_xmem, level, _MARGIN))]
+    for title, tool in TOOLS.items():
+        runs = tool_runs(tool)
+        others += [
+            (f"{title}, published", with_margin(runs, level, 1.0)),
+            (f"{title}, + 15 %", with_margin(runs, level, _MARGIN)),
+        ]
+    print(table(list(_COLUMNS), [line for title, runs in others if runs and (line := row(title, runs, level)) is not None]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Groups of runs whose residuals are alike, found by the data: a small tree over the traits of jobs.
+
+A cut asks whether one trait has one value. It is made where it lowers the loss of the upper quantiles most, and only if both
+sides keep enough models: what few models say of themselves is chance. Traits which a job lacks count as having no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.learner.traits import Traits
+
+FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of so many residuals is near their 0.9 quantile
+MOST_CUTS: Final = 4  # arbitrary: above a leaf
+_LEAST_GAIN: Final = 0.05  # arbitrary: of a group's loss, by which a cut must lower it
+_LEVELS: Final = (0.75, 0.9, 0.97)  # arbitrary: the upper quantiles, which bounds are made of
+ALL_RUNS: Final = "all runs"
+
+Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs which are calibrated together, and the two parts into which they are cut.
+
+    Attributes:
+        name: For a reader; of a part, all cuts above it.
+        rows: Of the calibrating table, ascending.
+        n_models: Behind them.
+        trait, value: Which cut it; "" where it is a leaf.
+        yes, no: The runs whose trait has the value, and the others.
+    """
+
+    name: str
+    rows: Rows
+    n_models: int
+    trait: str = ""
+    value: str = ""
+    yes: Group | None = None
+    no: Group | None = None
+
+    def path(self, traits: Traits) -> tuple[Group, ...]:
+        """Return the groups of a job with these traits, from all runs to the finest."""
+        part = self.yes if traits.get(self.trait, "") == self.value else self.no
+        return (self,) if part is None else (self, *part.path(traits))
+
+    def leaves(self) -> tuple[Group, ...]:
+        """Return the finest groups."""
+        return (self,) if self.yes is None or self.no is None else (*self.yes.leaves(), *self.no.leaves())
+
+
+def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> Group:
+    """Return the tree of these runs.
+
+    Args:
+        residuals: By how much each was missed upwards.
+        models: Of each, as numbers; the runs of one share its weight.
+        traits: Of each.
+    """
+    order = np.argsort(residuals, kind="stable")
+    table = _Table(residuals[order], models[order], _columns([traits[row] for row in order.tolist()]))
+    return _grow(table, order, np.arange(len(order)), ALL_RUNS, 0)
+
+
+def names_of_parts(name: str, trait: str, value: str) -> tuple[str, str]:
+    """Return how a group's two parts are called."""
+    above = "" if name == ALL_RUNS else f"{name}, "
+    return f"{above}{trait} {value}", f"{above}{trait} not {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Runs by ascending residual; `columns`: (trait, value) -> which of them have it."""
+
+    residuals: Array
+    models: Rows
+    columns: dict[tuple[str, str], npt.NDArray[np.bool_]]
+
+    def n_models(self, rows: Rows) -> int:
+        return len(np.unique(self.models[rows]))
+
+    def loss(self, rows: Rows) -> float:
+        """Return the sum over models of the quantile loss at the upper levels, each about the rows' own quantile."""
+        weights, residuals = model_weights(self.models[rows]), self.residuals[rows]
+        reached = np.cumsum(weights)
+        total = 0.0
+        for level in _LEVELS:
+            at = residuals[min(int(np.searchsorted(reached, level * reached[-1] * (1 - 1e-12))), len(rows) - 1)]
+            above = residuals - at
+            total += float((weights * np.where(above > 0, level * above, (level - 1) * above)).sum())
+        return total
+
+
+def model_weights(models: npt.NDArray[Any]) -> Array:
+    """Return the weight of each run: every model has weight 1, shared by its runs."""
+    _, places, counts = np.unique(models, return_inverse=True, return_counts=True)
+    weights: Array = 1.0 / counts[places]
+    return weights
+
+
+def _columns(traits: Sequence[Traits]) -> dict[tuple[str, str], npt.NDArray[np.bool_]]:
+    pairs = sorted({pair for own in traits for pair in own.items()})
+    return {(trait, value): np.array([own.get(trait, "") == value for own in traits]) for trait, value in pairs}
+
+
+def _grow(table: _Table, order: Rows, rows: Rows, name: str, depth: int) -> Group:
+    own = np.sort(order[rows])
+    n_models = table.n_models(rows)
+    cut = _best_cut(table, rows, n_models) if depth < MOST_CUTS else None
+    if cut is None:
+        return Group(name, own, n_models)
+    trait, value = cut
+    has = table.columns[cut][rows]
+    of_yes, of_no = names_of_parts(name, trait, value)
+    yes = _grow(table, order, rows[has], of_yes, depth + 1)
+    no = _grow(table, order, rows[~has], of_no, depth + 1)
+    return Group(name, own, n_models, trait, value, yes, no)
+
+
+def _best_cut(table: _Table, rows: Rows, n_models: int) -> tuple[str, str] | None:
+    """Return the cut which lowers the loss most; None where none lowers it enough."""
+    if n_models < FEWEST_MODELS:
+        return None
+    whole = table.loss(rows)
+    best, least = None, (1 - _LEAST_GAIN) * whole
+    for cut, has_value in table.columns.items():
+        has = has_value[rows]
+        sides = rows[has], rows[~has]
+        if min(map(table.n_models, sides)) >= FEWEST_MODELS and (loss := sum(map(table.loss, sides))) < least:
+            best, least = cut, loss
+    return best

@@ -1,0 +1,50 @@
+"""Groups which the data found, and no others."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, grown
+
+RANDOM = np.random.default_rng(3)
+
+
+def test_a_trait_which_decides_cuts_and_one_which_does_not_never_does() -> None:
+    n = 200
+    wide = np.arange(n) % 2 == 0
+    residuals = np.where(wide, RANDOM.exponential(1.0, n), 0.0)
+    traits = [{"plans": "other" if is_wide else "exact", "day": str(i % 5)} for i, is_wide in enumerate(wide.tolist())]
+    found = grown(residuals, np.arange(n), traits)
+    assert found.trait == "plans"
+    exact = found.path({"plans": "exact"})[1]
+    assert residuals[exact.rows].max() == 0
+    path = found.path({"plans": "exact"})
+    assert [group.n_models for group in path[:2]] == [200, 100]
+    assert found.no is not None
+    assert found.path({})[1] is found.no  # who lacks a trait has no value of it
+
+
+def test_runs_of_few_models_are_no_group_however_many_they_are() -> None:
+    residuals = np.concatenate([np.zeros(100), np.full(100, 5.0)])
+    models = np.concatenate([np.arange(100), np.arange(100) % (FEWEST_MODELS - 1) + 100])
+    traits = [{"kind": "exact"}] * 100 + [{"kind": "wild"}] * 100
+    assert grown(residuals, models, traits).leaves()[0].name == ALL_RUNS
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1, 3), st.integers(0, 40), st.sampled_from("ab"), st.sampled_from("xyz")), min_size=1, max_size=150
+    )
+)
+def test_leaves_hold_each_run_once_and_a_job_finds_its_own(rows: list[tuple[float, int, str, str]]) -> None:
+    traits = [{"first": first, "second": second} for _, _, first, second in rows]
+    models = np.array([model for _, model, _, _ in rows])
+    found = grown(np.array([value for value, _, _, _ in rows]), models, traits)
+    assert np.sort(np.concatenate([leaf.rows for leaf in found.leaves()])).tolist() == list(range(len(rows)))
+    for number, own in enumerate(traits):
+        path = found.path(own)
+        assert all(number in group.rows for group in path)
+        assert all(group.n_models == len(set(models[group.rows].tolist())) for group in path)
+        assert all(group.n_models >= FEWEST_MODELS for group in path[1:])
