@@ -56,14 +56,14 @@ def test_a_damaged_ledger_is_no_error() -> None:
 def test_one_which_was_never_used_takes_nothing() -> None:
     idle, first = sizes_of([Calls(8, {}), Calls(8, USED)], H100, "2.11.0")
     assert (idle.bytes_assumed, idle.high_bytes) == (0, 0)
-    assert first.bytes_assumed == 990 * MIB
+    assert first.bytes_assumed == 896 * MIB
 
 
 @pytest.mark.parametrize(
     ("card", "torch", "ranks", "mib"),
     [
-        (H100, "2.4.1+cu124", 8, 3852), (H100, "2.6.0", 8, 2926), (H100, "2.7.0", 2, 990), (H100, None, 8, 990),
-        (A100, "2.4.1", 8, 235), (A100, "2.11.0", 2, 235), (A100, "2.11.0", 1, 530), (H100, "2.4.0", 1, 530),
+        (H100, "2.4.1+cu124", 8, 3758), (H100, "2.6.0", 8, 2832), (H100, "2.7.0", 2, 896), (H100, None, 8, 896),
+        (A100, "2.4.1", 8, 130), (A100, "2.11.0", 2, 130), (A100, "2.11.0", 1, 450), (H100, "2.4.0", 1, 450),
     ],
 )  # fmt: skip
 def test_the_first_one_depends_on_card_release_and_ranks(card: object, torch: str | None, ranks: int, mib: int) -> None:
@@ -85,15 +85,16 @@ def test_the_context_has_nccl_and_the_other_ranks_contexts() -> None:
     libraries = {"cublas", "nccl"}
     bare = context_bytes("h100", 12, {"cublas"})
     with_nccl = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5]), 7)
-    assert with_nccl.bytes == bare.bytes + 990 * MIB + 7
+    assert with_nccl.bytes == bare.bytes + 896 * MIB + 7
     assert with_nccl.assumed
-    assert with_nccl.added == (890 * MIB, 990 * MIB, 1292 * MIB)
+    assert with_nccl.added == (796 * MIB, 896 * MIB, 1198 * MIB)
     assert "NCCL for 1 communicator," in with_nccl.provenance
     not_seen = context_of_process(H100, 12, "2.11.0", libraries, trace([]))
-    assert not_seen == context_bytes("h100", 12, libraries)
+    assert not_seen == context_bytes("h100", 12, libraries, torch="2.11.0")
     crowded = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5], **{RANKS: {"strangers": 7}}), 7)
-    assert crowded.bytes - with_nccl.bytes == 7 * context_bytes("h100", 12, ()).bytes
-    assert crowded.high_bytes - with_nccl.high_bytes == 7 * context_bytes("h100", 12, ()).high_bytes
+    stray, after = (context_bytes("h100", 12, (), kernels=kernels) for kernels in (False, True))
+    assert crowded.bytes - with_nccl.bytes == 7 * stray.bytes == 7 * 520 * MIB
+    assert crowded.high_bytes - with_nccl.high_bytes == 7 * after.high_bytes
 
 
 @pytest.mark.parametrize("damaged", [[], {}, {"strangers": "7"}, {"strangers": -1}, {"strangers": 10**9}])

@@ -60,10 +60,10 @@ def marked_lines(source: str) -> dict[int, str]:
 
 
 def table_lines(source: str) -> dict[int, str]:
-    """Return the lines of the tables which hold a number: keywords of `_device(...)`, `_LIMITS`, capital constants."""
+    """Return the lines of the tables which hold a number: keywords of `_device(...)`, `LIMITS`, capital constants."""
     lines: dict[int, str] = {}
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("_device", "_Limits"):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("_device", "Limits"):
             values = [(k.value, k.arg or "") for k in node.keywords] + [(a, node.func.id) for a in node.args]
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
             values = [(node.value, node.targets[0].id)]

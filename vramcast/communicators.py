@@ -1,8 +1,9 @@
 """What NCCL takes from the card for a process's communicators, past PyTorch's allocator; and the context with all of that.
 
 Nothing here was measured by this project. The table has modes of what nvidia-smi printed at the start of public training
-logs, by kind of card, release of torch (whose wheel brings NCCL) and ranks, less the bare context of such a card: the process
-had made one communicator and passed one barrier. `python -m benchmarks.process_peaks` compares them with the logs.
+logs, by kind of card, release of torch (whose wheel brings NCCL) and ranks, less such a card's context after kernels: the
+process had made one communicator and passed one barrier, which launches a kernel (where ranks had launched one before on
+GPU 0, the one which stays there is no larger). `python -m benchmarks.process_peaks` compares them with the logs.
 NCCL's own rule is not known: it grows with channels and peers, and cards joined by a switch which reduces in the network
 (NVLink SHARP: Hopper and later, SXM) took gigabytes before NCCL 2.26. What a further communicator takes, and what
 point-to-point calls add, comes from a few reports. All of it is assumed, and its width is in the bound.
@@ -39,19 +40,19 @@ class _Era:
 
 # Cards which are joined by a switch that reduces in the network.
 _SWITCHED: Final = frozenset({"h100", "h200", "b200"})
-# Own process less a bare context of 520 MiB, 8 ranks. Two of the eight have 240 less; two ranks alone took 1,062 on torch 2.6.
+# Own process less a context after one kernel (614), 8 ranks. Two of the eight have 240 less; two alone took 968 on torch 2.6.
 _ERAS: Final = (
-    _Era(5, _Size(3852, 1062, 3922)),  # measured: torch 2.4, H100, 4372-4374 in 88 of 128 processes; 2024-2026
-    _Era(7, _Size(2926, 1062, 2952)),  # measured: torch 2.5 and 2.6, H100 and H200, 3442-3448 in 59 of 72; 2024-2026
-    # 974-996 with 8 ranks, 938 with 4, 920-972 with 2; two stacks of fifty 1606 and 1812
-    _Era(float("inf"), _Size(990, 890, 1292)),  # measured: torch 2.7 to 2.11, H100 and H200, above 5000 processes; 2025-2026
+    _Era(5, _Size(3758, 968, 3828)),  # measured: torch 2.4, H100, 4372-4374 in 88 of 128 processes; 2024-2026
+    _Era(7, _Size(2832, 968, 2858)),  # measured: torch 2.5 and 2.6, H100 and H200, 3442-3448 in 59 of 72; 2024-2026
+    # 880-902 with 8 ranks, 844 with 4, 826-878 with 2; two stacks of fifty 1512 and 1718
+    _Era(float("inf"), _Size(896, 796, 1198)),  # measured: torch 2.7 to 2.11, H100 and H200, above 5000 processes; 2025-2026
 )
-# A100 PCIe 2 ranks 208, 4 ranks 244; A100 SXM 8 ranks 235; A40 170 and 496; RTX A6000 154 and 258; RTX 5090 300; RTX 5080 162;
-# RTX 3090 162; H100 PCIe 533.
-_JOINED: Final = _Size(235, 154, 540)  # measured: own process less a bare context, torch 2.6 to 2.11, 2025-2026
-# A100 530, A40 500, RTX 4090 518, RTX 5090 630, H200 648, H100 406 (torch 2.4), 510 (2.6) and 656. Some processes stayed at the
-# bare context: whether those had a communicator, the logs do not say. NVIDIA/nccl#2363: a buffer of 512 for a single rank.
-_ALONE: Final = _Size(530, 0, 660)  # measured: one rank, own process less a bare context, 2024-2026
+# A100 PCIe 2 ranks 98, 4 ranks 134; A100 SXM 8 ranks 127; A40 112 and 438; RTX A6000 200 and 96; RTX 5090 182; RTX 5080 169;
+# L40S 137; RTX 3090 55; A10G 107; Quadro RTX 8000 117; H100 NVL 376; H100 PCIe 428.
+_JOINED: Final = _Size(130, 55, 440)  # measured: own process less a context after kernels, torch 2.5 to 2.11, 2025-2026
+# A100 422 (298 with torch 2.5), A40 442, RTX 3080 450, RTX 4090 429, RTX 5090 512-526, B200 548, H200 554, H100 562 (312 with
+# torch 2.4, 416 with 2.6). NVIDIA/nccl#2363: a buffer of 512 for a single rank.
+_ALONE: Final = _Size(450, 298, 570)  # measured: one rank, own process less a context after kernels, 2024-2026
 _FURTHER_PAIR: Final = _Size(544, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; high end NVIDIA/nccl#864
 _FURTHER: Final = _Size(688, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; 0: resources shared with the first
 _FURTHER_ALONE: Final = _Size(0, 0, 512)  # measured: 512 at most, NVIDIA/nccl#2363, 2026
@@ -147,13 +148,14 @@ def context_of_process(
     """
     used = [one for one in communicators(trace, card, torch) if one.calls]
     counted = set(libraries) - {"nccl"} if used else set(libraries)
-    found = context_bytes(card.key, cuda_major, [library for library in LIBRARIES if library in counted])
+    found = context_bytes(card, cuda_major, [library for library in LIBRARIES if library in counted], torch=torch)
     if used:
         sums = (sum(sizes) for sizes in zip(*((one.low_bytes, one.bytes_assumed, one.high_bytes) for one in used), strict=True))
         found = found.plus(*sums, what=f"NCCL for {len(used)} communicator{'s' if len(used) > 1 else ''}, public logs")
     if n := strangers_on(trace):
-        bare = context_bytes(card.key, cuda_major, ())
+        # A stray context is bare, or the rank launched its first kernel here: public logs have both.
+        bare, after = (context_bytes(card, cuda_major, (), torch=torch, kernels=kernels) for kernels in (False, True))
         found = found.plus(
-            n * bare.low_bytes, n * bare.bytes, n * bare.high_bytes, what=f"contexts of {n} other ranks on this card"
+            n * bare.low_bytes, n * bare.bytes, n * after.high_bytes, what=f"contexts of {n} other ranks on this card"
         )
     return found.with_outside(outside_bytes)

@@ -40,7 +40,7 @@ MAX_BLOCK = (1024, 1024, 64)  # spec: guide
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
+class Limits:
     """What the compute capability alone decides."""
 
     shared_per_sm_bytes: int
@@ -50,15 +50,15 @@ class _Limits:
     blocks_per_sm: int
 
 
-_LIMITS: dict[tuple[int, int], _Limits] = {
-    (7, 0): _Limits(98_304, 98_304, 0, 2048, 32),  # spec: guide
-    (7, 5): _Limits(65_536, 65_536, 0, 1024, 16),  # spec: guide
-    (8, 0): _Limits(167_936, 166_912, 1024, 2048, 32),  # spec: guide
-    (8, 6): _Limits(102_400, 101_376, 1024, 1536, 16),  # spec: guide
-    (8, 9): _Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
-    (9, 0): _Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
-    (10, 0): _Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
-    (12, 0): _Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+LIMITS: dict[tuple[int, int], Limits] = {
+    (7, 0): Limits(98_304, 98_304, 0, 2048, 32),  # spec: guide
+    (7, 5): Limits(65_536, 65_536, 0, 1024, 16),  # spec: guide
+    (8, 0): Limits(167_936, 166_912, 1024, 2048, 32),  # spec: guide
+    (8, 6): Limits(102_400, 101_376, 1024, 1536, 16),  # spec: guide
+    (8, 9): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+    (9, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (10, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (12, 0): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
 }
 
 _CUDA_VERSION = 13_000  # arbitrary: the driver which the record claims, as 1000 * major + 10 * minor
@@ -210,7 +210,7 @@ def _device(
     assumed: tuple[str, ...] = (),
 ) -> Device:
     """Return the card with the limits of its compute capability filled in."""
-    limits = _LIMITS[compute_capability]
+    limits = LIMITS[compute_capability]
     return Device(
         key=key,
         name=name,
@@ -516,7 +516,7 @@ def card_bytes(text: str) -> int:
         UsageError: It is neither; the message lists the known cards when `text` looks like a name.
     """
     text = text.strip()
-    if not text[:1].isdigit():
+    if not text[:1].isdigit() or text.endswith(".toml"):
         return device(text).total_bytes
     # A size with its unit is meant as it is: a history is played on cards of any size.
     return checked_card_bytes(text) if text.isdigit() else parse_bytes(text)
@@ -526,18 +526,34 @@ def device(key: str) -> Device:
     """Return the card called `key`.
 
     Args:
-        key: A key of `DEVICES`, an alias (`a100`, `rtx 4090`) or the name which torch prints; case does not matter.
+        key: A key of `DEVICES` or of the site's cards, an alias (`a100`, `rtx 4090`) or the name which torch prints, whatever
+            the case; or the path of a file with one card (`my-card.toml`).
     Raises:
-        UsageError: No such card; the message lists the known keys and the closest one.
+        UsageError: No such card; the message lists the known keys and the closest one. Or a wrong file.
     """
+    from vramcast import site_file  # which knows what a Device is
+
     if not isinstance(key, str):
         raise UsageError(f"device is {shown(key)}: give a card's name, one of {', '.join(DEVICES)}.")
+    if key.endswith(site_file.ENDING):
+        return site_file.card_of(key)
     squeezed = _squeeze(key)
+    site = site_file.current()
+    own = site.cards if site is not None else {}
+    for card in own.values():  # the site's own before those of the table
+        if is_called(card, key):
+            return card
     if squeezed in _BY_NAME:
         return DEVICES[_BY_NAME[squeezed]]
-    close = difflib.get_close_matches(squeezed, _BY_NAME, n=1)
-    hint = f" Did you mean '{_BY_NAME[close[0]]}'?" if close else ""
+    by_name = _BY_NAME | {_squeeze(card.key): card.key for card in own.values()}
+    close = difflib.get_close_matches(squeezed, by_name, n=1)
+    hint = f" Did you mean '{by_name[close[0]]}'?" if close else ""
     raise UsageError(
-        f"Device '{key}' is not known.{hint} Known: {', '.join(DEVICES)}. "
-        "For another card give the closest of these and its memory in bytes (--memory)."
+        f"Device '{key}' is not known.{hint} Known: {', '.join([*own, *DEVICES])}. "
+        "For another card give the closest of these and its memory in bytes (--memory), or a file with its numbers (card.toml)."
     )
+
+
+def is_called(card: Device, name: str) -> bool:
+    """Return whether people call the card so: by its key or by the name which torch prints, whatever the case."""
+    return _squeeze(name) in (_squeeze(card.key), _squeeze(card.name))

@@ -97,7 +97,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     cuda_major = (job.stack.cuda_major if job.stack is not None else None) or installed_stack().cuda_major or _ASSUMED_CUDA
 
     def context(libraries: frozenset[str] | tuple[str, ...]) -> Context:
-        return context_bytes(job.device.key, cuda_major, libraries)
+        return context_bytes(job.device, cuda_major, libraries, torch=stack_of(job, installed_stack().torch or "").torch)
 
     def of(seen: Observation) -> Context:
         torch = stack_of(job, seen.torch).torch
@@ -172,6 +172,7 @@ def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
     When NCCL, or whoever took something past the allocator, did so is not known; it counts from the start.
     """
     trace, libraries = seen.trace, seen.libraries
+    torch = stack_of(job, seen.torch).torch
     loaded: set[str] = set()
     taken = []
     at_bytes = 0
@@ -179,11 +180,10 @@ def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
         if library == "nccl" or (library and library not in libraries):
             continue
         loaded |= {library} - {""}
-        total_bytes = context_bytes(job.device.key, cuda_major, loaded).bytes
+        total_bytes = context_bytes(job.device, cuda_major, loaded, torch=torch).bytes
         row = _first_use(trace, library) if library else 0
         taken.append((row, total_bytes - at_bytes))
         at_bytes = total_bytes
-    torch = stack_of(job, seen.torch).torch
     whole = context_of_process(job.device, cuda_major, torch, libraries, trace, seen.outside_bytes)
     if whole.bytes > at_bytes:
         taken.append((0, whole.bytes - at_bytes))
