@@ -20,9 +20,8 @@ from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
-from vramcast import context
 from vramcast.context import Source, minor_of, quantile
-from vramcast.context_rows import BARE, LAZY, Row, bare_mib, kernels_mib
+from vramcast.context_rows import BARE, LAZY, Row, bare_mib, kernels_mib, kilothreads
 from vramcast.devices import DEVICES
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs
@@ -80,7 +79,7 @@ def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
         mib, count, total = (int(row[name]) for name in ("mode_mib", "mode_count", "total"))
         if mib > _MOST_MIB or 2 * count < total:
             continue
-        threads = threads or context.kilothreads(DEVICES[key])
+        threads = threads or kilothreads(DEVICES[key])
         level = level_of(mib, threads)
         if not (is_stranger and level == GROUP):  # another job's process
             found.append(Printed(key, threads, row["torch"], row["driver"], mib, count, level))
@@ -106,7 +105,7 @@ def former(row: Row) -> float:
     """Return the same by the former rule: the other cards' median for each thread, and what libraries add."""
     shares = []
     for key, (mib, libraries) in _FORMER.items():
-        threads = context.kilothreads(DEVICES[key])
+        threads = kilothreads(DEVICES[key])
         if threads != row.kilothreads:
             shares.append(mib / threads - sum(_FORMER_ADDS[library] for library in libraries))
     return (statistics.median(shares) + sum(_FORMER_ADDS[library] for library in row.libraries)) * row.kilothreads

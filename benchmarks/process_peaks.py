@@ -22,7 +22,8 @@ from benchmarks.accuracy.figures import summarize, table
 from benchmarks.accuracy.runner import read_rows
 from benchmarks.contexts import GROUP, level_of
 from vramcast.communicators import sizes_of
-from vramcast.context import context_bytes, kilothreads
+from vramcast.context import context_bytes
+from vramcast.context_rows import kilothreads
 from vramcast.devices import DEVICES
 from vramcast.tracer.nccl_calls import Calls
 from vramcast.units import MIB

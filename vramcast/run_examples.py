@@ -18,6 +18,7 @@ from pathlib import Path
 
 import joblib
 
+from vramcast import site_file
 from vramcast.cache import writable_record
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
@@ -198,7 +199,9 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 def _key(job: Job) -> str:
     """Return what names an example: its job, and all that decides what is seen of it."""
     settings = [os.environ.get(name, "") for name in _SETTINGS]
-    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *settings, *_versions(), _own_code()])
+    site = site_file.current()
+    site_text = site.sha256 if site is not None else ""
+    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *settings, site_text, *_versions(), _own_code()])
 
 
 def digest(facts: Iterable[str]) -> str:

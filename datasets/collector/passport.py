@@ -61,11 +61,9 @@ def _driver() -> str | None:
 def _context_by_library() -> dict[str, int | str]:
     """Return the card's use beyond the allocator's segments after each library was touched, one after the other."""
     import torch
-    from torch.nn import functional
 
     found: dict[str, int | str] = {}
-
-    def after(name: str, touch: Callable[[], Any]) -> None:
+    for name, touch in {"init": torch.cuda.init, **touches()}.items():
         try:
             touch()
             torch.cuda.synchronize()
@@ -73,6 +71,13 @@ def _context_by_library() -> dict[str, int | str]:
             found[name] = total - free - torch.cuda.memory_reserved()
         except Exception as error:  # one library that fails must not cost the others
             found[name] = f"failed: {error}"[:120]
+    return found
+
+
+def touches() -> dict[str, Callable[[], Any]]:
+    """Return what makes a process load kernels and libraries, in the order of a training; by name."""
+    import torch
+    from torch.nn import functional
 
     def randn(*shape: int, **options: Any) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", **options)
@@ -90,16 +95,16 @@ def _context_by_library() -> dict[str, int | str]:
         weight.grad = torch.zeros_like(weight)
         torch.optim.Adam([weight]).step()
 
-    after("init", torch.cuda.init)
-    after("tensor", lambda: torch.zeros(1024, device="cuda"))
-    after("matmul_fp32", lambda: randn(1024, 1024) @ randn(1024, 1024))
-    after("matmul_bf16", lambda: randn(1024, 1024, dtype=torch.bfloat16) @ randn(1024, 1024, dtype=torch.bfloat16))
-    after("convolution", train_convolution)
-    after("attention", train_attention)
-    after("adam", step_adam)
-    after("linalg", lambda: torch.linalg.inv(torch.eye(64, device="cuda")))
-    after("fft", lambda: torch.fft.fft(randn(64, 64)))
-    return found
+    return {
+        "tensor": lambda: torch.zeros(1024, device="cuda"),
+        "matmul_fp32": lambda: randn(1024, 1024) @ randn(1024, 1024),
+        "matmul_bf16": lambda: randn(1024, 1024, dtype=torch.bfloat16) @ randn(1024, 1024, dtype=torch.bfloat16),
+        "convolution": train_convolution,
+        "attention": train_attention,
+        "adam": step_adam,
+        "linalg": lambda: torch.linalg.inv(torch.eye(64, device="cuda")),
+        "fft": lambda: torch.fft.fft(randn(64, 64)),
+    }
 
 
 def _cudnn_record() -> str | None:

@@ -1,7 +1,8 @@
-"""Say what is installed, which tracers work here and why not; fetch another cuDNN to ask.
+"""Say what is installed, which tracers work here and why not; fetch another cuDNN to ask; measure this card's context.
 
 vramcast doctor
 vramcast doctor --get-cudnn 9.10.2
+vramcast doctor --measure-context --site site.toml
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import platform
 import shutil
 from typing import Any
 
+from vramcast import site_file
 from vramcast.bounds.learned import SHIPPED, VARIABLE, chosen, load
 from vramcast.cache import cache_folder
 from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
-from vramcast.errors import NullGpuError, VramcastError
+from vramcast.errors import NullGpuError, UsageError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu import cudnn_libraries
 from vramcast.tracer.nullgpu.build import TorchBuild, find_torch, known_build
@@ -44,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--get-cudnn",
         metavar="VERSION",
         help="fetch this cuDNN (9.10.2) with pip into the cache, some 700 MB, for jobs whose --stack has it; then end",
+    )
+    parser.add_argument(
+        "--measure-context",
+        action="store_true",
+        help="measure what a process takes of this machine's GPU beside PyTorch's memory, for the site file; then end",
+    )
+    parser.add_argument(
+        "--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${site_file.VARIABLE})"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -71,7 +81,17 @@ def report() -> dict[str, Any]:
         },
         "simulator": _simulator(),
         "artifact": _artifact(),
+        "site": _try(_site),
     }
+
+
+def _site() -> str | None:
+    """Return which site file is in use, and what it has."""
+    found = site_file.current()
+    if found is None:
+        return None
+    cards = f"; cards {', '.join(found.cards)}" if found.cards else ""
+    return f"{found.path}, {len(found.contexts)} contexts{cards}"
 
 
 def _try(function: Any) -> Any:
@@ -157,6 +177,12 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when at least one tracer works, else 3."""
     if options.get_cudnn is not None:
         return _get_cudnn(options)
+    if options.measure_context:
+        from vramcast.cli.measure_context import measure_context
+
+        return measure_context(options)
+    if options.site is not None:
+        raise UsageError("--site is for --measure-context; to use a site file, name it by VRAMCAST_SITE.")
     facts = report()
     if options.json:
         answer(json.dumps(facts))
@@ -173,6 +199,7 @@ def main(options: argparse.Namespace) -> int:
         answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         none = f"none in use: '{SHIPPED}' is shipped, or train one; name it with --artifact or {VARIABLE}"
         answer(f"learned correction: {facts['artifact'] or none}")
+        answer(f"site file: {facts['site'] or f'none; {site_file.VARIABLE} names one (docs/contexts.md)'}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
 
 

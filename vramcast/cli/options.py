@@ -28,7 +28,9 @@ _TRAINING: Final = tuple(field.name for field in fields(Training))
 
 def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACERS) -> None:
     """Add what every verb with an estimate understands; `tracers` are those which it can use."""
-    parser.add_argument("--device", default="h200", help=f"the card: {', '.join(DEVICES)} (default: h200)")
+    parser.add_argument(
+        "--device", default="h200", help=f"the card: {', '.join(DEVICES)}, or a file (card.toml; default: h200)"
+    )
     parser.add_argument("--memory", metavar="SIZE", help="the card's size instead of the device's own: 12622168064 or 12GiB")
     parser.add_argument(
         "--alloc-conf",

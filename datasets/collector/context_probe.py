@@ -1,0 +1,111 @@
+"""What a process takes of this machine's card beside PyTorch's segments: bare, and after kernels of torch, cuBLAS and cuDNN.
+
+    the card's part of this process by NVML - what torch has reserved
+
+Each question is asked in a process of its own: which card it is, and then, before that process has touched it, what it takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Window
+from vramcast.datasets.collector.passport import touches
+
+MATMULS, CONVOLUTIONS = ("matmul_fp32", "matmul_bf16"), ("convolution",)
+# What a training does; linear algebra and FFT load libraries which few trainings use.
+_TRAINING = ("tensor", *MATMULS, *CONVOLUTIONS, "attention", "adam")
+
+
+class Work(Protocol):
+    """What is done on the card between two looks at it."""
+
+    def start(self) -> None:
+        """Make a context, and launch nothing."""
+
+    def launch(self) -> Mapping[str, str]:
+        """Launch what a training launches; return what failed, by name, and why."""
+
+    def reserved_bytes(self) -> int:
+        """Return what the allocator holds now."""
+
+
+class TorchWork:
+    """PyTorch's."""
+
+    def start(self) -> None:
+        """See `Work`."""
+        import torch
+
+        torch.cuda.init()
+        torch.cuda.synchronize()
+
+    def launch(self) -> Mapping[str, str]:
+        """See `Work`."""
+        import torch
+
+        failed = {}
+        every = touches()
+        for name in _TRAINING:
+            try:
+                every[name]()
+                torch.cuda.synchronize()
+            except Exception as error:  # bfloat16 on an old card: one which fails must not cost the others
+                failed[name] = f"{type(error).__name__}: {error}"[:120]
+        return failed
+
+    def reserved_bytes(self) -> int:
+        """See `Work`."""
+        import torch
+
+        return int(torch.cuda.memory_reserved())
+
+
+def warm_up() -> None:
+    """Nothing: asked twice."""
+
+
+def run_job(uuid: str | None) -> dict[str, Any]:
+    """Return the card's `uuid`, `gpu` and `torch`; given the uuid, what `measured` returns. If it cannot: `absent`, and why.
+
+    Args:
+        uuid: As torch has it.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"absent": f"torch {torch.__version__} finds no GPU on this machine"}
+    if uuid is None:
+        properties = torch.cuda.get_device_properties(0)
+        return {"uuid": str(properties.uuid), "gpu": properties.name, "torch": torch.__version__}
+    try:
+        return measured(Nvml(uuid), TorchWork(), os.getpid())
+    except NvmlAbsent as error:
+        return {"absent": str(error)}
+
+
+def measured(nvml: Nvml, work: Work, pid: int) -> dict[str, Any]:
+    """Return `bare_bytes` and `kernels_bytes` of the process, which libraries `failed`, the `driver` and `how` it was found.
+
+    Raises:
+        NvmlAbsent: NVML does not tell, or what it tells can be no context: others came or went.
+    """
+    before_bytes, before = nvml.used_bytes(), frozenset(nvml.by_process())
+
+    def taken() -> tuple[int, str]:
+        new = {one: size for one, size in nvml.by_process().items() if one not in before}
+        window = Window(before_bytes, before, nvml.used_bytes(), new, samples=1)
+        size, how = window.process_bytes({pid}, alone=True)
+        return (size or 0) - work.reserved_bytes(), how
+
+    work.start()
+    bare, _ = taken()
+    failed = work.launch()
+    kernels, how = taken()
+    if not 0 < bare <= kernels:
+        raise NvmlAbsent(
+            f"{bare} bytes before kernels and {kernels} after are no context ({how}): let nothing else use the card meanwhile"
+        )
+    return {"bare_bytes": bare, "kernels_bytes": kernels, "failed": dict(failed), "driver": nvml.driver(), "how": how}

@@ -1,0 +1,140 @@
+"""`vramcast doctor --measure-context`, and what `doctor` says of the site file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast import site_file
+from vramcast.cli import doctor, measure_context
+from vramcast.context import Source, context_bytes
+from vramcast.units import MIB
+
+Call = Callable[..., tuple[int, str, str]]
+CARD = {"uuid": "abc", "gpu": "NVIDIA GeForce RTX 4090", "torch": "2.11.0+cu130"}
+SIZES = {
+    "bare_bytes": 385 * MIB, "kernels_bytes": 470 * MIB + MIB // 4, "failed": {}, "driver": "580.0.1", "how": "nvml process",
+}  # fmt: skip
+
+
+class FakeMachine:
+    """A machine with one card; `answers` for the two questions."""
+
+    answers: tuple[dict[str, Any], dict[str, Any]] = (CARD, SIZES)
+
+    def __init__(self) -> None:
+        self.measured_by = "test"
+
+    def run(self, module: str, argument: Any, timeout_s: float) -> Any:
+        assert module.endswith("context_probe")
+        assert argument in (None, "abc")
+        return self.answers[argument is not None]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> type[FakeMachine]:
+    class Mine(FakeMachine):
+        pass
+
+    monkeypatch.setattr(measure_context, "RealGpu", Mine)
+    monkeypatch.delenv(site_file.VARIABLE, raising=False)
+    return Mine
+
+
+def test_what_was_measured_is_used_where_the_site_file_is(
+    call: Call, machine: type[FakeMachine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "site.toml"
+    code, out, _ = call("doctor", "--measure-context", "--site", str(path))
+    assert code == 0
+    assert "bare: 385.0 MiB" in out
+    assert "after kernels of torch, cublas and cudnn: 470.25 MiB" in out
+    assert f"written to {path}; it is used where VRAMCAST_SITE names it" in out
+    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    found = context_bytes("rtx4090", 13, ("cublas", "cudnn"), torch="2.11.0")
+    assert (found.bytes, found.source) == (470 * MIB + MIB // 4, Source.SITE)
+    code, out, _ = call("doctor", "--measure-context", "--json")  # again, into the file which is in force
+    assert json.loads(out) == {
+        "schema": 1,
+        "file": str(path),
+        "contexts": [
+            {"gpu": CARD["gpu"], "torch": CARD["torch"], "driver": "580.0.1", "libraries": libraries, "size_mib": mib}
+            for libraries, mib in (([], 385.0), (["cublas", "cudnn"], 470.25))
+        ],
+    }
+    assert len(site_file.read(path).contexts) == 2
+    assert doctor._site() == f"{path}, 2 contexts"
+
+
+def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: type[FakeMachine]) -> None:
+    code, out, _ = call("doctor", "--measure-context")
+    assert code == 0
+    assert "Nothing was written: name a file with --site or VRAMCAST_SITE" in out
+    toml = out[out.index("[[context]]") :]
+    assert len(site_file._parsed(toml.encode(), Path("x")).contexts) == 2
+
+
+def test_a_library_which_failed_is_not_in_the_row(machine: type[FakeMachine]) -> None:
+    failed = {"matmul_bf16": "no bfloat16", "convolution": "no cuDNN"}
+    machine.answers = (CARD, {**SIZES, "failed": failed})
+    assert [sorted(one.libraries) for one in measure_context.measured(machine())] == [[], ["cublas"]]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_without_a_gpu_it_ends_with_3(call: Call, machine: type[FakeMachine], step: int, tmp_path: Path) -> None:
+    absent = {"absent": "torch 2.11.0 finds no GPU on this machine"}
+    machine.answers = (absent, SIZES) if step == 0 else (CARD, absent)
+    path = tmp_path / "site.toml"
+    code, out, err = call("doctor", "--measure-context", "--site", str(path))
+    assert (code, out) == (3, "")
+    assert "No context was measured: torch 2.11.0 finds no GPU" in err
+    assert not path.exists()
+
+
+def test_a_wrong_site_file_stays_as_it_is(call: Call, machine: type[FakeMachine], tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text("what = 1\n")
+    code, _, err = call("doctor", "--measure-context", "--site", str(path))
+    assert code == 2
+    assert "'what'" in err
+    assert path.read_text() == "what = 1\n"
+    assert call("doctor", "--measure-context", "--site", str(tmp_path / "no" / "site.toml"))[0] == 3
+
+
+def test_site_without_measuring_is_wrong_usage(call: Call) -> None:
+    code, _, err = call("doctor", "--site", "site.toml")
+    assert code == 2
+    assert "--site is for --measure-context" in err
+
+
+def test_doctor_says_what_is_wrong_with_the_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "site.toml"
+    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    assert "cannot be read" in doctor._try(doctor._site)
+    monkeypatch.delenv(site_file.VARIABLE)
+    assert doctor._site() is None
+
+
+@pytest.mark.integration
+def test_a_card_in_a_file_is_estimated_for(call: Call, auto_tracer: str, tmp_path: Path) -> None:
+    path = tmp_path / "my-card.toml"
+    path.write_text(
+        '[[card]]\nkey = "a40"\nname = "NVIDIA A40"\ntotal_bytes = 47_676_129_280\ncompute_capability = "8.6"\nsm_count = 84\n'
+        "clock_khz = 1_740_000\nmemory_clock_khz = 7_251_000\nmemory_bus_bits = 384\nl2_bytes = 6_291_456\n"
+    )
+    factory = tmp_path / "net.py"
+    factory.write_text("import torch\ndef net():\n    return torch.nn.Linear(64, 64)\n")
+    code, out, err = call(
+        "estimate", f"{factory}:net", "--batch", "8x64", "--labels", "8:int64<64", "--device", str(path), "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["device"] == "a40"
+    assert 260 * MIB < told["context_bytes"] < 400 * MIB
