@@ -2,11 +2,12 @@
 
 python -m benchmarks.contexts
 
-Prints (1) what nvidia-smi printed of contexts in $VRAMCAST_SHARED/data/public/context_startup.csv, beside the row here; what of
-that file is left out says `vramcast.context_rows`. (2) What processes of one rank had besides, which made a process group.
-(3) Every row of the table against what would be said of its card without it: a card is left out with all which can hold as
-many threads. The former table, with the same cards left out, stands beside. (4) The residuals, which are the constants of
-`vramcast.context`, and the coverage: how many stay below the bound that those of the other cards give.
+Prints the table. (1) What nvidia-smi printed of contexts in $VRAMCAST_SHARED/data/public/context_startup.csv, beside the
+row here; what of that file is left out says `vramcast.context_rows`. (2) What processes of one rank had besides, which made
+a process group. (3) The rule, and every row of the table against what would be said of its card without it: a card is left
+out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
+residuals, which are the constants of `vramcast.context`, and the coverage: how many stay below the bound that those of the
+other cards give.
 """
 
 from __future__ import annotations
@@ -151,8 +152,16 @@ def coverage(residuals_of: list[tuple[str, float]], level: float) -> float:
 
 def main() -> None:
     """Print the tables."""
+    print("## The table\n")
+    lines = []
+    for row in sorted(LAZY, key=lambda row: (row.kilothreads, row.keys[0], row.libraries != BARE)):
+        lines.append([
+            ", ".join(row.keys), "kernels" if row.libraries else "bare", f"{row.size.mib:g}",
+            f"{row.size.low_mib:g} to {row.size.high_mib:g}", ", ".join(f"{size:g}" for size in row.seen), ", ".join(row.torch) or "-", row.source,
+        ])  # fmt: skip
+    print(table(["card", "level", "MiB", "from, to", "sizes seen", "torch, where known", "source"], lines))
     logs = printed(read_rows("public/context_startup.csv"))
-    print("## Bare contexts in public logs\n")
+    print("\n## Contexts in public logs\n")
     by_card: dict[tuple[str, str], list[Printed]] = defaultdict(list)
     for one in logs:
         by_card[one.key, one.level].append(one)
@@ -185,6 +194,8 @@ def main() -> None:
             f"{100 * (size / before - 1):+.1f} %",
         ])  # fmt: skip
     print(table(["card", "level", "measured", "said without it", "missed by", "former rule", "missed by"], lines))
+    constant, share = 2 * bare_mib(1) - bare_mib(2), bare_mib(2) - bare_mib(1)  # no card holds so few threads: it is the rule
+    print(f"\nbare {constant:.0f} MiB and {share:.2f} for each 1,024 threads; kernels add {kernels_mib(1):.2f} for each")
     for level, pairs in errors.items():
         new, old = ([100 * pair[i] for pair in pairs] for i in (0, 1))
         print(

@@ -133,6 +133,16 @@ def test_a_cuda_without_measurements_widens_both_ends_and_keeps_the_point(key: s
         assert newer.above_bytes(0.99) > measured.above_bytes(0.99)
 
 
+def test_cuda_13_has_the_sizes_of_cuda_12_and_says_that_it_is_another() -> None:
+    both = {"cublas", "cudnn"}
+    twelve, thirteen = context_bytes("a100", 12, both), context_bytes("a100", 13, both)
+    assert numbers(twelve) == numbers(thirteen)
+    assert (twelve.assumed, thirteen.assumed) == (False, True)
+    assert "another CUDA version (assumed)" in thirteen.provenance
+    # Logs of this card with this torch name their CUDA: 13, for one.
+    assert not context_bytes("rtx3060", 13, (), torch="2.11.0+cu130", kernels=False).assumed
+
+
 def test_a_card_without_a_row_gets_what_the_other_cards_have_by_their_threads() -> None:
     # RTX 4060: 24 SMs * 1536 threads, less than the RTX 3060 (28 * 1536) and much less than the RTX 4090 (128 * 1536).
     assert not any("rtx4060" in row.keys for row in LAZY)
@@ -246,6 +256,6 @@ def test_every_size_of_the_tables_says_its_provenance(module: ModuleType) -> Non
             lines.add(node.lineno)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.endswith("_SPREAD"):
             lines |= {node.lineno} if node.target.id.startswith("_BARE") else set()  # one mark for both
-    expected = {context: 1 + 2 + 2 + 2 + 3, context_rows: len(EAGER) + len(LAZY) + 1}[module]
+    expected = {context: 1 + 2 + 2 + 2 + 4, context_rows: len(EAGER) + len(LAZY) + 1}[module]
     assert len(lines) == expected
     assert lines - marked == set()

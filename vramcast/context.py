@@ -178,6 +178,7 @@ _EAGER_ADDS = {
 _NCCL = Interval(418, 100, 1833)  # measured: ranks against single processes, 2024-2026
 _NONE = Interval(0, 0, 0)  # spec: what is not loaded takes nothing
 _LAST_EAGER = 11  # spec: lazy loading came with CUDA 11.7 and is on by default in PyTorch built for CUDA 12
+_OF_ROWS = 12  # measured: which the wheels of nearly all sources are built for
 _LAST_MEASURED = 13  # measured: H100 with NCCL, eight ranks, torch 2.11: 1494 with cu128, 1496 with cu130; RTX 3060 104
 _UNMEASURED_WIDER = 1.25  # arbitrary: for a CUDA without measurements, both ends move out by a quarter
 
@@ -207,10 +208,11 @@ def context_bytes(
     loaded = wanted - {"nccl"}
     size = _eager(card, loaded) if cuda_major <= _LAST_EAGER else _lazy(card, loaded, torch, kernels=kernels or bool(loaded))
     interval, spread, exact, said_by = size.mib, size.spread, size.exact, size.said_by
+    if size.source not in (Source.SITE, Source.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
+        exact, said_by = False, f"{said_by}, another CUDA version"
     if size.source is not Source.SITE and not _LAST_EAGER <= cuda_major <= _LAST_MEASURED:
         interval = Interval(interval.mib, interval.low_mib / _UNMEASURED_WIDER, interval.high_mib * _UNMEASURED_WIDER)
         spread = tuple((1 + residual) * _UNMEASURED_WIDER - 1 for residual in spread)
-        exact, said_by = False, f"{said_by}, another CUDA version"
     whole = interval + (_NCCL if "nccl" in wanted else _NONE)
     exact = exact and "nccl" not in wanted
     measured_by = "measured on your site" if size.source is Source.SITE else "measured by others"
