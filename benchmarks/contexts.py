@@ -157,7 +157,8 @@ def main() -> None:
     for row in sorted(LAZY, key=lambda row: (row.kilothreads, row.keys[0], row.libraries != BARE)):
         lines.append([
             ", ".join(row.keys), "kernels" if row.libraries else "bare", f"{row.size.mib:g}",
-            f"{row.size.low_mib:g} to {row.size.high_mib:g}", ", ".join(f"{size:g}" for size in row.seen), ", ".join(row.torch) or "-", row.source,
+            f"{row.size.low_mib:g} to {row.size.high_mib:g}", ", ".join(f"{size:g}" for size in row.seen),
+            ", ".join(row.torch) or "-", row.source,
         ])  # fmt: skip
     print(table(["card", "level", "MiB", "from, to", "sizes seen", "torch, where known", "source"], lines))
     logs = printed(read_rows("public/context_startup.csv"))

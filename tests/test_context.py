@@ -133,10 +133,12 @@ def test_a_cuda_without_measurements_widens_both_ends_and_keeps_the_point(key: s
         assert newer.above_bytes(0.99) > measured.above_bytes(0.99)
 
 
-def test_cuda_13_has_the_sizes_of_cuda_12_and_says_that_it_is_another() -> None:
+def test_cuda_13_has_the_points_of_cuda_12_and_the_ends_of_any_stack() -> None:
     both = {"cublas", "cudnn"}
     twelve, thirteen = context_bytes("a100", 12, both), context_bytes("a100", 13, both)
-    assert numbers(twelve) == numbers(thirteen)
+    assert thirteen.bytes == twelve.bytes
+    assert (thirteen.low_bytes, twelve.low_bytes) == (round(0.59 * 524 * MIB), 474 * MIB)
+    assert thirteen.high_bytes - thirteen.bytes == thirteen.above_bytes(0.99) == twelve.above_bytes(0.99)
     assert (twelve.assumed, thirteen.assumed) == (False, True)
     assert "another CUDA version (assumed)" in thirteen.provenance
     # Logs of this card with this torch name their CUDA: 13, for one.

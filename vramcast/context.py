@@ -210,9 +210,7 @@ def context_bytes(
     interval, spread, exact, said_by = size.mib, size.spread, size.exact, size.said_by
     if size.source not in (Source.SITE, Source.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
         exact, said_by = False, f"{said_by}, another CUDA version"
-    if size.source is not Source.SITE and not _LAST_EAGER <= cuda_major <= _LAST_MEASURED:
-        interval = Interval(interval.mib, interval.low_mib / _UNMEASURED_WIDER, interval.high_mib * _UNMEASURED_WIDER)
-        spread = tuple((1 + residual) * _UNMEASURED_WIDER - 1 for residual in spread)
+        interval, spread = _of_another_cuda(size, 1 if _LAST_EAGER < cuda_major <= _LAST_MEASURED else _UNMEASURED_WIDER)
     whole = interval + (_NCCL if "nccl" in wanted else _NONE)
     exact = exact and "nccl" not in wanted
     measured_by = "measured on your site" if size.source is Source.SITE else "measured by others"
@@ -227,6 +225,13 @@ def context_bytes(
         own_high_bytes=round(interval.high_mib * MIB),
         spread=spread,
     )
+
+
+def _of_another_cuda(size: _Size, wider: float) -> tuple[Interval, tuple[float, ...]]:
+    """Return the size and the spread of a stack whose CUDA is not the row's: its ends lie where any stack's may."""
+    spread = tuple((1 + one) * wider - 1 if one >= 0 else (1 + one) / wider - 1 for one in size.spread)
+    mib, low, high = size.mib.mib, size.mib.low_mib / wider, size.mib.high_mib * wider
+    return Interval(mib, min(low, mib * (1 + spread[0])), max(high, mib * (1 + spread[-1]))), spread
 
 
 def _eager(card: Device, wanted: frozenset[str]) -> _Size:
@@ -271,13 +276,13 @@ def _lazy(card: Device, wanted: frozenset[str], torch: str | None, *, kernels: b
             spread = (found.size.high_mib / found.size.mib - 1,)
         return _Size(size, source, spread, _words(found, exact=exact), exact)
     spread = _spread(Source.INTERPOLATED, kernels=kernels)
-    mib = bare_mib(kilothreads(card), rows)
+    mib, least = bare_mib(kilothreads(card), rows), 0.0
     said_by = "the other cards' bare contexts by the threads which a card can hold"
     if kernels:
         bare = _lazy(card, BARE, torch, kernels=False, rows=rows)
-        mib = bare.mib.mib + kernels_mib(kilothreads(card), rows)
+        mib, least = bare.mib.mib + kernels_mib(kilothreads(card), rows), bare.mib.low_mib
         said_by = f"{bare.said_by}, and what kernels add on other cards"
-    size = Interval(mib, mib * (1 + min(spread[0], 0)), mib * (1 + max(spread[-1], 0)))
+    size = Interval(mib, max(mib * (1 + spread[0]), least), mib * (1 + spread[-1]))
     if kernels:
         size = _with_libraries(size, frozenset(_LAZY_ADDS), wanted, adds)
     return _Size(size, Source.INTERPOLATED, spread, said_by, False)
