@@ -71,6 +71,13 @@ def test_of_another_torch_it_is_of_another_stack_and_still_before_the_table(site
     assert context_bytes("rtx4090", 13, BOTH).source is Source.OTHER_STACK
 
 
+def test_with_cuda_11_too(site: Path) -> None:
+    site.write_text(CONTEXT.replace("2.11.0+cu130", "2.6.0+cu118").replace("478.0", "1500"))
+    found = context_bytes("rtx4090", 11, BOTH, torch="2.6.0")
+    assert (found.bytes, found.source, found.assumed) == (1500 * MIB, Source.SITE, False)
+    assert context_bytes("rtx4090", 11, BOTH, torch="2.5.0").source is Source.INTERPOLATED
+
+
 def test_a_site_may_say_how_far_its_context_may_lie_off(site: Path) -> None:
     site.write_text(CONTEXT + "low_mib = 470\nhigh_mib = 500\n")
     found = context_bytes("rtx4090", 13, BOTH, torch="2.11.0")

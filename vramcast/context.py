@@ -206,7 +206,11 @@ def context_bytes(
     if cuda_major <= 0:
         raise UsageError(f"CUDA {cuda_major} does not exist: give the major version, for example 12.")
     loaded = wanted - {"nccl"}
-    size = _eager(card, loaded) if cuda_major <= _LAST_EAGER else _lazy(card, loaded, torch, kernels=kernels or bool(loaded))
+    size = (
+        _eager(card, loaded, torch)
+        if cuda_major <= _LAST_EAGER
+        else _lazy(card, loaded, torch, kernels=kernels or bool(loaded))
+    )
     interval, spread, exact, said_by = size.mib, size.spread, size.exact, size.said_by
     if size.source not in (Source.SITE, Source.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
         exact, said_by = False, f"{said_by}, another CUDA version"
@@ -234,19 +238,15 @@ def _of_another_cuda(size: _Size, wider: float) -> tuple[Interval, tuple[float, 
     return Interval(mib, min(low, mib * (1 + spread[0])), max(high, mib * (1 + spread[-1]))), spread
 
 
-def _eager(card: Device, wanted: frozenset[str]) -> _Size:
+def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
     """Return the size where all kernels of a library are loaded with it: one number, so its range is the spread."""
-    rows = [row for row in EAGER if card.key in row.keys]
+    of_site = [row for row in _of_site(card) if minor_of(torch) in row.torch]
+    rows = of_site or [row for row in EAGER if card.key in row.keys]
     row = _most_of(rows, wanted) if rows else EAGER_ELSEWHERE
     size = _with_libraries(row.size, row.libraries, wanted, _EAGER_ADDS)
     exact = bool(rows) and row.libraries == wanted
-    return _Size(
-        size,
-        Source.OTHER_STACK if rows else Source.INTERPOLATED,
-        (size.high_mib / size.mib - 1,),
-        _words(row, exact=exact),
-        exact,
-    )
+    source = Source.SITE if of_site else Source.OTHER_STACK if rows else Source.INTERPOLATED
+    return _Size(size, source, (size.high_mib / size.mib - 1,), _words(row, exact=exact), exact)
 
 
 def _lazy(card: Device, wanted: frozenset[str], torch: str | None, *, kernels: bool, rows: Sequence[Row] = LAZY) -> _Size:

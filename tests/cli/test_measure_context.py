@@ -70,7 +70,7 @@ def test_what_was_measured_is_used_where_the_site_file_is(
         ],
     }
     assert len(site_file.read(path).contexts) == 2
-    assert doctor._site() == f"{path}, 2 contexts"
+    assert doctor._site() == f"{path}, contexts: 2"
 
 
 def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: type[FakeMachine]) -> None:

@@ -90,8 +90,8 @@ def _site() -> str | None:
     found = site_file.current()
     if found is None:
         return None
-    cards = f"; cards {', '.join(found.cards)}" if found.cards else ""
-    return f"{found.path}, {len(found.contexts)} contexts{cards}"
+    cards = f"; cards: {', '.join(found.cards)}" if found.cards else ""
+    return f"{found.path}, contexts: {len(found.contexts)}{cards}"
 
 
 def _try(function: Any) -> Any:
