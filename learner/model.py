@@ -26,7 +26,7 @@ from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Correc
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, family_of
 from vramcast.learner.stacks import StackContext
-from vramcast.learner.traits import CONVOLUTION, Traits
+from vramcast.learner.traits import CONVOLUTION, NO_WORSE, Traits
 from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ class Head:
         """Return the median among one job's quantiles."""
         return float(quantiles[self.calibration.levels.index(0.5)])
 
-    def upper(self, quantiles: Array, levels: Sequence[float], subject: Subject) -> list[tuple[float, Correction]]:
+    def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits) -> list[tuple[float, Correction]]:
         """Return the calibrated residual at each level: never below the median, nor below that of a lower level."""
         asked = sorted({*levels, *self.calibration.levels})
-        corrections = [self.calibration.correction(level, subject.traits) for level in asked]
+        corrections = [self.calibration.correction(level, traits) for level in asked]
         residuals = [float(quantiles[one.column]) + one.value for one in corrections]
         highest = np.maximum.accumulate([max(value, self.median(quantiles)) for value in residuals])
         by_level = dict(zip(asked, zip(highest.tolist(), corrections, strict=True), strict=True))
@@ -255,7 +255,7 @@ class Learned:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
-        upper = [value for value, _ in head.upper(quantiles, joined.LEVELS.tolist(), subject)]
+        upper = [value for value, _ in head.upper(quantiles, joined.LEVELS.tolist(), self.as_seen(subject.traits))]
         above = simulated * (np.exp(point + (np.array(upper) - point) * wider) - math.exp(point))
         return Part(name, above)
 
@@ -263,7 +263,8 @@ class Learned:
         self, head: Head, subject: Subject, levels: Sequence[float], point: int, parts: Sequence[Part]
     ) -> list[BoundAtLevel]:
         above = joined.joined([part.above for part in parts])
-        corrections = [head.calibration.correction(level, subject.traits) for level in levels]
+        traits = self.as_seen(subject.traits)
+        corrections = [head.calibration.correction(level, traits) for level in levels]
         return [
             BoundAtLevel(point + round(joined.at(above, level)), one.key, one.n, one.is_promised)
             for level, one in zip(levels, corrections, strict=True)
@@ -289,9 +290,19 @@ class Learned:
         """
         return [
             f"{trait} {value}"
-            for trait, value in traits.items()
-            if trait not in _ANY and self.n_models.get(trait, {}).get(value, 0) < _FEWEST_MODELS
+            for trait, value in self.as_seen(traits).items()
+            if trait not in _ANY and not self._knows(trait, value)
         ]
+
+    def as_seen(self, traits: Traits) -> Traits:
+        """Return a job's traits with those that were hardly seen replaced by ones which are no better, where there are such."""
+        return {
+            trait: NO_WORSE[trait, value] if (trait, value) in NO_WORSE and not self._knows(trait, value) else value
+            for trait, value in traits.items()
+        }
+
+    def _knows(self, trait: str, value: str) -> bool:
+        return self.n_models.get(trait, {}).get(value, 0) >= _FEWEST_MODELS
 
 
 def _point(head: Head, subject: Subject, simulated: int) -> int:

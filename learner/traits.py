@@ -25,6 +25,7 @@ Traits: TypeAlias = Mapping[str, str]
 # spec: every trait, with what its values say. Files hold them, so that a value never changes its meaning.
 MEANINGS: Final[dict[str, str]] = {
     "operators": "convolution, recurrent, attention (fused, or more softmaxes than a loss takes) or dense: the first which ran",
+    "convolutions": "none, plain, or depthwise: whether PyTorch's own kernels for those ran",
     "workspaces": "none, small or large: by what convolutions' workspaces raise the reserved peak",
     "plans": "none, exact (the cuDNN of the job's stack was asked) or other (another version was)",
     "compiled": "yes or no: whether Inductor fused some of it",
@@ -38,6 +39,17 @@ MEANINGS: Final[dict[str, str]] = {
     "precision": "fp32, half or amp, as it was seen",
     "tracer": "who traced it: nullgpu, fake, cpu, ...",
     "gpu": "the card's key",
+}
+# Of a trait a value with which first principles lie off no less than with another: who has seen too few jobs of the one says of
+# them what he says of the other. "exact" plans and a card which is "free" are not worse than "other" and "full".
+NO_WORSE: Final[dict[tuple[str, str], str]] = {
+    ("plans", "exact"): "other",
+    ("torch", "same"): "other",
+    ("values", "known"): "drawn",
+    ("speed", "any"): "decides",
+    ("unknown", "none"): "some",
+    ("card", "free"): "full",
+    ("workspaces", "small"): "large",
 }
 CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
@@ -67,6 +79,7 @@ def traits_of(
     retries = trace.header.get("peaks", {}).get("retries", 0)
     return {
         "operators": operators,
+        "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
         "workspaces": _workspaces(trace, reserved) if operators == CONVOLUTION else "none",
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": _yes(any(operator.is_compiled for operator in trace.operators)),
@@ -101,6 +114,10 @@ def _operators(trace: Trace) -> str:
     kinds = {trace.operators[number].kind for number in blocks}
     softmaxes = sum(count for number, count in blocks.items() if trace.operators[number].kind is Kind.SOFTMAX)
     return kind_of(kinds, softmaxes)
+
+
+def _convolutions(trace: Trace) -> str:
+    return "depthwise" if any(operator.is_depthwise for operator in trace.operators) else "plain"
 
 
 def _workspaces(trace: Trace, reserved: int) -> str:

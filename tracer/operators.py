@@ -191,6 +191,11 @@ class Operator:
         return self.kind in (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether it is a convolution by PyTorch's own kernels for one channel a group; cuDNN's do not say so by their name."""
+        return self.is_convolution and "depthwise" in self.name.lower()
+
+    @property
     def is_compiled(self) -> bool:
         """Whether it is a graph which Inductor compiled."""
         return _COMPILED in self.name

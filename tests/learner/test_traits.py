@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.learner.traits import MEANINGS, traits_of
+from vramcast.learner.traits import MEANINGS, NO_WORSE, traits_of
 from vramcast.stack import Stack
 from vramcast.tracer.ledger import Code, Entered, Entry
 from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Trace
@@ -41,9 +41,9 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
     found = traits(job())
     assert found.keys() == MEANINGS.keys()
     assert found == {
-        "operators": "dense", "workspaces": "none", "plans": "none", "compiled": "no", "values": "known", "ranks": "one",
-        "speed": "any", "torch": "same", "unknown": "none", "card": "free", "size": "below 256 MiB", "precision": "fp32",
-        "tracer": "nullgpu", "gpu": "h100",
+        "operators": "dense", "convolutions": "none", "workspaces": "none", "plans": "none", "compiled": "no",
+        "values": "known", "ranks": "one", "speed": "any", "torch": "same", "unknown": "none", "card": "free",
+        "size": "below 256 MiB", "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
     }  # fmt: skip
 
 
@@ -51,6 +51,8 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
     ("trace", "changes", "trait", "value"),
     [
         (job("aten::cudnn_convolution", 20), {}, "operators", "convolution"),
+        (job("aten::cudnn_convolution", 20), {}, "convolutions", "plain"),
+        (job("aten::_conv_depthwise2d"), {}, "convolutions", "depthwise"),
         (job("aten::cudnn_convolution", 20), {}, "workspaces", "large"),
         (job("aten::cudnn_convolution"), {}, "workspaces", "none"),
         (job("aten::cudnn_convolution", 20), {}, "plans", "exact"),
@@ -77,3 +79,10 @@ def test_a_trait_is_read_off_the_trace_and_its_circumstances(
     trace: Trace, changes: dict[str, Any], trait: str, value: str
 ) -> None:
     assert traits(trace, **changes)[trait] == value
+
+
+def test_a_value_is_replaced_by_another_of_its_own_trait() -> None:
+    for (trait, value), other in NO_WORSE.items():
+        assert value in MEANINGS[trait]
+        assert other in MEANINGS[trait]
+        assert value != other

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from vramcast.context import Context
 from vramcast.learner import joined
 from vramcast.learner.joined import Array
@@ -51,9 +53,8 @@ class Owed:
 
 def above(context: Context) -> dict[str, Array]:
     """Return by part of it how much more a process may take beside than the table's point, bytes at `joined.LEVELS`."""
-    _, point, high = context.added
-    table = context.high_bytes - high - (context.bytes - point)
-    return {"context": joined.uniform(table), "libraries": joined.uniform(high - point)}
+    by_level = [context.parts_above(level) for level in joined.LEVELS.tolist()]
+    return {name: np.array([parts[name] for parts in by_level], np.float64) for name in by_level[0]}
 
 
 def explained(
