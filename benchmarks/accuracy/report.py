@@ -12,10 +12,8 @@ import math
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.figures import QUANTILES, residual_quantiles, table
 from benchmarks.accuracy.runner import arguments
-from vramcast.bounds import public as bound
-from vramcast.bounds.public import ARCHITECTURES, RESIDUALS, Residuals
+from vramcast.bounds.public import RESIDUALS, Residuals
 from vramcast.context import context_bytes
-from vramcast.devices import device
 from vramcast.units import MIB
 
 _ENOUGH = 50  # arbitrary: runs below which a set's highest quantiles say little
@@ -33,14 +31,12 @@ def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows:
 
     Where reserved bytes were measured the table's context is added to both, where a process was, the data set's own to the
     estimate. Runs that died, or did not run here, do not count, nor do rows whose sample fell into a search for plans.
-    "convolution" has the sets of all architectures.
     """
     families: dict[str, dict[str, Pairs]] = {family: {} for family in RESIDUALS}
     for row in xmem_rows:
         if not row["real_oom"] and row["status"] == "ok":
             is_cnn = row["family"] == "cnn"
-            capability = device(str(row["gpu"])).compute_capability
-            family, name = (_convolution(capability), "xMem CNN") if is_cnn else ("matmul", "xMem transformer")
+            family, name = ("convolution", "xMem CNN") if is_cnn else ("matmul", "xMem transformer")
             context = context_bytes(str(row["gpu"]), xmem.STACK.cuda_major or 0, ("cublas", "cudnn")[: 1 + is_cnn]).bytes
             pair = (_number(row, "estimate_bytes") + context, _number(row, "measured_bytes") + context)
             families[family].setdefault(name, []).append(pair)
@@ -52,21 +48,15 @@ def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows:
         )
     usable = [row for row in timm_rows if row["status"] == "ok" and not timm_a100.saw_search(row)]
     constant = timm_a100.context_of(usable, "reserved_bytes") if usable else 0
-    families[_A100]["timm"] = [(_number(row, "reserved_bytes") + constant, _number(row, "measured_bytes")) for row in usable]
+    families["convolution"]["timm"] = [
+        (_number(row, "reserved_bytes") + constant, _number(row, "measured_bytes")) for row in usable
+    ]
     for row in real_rows:
         if row["status"] == "ok":
-            family = "matmul" if str(row["name"]).startswith("BERT") else _A100
+            family = "matmul" if str(row["name"]).startswith("BERT") else "convolution"
             pair = (_number(row, "process_bytes"), _number(row, "measured_bytes"))
             families[family].setdefault("real scripts", []).append(pair)
-    families["convolution"] = {name: pairs for family in ARCHITECTURES for name, pairs in families[family].items()}
     return families
-
-
-def _convolution(capability: tuple[int, int]) -> str:
-    return bound.residual_group(frozenset({"cudnn"}), capability)
-
-
-_A100 = _convolution((8, 0))
 
 
 def quantile_table(families: dict[str, dict[str, Pairs]]) -> str:
@@ -106,11 +96,8 @@ def coverage_table(families: dict[str, dict[str, Pairs]]) -> str:
     levels = (0.9, 0.95, 0.99)
     lines = []
     for family, sets in families.items():
-        if family == "convolution":
-            continue  # its sets stand under their architectures
-        beside = families["convolution"] if family in ARCHITECTURES else sets
         for name, pairs in sets.items():
-            elsewhere = rule_of([of_set for other, of_set in beside.items() if other != name])
+            elsewhere = rule_of([of_set for other, of_set in sets.items() if other != name])
             cells = [_coverage(RESIDUALS[family], pairs, level) for level in levels]
             cells += [_coverage(elsewhere, pairs, level) if elsewhere else "-" for level in levels]
             lines.append([f"{family}, {name}", len(pairs), *cells])

@@ -3,11 +3,9 @@
     quantile(q) = process + the q-quantile of what may come on top: the family's residual, the context's, what is unknown
 
 The parts are joined as `vramcast.learner.joined` says. This holds where no artifact covers a job (`vramcast.bounds.learned`).
-The residual is measured / estimated process peak - 1: relative to the reserved peak alone, a small job's misses of some ten MiB
-would widen the bounds of large ones. Its quantiles are empirical, by family (does a convolution library
-choose the workspaces, or not) and, for convolutions, by the card's architecture, which alone of a card decides cuDNN's plans.
-They come from the runs named below; nothing is fitted to single rows, and no rule of the simulator uses them.
-`make accuracy` prints the table again.
+The residual is measured / estimated process peak - 1, its quantiles empirical, by family: does a convolution library choose the
+workspaces, or not. They come from the runs named below; nothing is fitted to single rows, and no rule of the simulator uses
+them. `make accuracy` prints the table again.
 """
 
 from __future__ import annotations
@@ -55,26 +53,12 @@ _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
 RESIDUALS: Final[dict[str, Residuals]] = {
     "matmul": Residuals(359, _LEVELS, (0.0, 0.0143, 0.0753, 0.1959, 0.1959)),
     "convolution": Residuals(205, _LEVELS, (0.0, 0.0246, 0.1389, 0.1881, 0.2897)),
-    "convolution on sm_80": Residuals(148, _LEVELS, (0.0, 0.0246, 0.0363, 0.0944, 0.2897)),
-    "convolution on sm_86 and sm_89": Residuals(57, _LEVELS, (0.0, 0.0225, 0.1389, 0.1881, 0.1881)),
-}
-# Which of them holds for which compute capabilities.
-ARCHITECTURES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
-    "convolution on sm_80": ((8, 0),),
-    "convolution on sm_86 and sm_89": ((8, 6), (8, 9)),
 }
 
 
-def residual_group(libraries: frozenset[str], capability: tuple[int, int]) -> str:
-    """Return the family whose residuals apply, a key of RESIDUALS.
-
-    Args:
-        libraries: Which the job uses: convolutions are a family of their own once cuDNN chooses workspaces.
-        capability: The card's compute capability; one without runs of its own has the residuals of all convolutions.
-    """
-    if "cudnn" not in libraries:
-        return "matmul"
-    return next((name for name, of in ARCHITECTURES.items() if capability in of), "convolution")
+def residual_group(libraries: frozenset[str]) -> str:
+    """Return the family whose residuals apply, a key of RESIDUALS: convolutions are one once cuDNN chooses workspaces."""
+    return "convolution" if "cudnn" in libraries else "matmul"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +91,23 @@ class PublicBound:
         """Return the bytes which the job stays below with probability `level`, as far as public runs tell; see `Bound`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-        above_bytes = joined.at(joined.joined(list(self._parts(card, context).values())), level)
+        above_bytes = joined.at(joined.joined(list(self._parts(context).values())), level)
         return self.reserved_bytes + context.bytes + round(above_bytes)
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """See `Bound`."""
-        return METHOD, self._residuals(card).n
+        return METHOD, self._residuals.n
 
     def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
         """See `Bound`."""
-        group = residual_group(self.libraries, card.compute_capability)
+        group = residual_group(self.libraries)
         return explained(
-            self._parts(card, context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
+            self._parts(context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
         )
 
-    def _parts(self, card: Device, context: Context) -> dict[str, Array]:
+    def _parts(self, context: Context) -> dict[str, Array]:
         """Return by part what may come on top of the point, bytes at `joined.LEVELS`."""
-        residuals = self._residuals(card)
+        residuals = self._residuals
         peak_bytes = self.reserved_bytes + context.bytes
         return {
             "allocator": joined.by_level(lambda level: peak_bytes * max(residuals.at(level), 0.0)),
@@ -131,5 +115,6 @@ class PublicBound:
             "assumed": joined.uniform(self.reserved_bytes * len(self.unknown) * UNKNOWN_SHARE),
         }
 
-    def _residuals(self, card: Device) -> Residuals:
-        return RESIDUALS[residual_group(self.libraries, card.compute_capability)]
+    @property
+    def _residuals(self) -> Residuals:
+        return RESIDUALS[residual_group(self.libraries)]
