@@ -110,7 +110,8 @@ _ACTIVATIONS: Final = (
     *(r"hardtanh", r"leaky", r"mish", r"softplus", r"prelu"),
 )
 ACTIVATIONS: Final = len(_ACTIVATIONS)
-_COMPILED: Final = "CompiledFxGraph"  # spec: torch 2.3 to 2.11, _inductor/output_code.py: what a profile calls such a graph
+# spec: torch 2.6 to 2.11, _inductor/output_code.py and _functorch: what profiles call such a graph, and the function around it
+_COMPILED: Final = r"CompiledFxGraph|CompiledFunction"
 # Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
 _WORKSPACE: Final = rf"{_CONVOLUTION}|mm|linear|matmul|attention|rnn|lstm|gru|fft|dot|mv"
 # Operators which only make storage: the one around them is the one a reader wants to see.
@@ -198,7 +199,7 @@ class Operator:
     @property
     def is_compiled(self) -> bool:
         """Whether it is a graph which Inductor compiled."""
-        return _COMPILED in self.name
+        return re.search(_COMPILED, self.name) is not None
 
     @property
     def activation(self) -> int | None:

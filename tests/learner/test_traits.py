@@ -60,6 +60,7 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job("aten::cudnn_convolution", 20), {"asked_cudnn": ""}, "plans", "other"),  # nobody answered
         (job("aten::_scaled_dot_product_flash_attention"), {}, "operators", "attention"),
         (job("## Call CompiledFxGraph fabc ##"), {}, "compiled", "yes"),
+        (job("CompiledFunctionBackward"), {}, "compiled", "yes"),
         (job(ledger=(Entry(Entered.BRANCH, "", 1),)), {}, "values", "drawn"),
         (job(ledger=(Entry(Entered.SPEED, "", 1),)), {}, "speed", "decides"),
         (job(ledger=(Entry(Entered.REFUSED, "cuFoo", 1),)), {}, "unknown", "some"),
