@@ -42,6 +42,7 @@ class Example:
         traits: Its class, see `vramcast.learner.traits`; {} of an example from before there were any.
         unknown: Kinds of calls which nobody answered.
         card_bytes: The card's size; 0 unknown.
+        measured_allocated: The measured peak of live blocks, where somebody noted it.
         tracer, torch, cudnn: Who simulated it: the tracer, its torch, and the cuDNN which was asked; "" unknown, or none was.
     """
 
@@ -69,6 +70,7 @@ class Example:
     traits: dict[str, str] = field(default_factory=dict)
     unknown: int = 0
     card_bytes: int = 0
+    measured_allocated: int | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
