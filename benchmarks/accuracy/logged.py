@@ -3,6 +3,7 @@
     python -m benchmarks.accuracy.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
     python -m benchmarks.accuracy.logged --scripts FOLDER [--data FOLDER] [--only TEXT] [--kind eager|compiled] [--jobs N]
         [--torches build/versions]    # environments of other releases: build/versions/2.9.1/bin/python
+    [--timeout S]                 # no run longer than so many seconds
 
 A run is one of one rank whose log prints its settings: each is given to the script by the variable of the same name, beside
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
@@ -32,7 +33,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.accuracy import logged_data
 from benchmarks.accuracy.figures import table
@@ -43,7 +44,8 @@ from vramcast.errors import UsageError
 from vramcast.stack import parse, same_minor
 from vramcast.units import MIB
 
-_TABLE: Final = "public/parameter_golf.csv"
+TABLE: Final = "public/parameter_golf.csv"
+KEPT: Final = BUILD / "logged.jsonl"
 _TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
 _SHORT_STEPS: Final = 10  # arbitrary: a run of so many is not cut
 _WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
@@ -228,7 +230,7 @@ class Run:
 class Answer:
     """What came of a run here. `allocated` and `reserved` are the estimate's, in bytes, of all that ran; None: no estimate.
 
-    `torch` is the release with which it ran; "": the installed one.
+    `torch` is the release with which it ran; "": the installed one. `said` is the whole JSON of `vramcast run`, {} without one.
     """
 
     key: str
@@ -239,6 +241,7 @@ class Answer:
     seconds: float = 0.0
     message: str = ""
     torch: str = ""
+    said: dict[str, Any] = field(default_factory=dict)
 
     @property
     def peaks(self) -> Peaks | None:
@@ -349,7 +352,9 @@ def _python(torches: Path, release: str) -> Path:
     return torches / release / "bin" / "python"
 
 
-def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None) -> Answer:
+def ask(
+    run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None, *, timeout_s: float = _TIMEOUT_S
+) -> Answer:
     """Return what `vramcast run` says of a run, and what its script printed."""
     release = release_of(run, torches)
     python = str(_python(torches, release).absolute()) if torches is not None and release else sys.executable
@@ -362,7 +367,7 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
         command = [
             *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", run.card().key),
             *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
-            *("--budget-s", str(_TIMEOUT_S), "--timeout", str(_TIMEOUT_S)),
+            *("--budget-s", str(timeout_s), "--timeout", str(timeout_s)),
             *(("--ranks", "0", "--", "torchrun", f"--nproc_per_node={run.world_size}") if run.world_size > 1 else ("--",)),
             str(scripts.resolve() / f"{run.row['script']}.py"),
         ]
@@ -379,8 +384,8 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
         return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500], torch=release)
     ended = found["ended"] or ""
     if line is None and "raised" in ended:  # the peaks until then are not the job's
-        return Answer(key, otherwise=otherwise, seconds=seconds, message=ended[:500], torch=release)
-    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds, ended[:500], release)
+        return Answer(key, otherwise=otherwise, seconds=seconds, message=ended[:500], torch=release, said=found)
+    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds, ended[:500], release, found)
 
 
 def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -409,26 +414,38 @@ def _printed(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.txt")))
 
 
+def kept_answers() -> dict[tuple[str, str], Answer]:
+    """Return the answers which are kept, by the log's blob and the release of torch which ran; the last of each."""
+    kept: dict[tuple[str, str], Answer] = {}
+    for line in KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []:
+        record = json.loads(line)
+        record["line"] = tuple(record["line"]) if record["line"] else None
+        answer = Answer(**record)
+        kept[answer.key, answer.torch] = answer
+    return kept
+
+
 def answers_to(
-    runs: Sequence[Run], scripts: Path, data: Path, *, jobs: int, fresh: bool, torches: Path | None = None, asks: bool = True
+    runs: Sequence[Run],
+    scripts: Path,
+    data: Path,
+    *,
+    jobs: int,
+    fresh: bool,
+    torches: Path | None = None,
+    asks: bool = True,
+    timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, Answer]:
     """Return the answers by the logs' blobs; those which are kept of the same torch are not asked again."""
-    path = BUILD / "logged.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept: dict[tuple[str, str], Answer] = {}
-    if path.exists() and not fresh:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            record["line"] = tuple(record["line"]) if record["line"] else None
-            answer = Answer(**record)
-            kept[answer.key, answer.torch] = answer
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    kept = {} if fresh else kept_answers()
     asked = {run.row["log_blob"]: release_of(run, torches) for run in runs}
     missing = [run for run in runs if (run.row["log_blob"], asked[run.row["log_blob"]]) not in kept and run.left_out() is None]
 
     def one(run: Run) -> None:
-        answer = ask(run, scripts, data, run.row["log_blob"], torches)
+        answer = ask(run, scripts, data, run.row["log_blob"], torches, timeout_s=timeout_s)
         kept[answer.key, answer.torch] = answer
-        with open(path, "a", encoding="utf-8") as file:
+        with open(KEPT, "a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(answer)) + "\n")
         logged = run.log.peaks
         said = f"{answer.peaks or answer.message} of {logged} {'; '.join(answer.otherwise[:3])}"
@@ -524,10 +541,11 @@ def main() -> None:
     parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs of so many ranks (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the runs that can be judged, in the order of blobs")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="no run longer (default: %(default)s)")
     parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
-    runs = read_runs(read_rows(_TABLE), options.scripts, options.world_size)
+    runs = read_runs(read_rows(TABLE), options.scripts, options.world_size)
     if options.only:
         runs = [
             run for run in runs if options.only in " ".join(run.row[name] for name in ("script", "log_blob", "gpu", "log_path"))
@@ -544,6 +562,7 @@ def main() -> None:
         fresh=options.fresh,
         torches=options.torches,
         asks=not options.kept,
+        timeout_s=options.timeout,
     )
     if options.kept:
         runs = [run for run in runs if run.row["log_blob"] in kept]

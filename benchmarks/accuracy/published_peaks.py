@@ -22,29 +22,35 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
-from benchmarks.accuracy.runner import read_rows
+from benchmarks.accuracy.runner import BUILD, read_rows
 from vramcast.stub_tokenizer import write_tokenizer
 from vramcast.stubs import write_stub
 from vramcast.units import MIB
 
+KEPT: Final = BUILD / "published_peaks.jsonl"
 _TIMEOUT_S: Final = 900.0  # arbitrary: ten batch sizes in one process take two minutes on an idle core
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One published number and ours, in MiB. `note` is why they cannot be equal, where that is known."""
+    """One published number and ours, in MiB. `note` is why they cannot be equal, where that is known.
+
+    `group` is the model and how it is trained; `said` the whole JSON of `vramcast run`, {} without one.
+    """
 
     job: str
     metric: str
     published_mib: float
     here_mib: float | None
     note: str = ""
+    group: str = ""
+    said: dict[str, Any] = field(default_factory=dict)
 
     @property
     def cells(self) -> list[object]:
@@ -153,10 +159,11 @@ def nanovlm(repository: Path, packages: Path | None) -> Iterator[Figure]:
             (folder / "datasets.py").write_text(_ROWS)
             (folder / tokenizer).mkdir(parents=True)
             write_tokenizer(_SMOL_VOCABULARY, folder / tokenizer)
-            _, printed = run(["measure_vram.py", "--batch_sizes", " ".join(sizes)], folder, packages, device="h100")
+            said, printed = run(["measure_vram.py", "--batch_sizes", " ".join(sizes)], folder, packages, device="h100")
         here = batches(printed)
         for what, mib in published.items():
-            yield Figure(f"nanoVLM {commit[:8]}, {what}", "allocated", mib, here.get(what))
+            job = f"nanoVLM {commit[:8]}, {what}"
+            yield Figure(job, "allocated", mib, here.get(what), group=f"nanoVLM {commit[:8]}", said=said)
 
 
 # ------------------------------------------------------------------------------------------------- fsdp_qlora
@@ -228,7 +235,9 @@ def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[st
     early = [said for said in answer.get("warnings", []) if "ended before its time" in said]
     peaks = None if early else answer.get("peaks")
     note = "" if peaks else "".join(early or answer.get("message", ""))[-80:]
-    return Figure(f"fsdp_qlora, {name}", "reserved", float(row["value_mib"]), peaks["reserved"] / MIB if peaks else None, note)
+    here = peaks["reserved"] / MIB if peaks else None
+    group = f"fsdp_qlora {row['model']}"
+    return Figure(f"fsdp_qlora, {name}", "reserved", float(row["value_mib"]), here, note, group, answer)
 
 
 def split_at(word: str, path: Path) -> None:
@@ -289,7 +298,23 @@ def ms_swift(packages: Path | None) -> Iterator[Figure]:
             peaks = answer.get("peaks")
             note = "rebuilt from the settings named" if peaks else answer.get("message", "")[:80]
             job = f"ms-swift, Yi 6B LoRA, {row['seq']} tokens"
-            yield Figure(job, "reserved", float(row["value_mib"]), peaks["reserved"] / MIB if peaks else None, note)
+            here = peaks["reserved"] / MIB if peaks else None
+            yield Figure(job, "reserved", float(row["value_mib"]), here, note, "ms-swift Yi 6B", answer)
+
+
+def keep(figures: Iterable[Figure]) -> Iterator[Figure]:
+    """Yield the figures, each once it is on disk."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        with KEPT.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(figure)) + "\n")
+        yield figure
+
+
+def kept_figures() -> list[Figure]:
+    """Return the figures which were kept, the last of each job."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    return list({figure.job: figure for figure in (Figure(**json.loads(line)) for line in lines)}.values())
 
 
 def report(figures: Iterable[Figure]) -> str:
@@ -312,11 +337,11 @@ def main() -> None:
     options = parser.parse_args()
     figures: list[Figure] = []
     if options.nanovlm:
-        figures += nanovlm(options.nanovlm, options.packages)
+        figures += keep(nanovlm(options.nanovlm, options.packages))
     if options.fsdp_qlora:
-        figures += fsdp_qlora(options.fsdp_qlora, options.packages, options.only)
+        figures += keep(fsdp_qlora(options.fsdp_qlora, options.packages, options.only))
     if options.ms_swift:
-        figures += ms_swift(options.packages)
+        figures += keep(ms_swift(options.packages))
     print(report(figures))
 
 

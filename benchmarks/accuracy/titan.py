@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,7 @@ from benchmarks.scripts_formats import c4
 from vramcast.stub_tokenizer import write_tokenizer
 from vramcast.units import MIB
 
-_KEPT: Final = BUILD / "titan.jsonl"
+KEPT: Final = BUILD / "titan.jsonl"
 _TIMEOUT_S: Final = 900.0  # arbitrary: far above the 30 s of an 8B model's rank
 _MOST_STEPS: Final = 10  # arbitrary: the reserved memory which the logs print is the same from there on
 _BRANCHED: Final = timedelta(
@@ -193,6 +193,11 @@ def table_rows(rows: Iterable[dict[str, str]]) -> list[Row]:
     ]
 
 
+def all_rows() -> list[Row]:
+    """Return the rows of both public tables."""
+    return rows_of(read_rows("public/torchtitan.csv")) + table_rows(read_rows("public/torchtitan_tables.csv"))
+
+
 def typed_command(text: str) -> Typed | None:
     """Return what was typed; None where nothing in it starts the project.
 
@@ -318,11 +323,12 @@ def complete(tree: Path, shared: Path, words: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------------------------------- the run
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What we say of a row, in MiB; or why nothing."""
+    """What we say of a row, in MiB; or why nothing. `said` is the whole JSON of `vramcast run`, {} without one."""
 
     here_mib: float | None
     torch: str = ""
     reason: str = ""
+    said: dict[str, Any] = field(default_factory=dict)
 
 
 def card_of(row: Row, message: str) -> str:
@@ -346,14 +352,16 @@ def _number(version: str) -> int:
     return int(version.split(".")[1])
 
 
-def run(launched: Launch, row: Row, tree: Path, python: Path, card: str, packages: Path | None) -> Answer:
+def run(
+    launched: Launch, row: Row, tree: Path, python: Path, card: str, packages: Path | None, *, timeout_s: float = _TIMEOUT_S
+) -> Answer:
     """Return what `vramcast run` says of a command."""
     own = str(Path(__file__).resolve().parents[2])
     paths = [own, str(tree), *([str(packages.absolute())] if packages else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     words = [
         str(python), "-m", "vramcast", "run", "--json", "--device", card, "--memory", f"{row.capacity_gib}GiB",
-        "--no-bracket", "--until", "steps", "--steps", str(row.steps), "--timeout", str(_TIMEOUT_S), "--", *launched.command,
+        "--no-bracket", "--until", "steps", "--steps", str(row.steps), "--timeout", str(timeout_s), "--", *launched.command,
     ]  # fmt: skip
     done = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     try:
@@ -365,10 +373,12 @@ def run(launched: Launch, row: Row, tree: Path, python: Path, card: str, package
     first = next((rank["peaks"]["reserved"] for rank in said["ranks"] if rank["rank"] == 0), said["peaks"]["reserved"])
     why = next((warning for warning in said["warnings"] if "ended before its time" in warning), "")
     reason = "" if said["steps"] == row.steps else f"{said['steps']} of {row.steps} steps: {why.rpartition(': it ')[2]}"
-    return Answer(first / MIB if not reason else None, said["torch"], reason[:200])
+    return Answer(first / MIB if not reason else None, said["torch"], reason[:200], said)
 
 
-def answer_of(row: Row, repository: Path, torches: Path | None, packages: Path | None, shared: Path) -> Answer:
+def answer_of(
+    row: Row, repository: Path, torches: Path | None, packages: Path | None, shared: Path, *, timeout_s: float = _TIMEOUT_S
+) -> Answer:
     """Return what we say of a row; its reason where that is nothing."""
     typed = typed_command(row.typed)
     if typed is None:
@@ -385,7 +395,7 @@ def answer_of(row: Row, repository: Path, torches: Path | None, packages: Path |
             launched = launch(tree, typed)
         except ValueError as error:
             return Answer(None, reason=str(error))
-        return run(launched, row, tree, python_of(row, torches), card_of(row, message), packages)
+        return run(launched, row, tree, python_of(row, torches), card_of(row, message), packages, timeout_s=timeout_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -395,18 +405,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--packages", type=Path, metavar="FOLDER", help="datasets, tiktoken, tyro, torchdata, without torch")
     parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
     parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose commit or command has this in it")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="no run longer (default: %(default)s)")
     parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
     parser.add_argument("--fresh", action="store_true", help="run those again which have an answer")
     options = parser.parse_args(arguments)
-    rows = rows_of(read_rows("public/torchtitan.csv")) + table_rows(read_rows("public/torchtitan_tables.csv"))
-    kept = _read_kept()
+    rows = all_rows()
+    kept = kept_answers()
     for row in rows:
         is_known = row.key in kept and kept[row.key].here_mib is not None
         if options.only in row.name and not options.kept and (options.fresh or not is_known):
-            kept[row.key] = answer_of(row, options.repository, options.torches, options.packages, BUILD / "titan-data")
-            print(f"{row.name}: {kept[row.key]} of {row.value_mib:.0f}", file=sys.stderr)
-            _KEPT.parent.mkdir(parents=True, exist_ok=True)
-            with _KEPT.open("a", encoding="utf-8") as file:
+            kept[row.key] = answer = answer_of(
+                row, options.repository, options.torches, options.packages, BUILD / "titan-data", timeout_s=options.timeout
+            )
+            print(f"{row.name}: {answer.here_mib or answer.reason} of {row.value_mib:.0f}", file=sys.stderr, flush=True)
+            KEPT.parent.mkdir(parents=True, exist_ok=True)
+            with KEPT.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"key": row.key, **asdict(kept[row.key])}) + "\n")
     told = [(row, kept[row.key]) for row in rows if row.key in kept]
     columns = ["commit", "command", "torch", "torch here", "logged MiB", "here", "reserved", "reason"]
@@ -417,10 +430,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{len(offs)} of {len(told)} rows: error of reserved {errors}")
 
 
-def _read_kept() -> dict[str, Answer]:
+def kept_answers() -> dict[str, Answer]:
     """Return the answers which are kept, by the rows' keys; the last of each."""
     kept = {}
-    for line in _KEPT.read_text(encoding="utf-8").splitlines() if _KEPT.exists() else []:
+    for line in KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []:
         said = json.loads(line)
         key = said.pop("key")
         kept[key] = Answer(**said)
