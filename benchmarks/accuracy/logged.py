@@ -352,9 +352,7 @@ def _python(torches: Path, release: str) -> Path:
     return torches / release / "bin" / "python"
 
 
-def ask(
-    run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None, *, timeout_s: float = _TIMEOUT_S
-) -> Answer:
+def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None, *, timeout_s: float = _TIMEOUT_S) -> Answer:
     """Return what `vramcast run` says of a run, and what its script printed."""
     release = release_of(run, torches)
     python = str(_python(torches, release).absolute()) if torches is not None and release else sys.executable

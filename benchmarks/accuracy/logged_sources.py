@@ -25,10 +25,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from benchmarks.accuracy.figures import table
+from vramcast.datasets.histories.logged import RULE, settings_of, split
 
-_RULE: Final = b"=" * 100  # spec: what the scripts print between source and log
 _SHA_DIGITS: Final = 12  # spec: the table's column `script`
-_SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=](\[[\d., ]*\]|[^\s:=,;|()]+)(?=[\s,;|)]|$)")
 _VARIABLE: Final = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 _PEAK: Final = re.compile(r"peak memory allocated: (\d+) MiB reserved: (\d+) MiB")
 _TOTAL: Final = re.compile(r"/\s*(\d+)MiB")
@@ -44,7 +43,6 @@ _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
 _VALIDATED: Final = re.compile(r"^step:0/\d+ val_loss", re.MULTILINE)
 _BLOB_PAGE: Final = re.compile(r"/blob/([0-9a-f]{40})/(.+)$")
-_STEP: Final = re.compile(r"(warmup_)?step:\d")
 # What a run here has of its own: where it lies, how long it goes on, and what moves no memory.
 _OWN: Final = frozenset(
     {"dataset", "pattern", "tokens", "train_shards", "tokenizer_path", "iterations", "warmup_steps", "max_wallclock_seconds",
@@ -82,12 +80,6 @@ class Log:
     held_mib: tuple[int, ...] = ()
 
 
-def split(blob: bytes) -> tuple[bytes, str]:
-    """Return the source which a log begins with, and what the script printed; an empty source where there is none."""
-    source, rule, rest = blob.partition(_RULE)
-    return (source, rest.decode("utf-8", "replace")) if rule else (b"", blob.decode("utf-8", "replace"))
-
-
 def sha_of(source: bytes) -> str:
     """Return the name by which the tables call a script."""
     return hashlib.sha256(source).hexdigest()[:_SHA_DIGITS]
@@ -97,15 +89,10 @@ def read_log(text: str) -> Log:
     """Return what a log says, without the source."""
     found = _PEAK.search(text)
     # Where several runs wrote into one file, the settings are those of the run which printed the peak.
-    head, _, section = text[: found.start() if found else None].rpartition(_RULE.decode())
-    settings: dict[str, str] = {}
-    for line in section.splitlines():
-        if _STEP.match(line):
-            break
-        for name, value in _SETTING.findall(line):
-            settings.setdefault(name, value)
+    head, _, section = text[: found.start() if found else None].rpartition(RULE)
+    settings = settings_of(section.splitlines())
     total = _TOTAL.search(text)
-    started = head.rpartition(_RULE.decode())[2]  # versions and nvidia-smi
+    started = head.rpartition(RULE)[2]  # versions and nvidia-smi
     processes = _PROCESS.findall(started)
     held = [mib for kind, mib in processes if "C" in kind] if processes else _IN_USE.findall(started)
     return Log(

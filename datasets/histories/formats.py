@@ -14,18 +14,22 @@ from vramcast.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: `read` takes a path and returns a Reading, or raises DatasetError or TraceFileError."""
+    """A format: `read` takes a path and returns a Reading, or raises DatasetError or TraceFileError.
+
+    `takes_script`: it also takes the script which wrote the file, as `script`.
+    """
 
     name: str
     summary: str
-    read: Callable[[str | os.PathLike[str]], Reading]
+    read: Callable[..., Reading]
+    takes_script: bool = False
 
 
-def _reader(module: str) -> Callable[[str | os.PathLike[str]], Reading]:
+def _reader(module: str) -> Callable[..., Reading]:
     """Return the reader in a module of this folder, imported when it is first called."""
 
-    def read(path: str | os.PathLike[str]) -> Reading:
-        reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path)
+    def read(path: str | os.PathLike[str], **options: str) -> Reading:
+        reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path, **options)
         return reading
 
     return read
@@ -50,6 +54,9 @@ FORMATS: Final = {
         Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run a job and card", _reader("series")),
         Format("pai", "Alibaba PAI 2020, pai_sensor_table.csv", _reader("pai")),
         Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("memory_history")),
+        Format(
+            "logged", "logs of training scripts which print torch's peaks, one run a log", _reader("logged"), takes_script=True
+        ),
         Format("csv", "our plain table (docs/histories.md)", _reader("plain_csv")),
         Format("runs", "our own journals (.jsonl, .jsonl.gz)", read_journal),
     )

@@ -135,6 +135,15 @@ def whole_text(path: str | os.PathLike[str]) -> str:
     Raises:
         DatasetError: the file cannot be read, or is too large.
     """
+    return whole_bytes(path).decode(errors="replace").lstrip("\ufeff")
+
+
+def whole_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return what is in a file, also gzipped.
+
+    Raises:
+        DatasetError: the file cannot be read, or is too large.
+    """
     try:
         with _opened(path) as file:
             data = file.read(_MAX_TEXT_BYTES + 1)
@@ -142,7 +151,7 @@ def whole_text(path: str | os.PathLike[str]) -> str:
         raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
     if len(data) > _MAX_TEXT_BYTES:
         raise DatasetError(f"'{path}' is above {_MAX_TEXT_BYTES // GIB} GiB: split it.")
-    return data.decode(errors="replace").lstrip("\ufeff")
+    return data
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.accuracy import logged_data
 from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, read_runs, release_of, report, until_peak_line
-from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, split, variables
+from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, variables
+from vramcast.datasets.histories.logged import split
 
 RULE = "=" * 100
 SOURCE = 'import os\nlayers = int(os.environ.get("NUM_LAYERS", 9))\nseq = int(os.environ["TRAIN_SEQ_LEN"])\n'
@@ -50,6 +51,7 @@ def test_a_log_begins_with_its_source() -> None:
     assert source == SOURCE.encode()
     assert text == "\nwhat it prints"
     assert len(sha_of(source)) == 12
+    assert split(f"{RULE}\n{SOURCE}{RULE}\nprinted".encode()) == (f"\n{SOURCE}".encode(), "\nprinted")
     assert split(b"no source") == (b"", "no source")
 
 

@@ -2,9 +2,10 @@
 
 vramcast import sacct jobs.txt --out history.jsonl
 vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+vramcast import logged train.log --script train.py --out history.jsonl
 vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
-FORMAT is one of: sacct, sacct-json, jobstats, series, pai, snapshot, csv, runs (docs/histories.md).
+FORMAT is one of: sacct, sacct-json, jobstats, series, pai, snapshot, logged, csv, runs (docs/histories.md).
 Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
 cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
 the files hold none, 2 when none of the rows can be used.
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] =
     parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler or the monitor wrote")
     parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
     parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    parser.add_argument("--script", metavar="FILE", help="logged: the script which wrote the logs, where they do not hold it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -46,13 +48,16 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     """Run the verb, for the formats that are known."""
     if options.out and not options.out.endswith((".jsonl", ".parquet")):
         raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl or .parquet is expected.")
-    read = find(options.format, known).read
+    chosen = find(options.format, known)
+    if options.script and not chosen.takes_script:
+        raise UsageError(f"--script is for logs of scripts: '{options.format}' takes none.")
+    told = {"script": options.script} if options.script else {}
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
     rejected: list[Rejected] = []
     notes: list[str] = []
     for file in options.files:
-        reading: Reading = read(file)
+        reading: Reading = chosen.read(file, **told)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
         rejected += reading.rejected
         notes += [note for note in reading.notes if note not in notes]

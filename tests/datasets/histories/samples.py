@@ -158,6 +158,26 @@ two,8,adam,fp32,A100,42474471424,,39,ok,hf:bert,input_ids=8x128:int64 attention_
 three,8,adam,fp33,A100,42474471424,,39,ok,,,,
 four,8,adam,fp32,A100,42474471424,0,,unknown,,,,
 """
+LOGGED = f"""import torch
+print("peak memory allocated: 9 MiB")  # the source is no line of the log
+{"=" * 100}
+Running Python 3.12.3 (main) [GCC 13.3.0]
+Running PyTorch 2.9.1+cu128
+| NVIDIA-SMI 565.57.01              Driver Version: 565.57.01      CUDA Version: 12.7     |
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:87:00.0 Off |                    0 |
+| N/A   52C    P0            142W /  700W |    1184MiB /  81559MiB |      8%      Default |
+{"=" * 100}
+model_params:17424332 world_size:8 batch_size:16 layers:[0, 1] rate:0.5
+step:1/9 train_loss:6.9
+peak memory allocated: 3208 MiB reserved: 3374 MiB
+peak allocated: 3 GB
+max_memory_reserved: 0 MiB
+""".encode()
+LOGGED_FULL = b"""\
+[rank0]:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of \
+which 1.25 GiB is free. Including non-PyTorch memory, this process has 77.85 GiB memory in use. Of the allocated memory \
+75.00 GiB is allocated by PyTorch, and 1.50 GiB is reserved by PyTorch but unallocated.
+"""
 RUNS = (
     json.dumps(
         {"schema": 1, "id": "a", "workload": {"name": "x"}, "passport": {"measured_by": "me"}, "measurement": {"status": "ok"}}
@@ -173,6 +193,7 @@ SAMPLES: dict[str, list[tuple[str, bytes]]] = {
     "series": [("99.csv", SERIES), ("job.csv", SUPERCLOUD), ("dcgm.prom", PROMETHEUS)],
     "pai": [("pai_sensor_table.csv", PAI)],
     "snapshot": [("snapshot.pickle", SNAPSHOT)],
+    "logged": [("train.log", LOGGED), ("full.log", LOGGED_FULL)],
     "csv": [("table.csv", CSV)],
     "runs": [("runs.jsonl", RUNS)],
 }

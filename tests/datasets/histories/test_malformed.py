@@ -30,6 +30,6 @@ def test_an_absent_file_is_an_error_in_one_line(name: str, tmp_path: Path) -> No
     refuses_what_is_absent(FORMATS[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"snapshot", "runs"}))
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"snapshot", "runs", "logged"}))
 def test_a_line_which_never_ends_is_refused_before_it_fills_the_memory(name: str, tmp_path: Path) -> None:
     refuses_an_endless_line(FORMATS[name], tmp_path)

@@ -1,0 +1,380 @@
+"""What a training script printed: the peaks of torch's allocator, its settings and versions; one run a log.
+
+A log may begin with the source of its script and a line of `=` signs (llm.c, modded-nanogpt and parameter-golf write so). The
+lines which are known stand in `_SHAPES`, docs/histories.md says whose they are and why their units are sure. Of several lines
+the largest counts, and what no line says is None.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from vramcast.datasets.histories.tally import Tally, near_capacity, whole_bytes
+from vramcast.datasets.journal import Reading
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.errors import DatasetError
+from vramcast.units import GIB, KIB, MIB
+
+Base: TypeAlias = Literal[1000, 1024]
+
+RULE: Final = "=" * 100  # spec: what the scripts of the three projects print between source and log
+_IMPORT: Final = re.compile(r"^(?:import \w|from [\w.]+ import )", re.MULTILINE)
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST: Final = 10_000  # arbitrary: characters; no line that says a peak or a setting has more
+
+# Settings -----------------------------------------------------------------------------------------------------------
+_SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=](\[[\d., ]*\]|[^\s:=,;|()]+)(?=[\s,;|)]|$)")
+_STEP: Final = re.compile(r"(warmup_)?step:\d")
+_MOST_SETTINGS: Final = 300  # arbitrary: a log at hand has at most 140
+_LARGEST: Final = 1e15  # arbitrary: above any count of parameters or tokens; what is larger is an address
+_BATCH_SIZES: Final = ("batch_size", "local_batch_size", "per_device_train_batch_size", "micro_batch_size")
+_PARAMETERS: Final = ("model_params", "total_params", "num_params", "n_params")
+
+# Sizes --------------------------------------------------------------------------------------------------------------
+_BLOCK: Final = 512  # spec: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize: every count of torch's is a multiple
+_SURE: Final = {"b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+_POWER: Final = {"k": 1, "m": 2, "g": 3, "t": 4}
+_NUMBER: Final = r"(\d[\d,_]{0,30}(?:\.\d{1,30})?)"
+_UNIT: Final = r"(bytes?|[kmgt](?:i?b)?|b)"
+_SIZE: Final = rf"{_NUMBER}(?:\s?{_UNIT})?(?![\w.%])"
+
+# Lines --------------------------------------------------------------------------------------------------------------
+_GAP: Final = r"[\s_]{1,4}"  # bounded, as all of them: a hostile line costs no more than an honest one
+_OF: Final = r"(?:gpu|cuda|vram|device|mem|memory)"
+# `max_memory_allocated: 3.2 GiB`, `Peak GPU memory reserved (MiB): 900`, `"peak_cuda_allocated_gb": 5`, and what follows
+_PLAIN: Final = re.compile(
+    rf"(?<![a-z])(?:max|peak)(?:{_GAP}{_OF}){{0,3}}{_GAP}(alloc(?:ated)?|reserved|consumption)(?![a-z])(?:{_GAP}{_OF}(?![a-z])){{0,2}}"
+    rf"(?:\(\w{{0,9}}\))?(?:{_GAP}?[(\[]?{_UNIT}[)\]]?(?![a-z]))?[\s\"']{{0,4}}[:=]?[\s\"']{{0,9}}{_SIZE}"
+    rf"(?:[\s,;|/]{{1,4}}reserved[\s:=]{{1,4}}{_SIZE})?",
+    re.IGNORECASE,
+)
+_TITAN: Final = re.compile(rf"(?<![\w/])memory:\s*{_NUMBER}GiB\(")
+_QLORA: Final = re.compile(rf"memory/(allocated|reserved)_peak: {_NUMBER}\s*$")
+_NANOVLM: Final = re.compile(
+    rf"(?:^Peak VRAM allocated for batch size|^Batch Size) (\d{{1,9}}): (OOM \(Peak before OOM: )?{_NUMBER} MB"
+)
+_FULL: Final = re.compile(r"CUDA out of memory\. Tried to allocate ")
+_FULL_SAYS: Final = {
+    "asked": re.compile(rf"Tried to allocate {_NUMBER} (bytes|[KMG]iB)"),
+    "total": re.compile(rf"(?:total capacity of {_NUMBER} ([KMG]iB)|{_NUMBER} ([KMG]iB) total capacity)"),
+    "allocated": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) (?:is allocated by PyTorch|already allocated)"),
+    "idle": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) is reserved by PyTorch but unallocated"),
+    "reserved": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) reserved in total by PyTorch"),
+    "process": re.compile(rf"this process has {_NUMBER} ([KMG]iB|bytes) memory in use"),
+}
+
+# Who ran ------------------------------------------------------------------------------------------------------------
+_TORCH: Final = re.compile(r"\b(?:py)?torch(?:[ _.]?version)?[_ ]*[:= ]{1,3}v?(\d+\.\d+\.\d+[\w.+]*)", re.IGNORECASE)
+_PYTHON: Final = re.compile(r"\bpython(?:[ _]?version)?[:= ]{1,2}(\d+\.\d+\.\d+)", re.IGNORECASE)
+_CUDA: Final = re.compile(r"compiled for CUDA (\d+\.\d+)|\bcu(\d\d)(\d)\b|torch\.version\.cuda[:= ]+(\d+\.\d+)")
+_DRIVER: Final = re.compile(r"Driver Version: (\d[\d.]*)")
+_SMI_CARD: Final = re.compile(r"^\|\s{1,9}\d{1,3}\s{1,4}(\S.{1,60}?)\s{1,40}(?:On|Off|WDDM|TCC|N/A)\s{0,9}\|", re.MULTILINE)
+_SMI_TOTAL: Final = re.compile(r"\dMiB\s{0,9}/\s{0,9}(\d{1,9})MiB")
+_TITAN_CARD: Final = re.compile(rf"CUDA capacity: (.{{1,80}}?) with {_NUMBER} ?GiB")
+_WORLD: Final = re.compile(r"\bworld[ _]size['\"]?\s*[:=]\s*(\d{1,7})\b", re.IGNORECASE)
+_MESH: Final = re.compile(r"device mesh with \[[^\]]{0,200}\], \[([\d, ]{1,99})\]")
+_TITAN_PARAMETERS: Final = re.compile(r"size: ([\d,]+) total parameters|Model initialized with ([\d,]+) parameters")
+_TITAN_BATCH: Final = re.compile(r"local batch size:? (\d{1,9})\b")
+_WINDOWS: Final = "MSC v."  # spec: the compiler in sys.version of Python for Windows
+
+# What a source divides the peaks by before it prints them
+_DIVIDED: Final = re.compile(r"max_memory_(?:allocated|reserved)\([^()]*\)\s*\)*\s*/{1,2}\s*([\w\s*./()<]{1,40})")
+_BINARY: Final = re.compile(r"^\(?\s*(1024|1048576|1073741824|2\s*\*\*|1\s*<<)")
+_DECIMAL: Final = re.compile(r"^\(?\s*(1000|1_000|1e[369]\b|1\.0?e[369]\b|10\s*\*\*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """One line of a log which says peaks, in bytes; of a run of its own where it says a batch size."""
+
+    place: int
+    text: str
+    allocated: int | None = None
+    reserved: int | None = None
+    batch_size: int | None = None
+    is_full: bool = False
+    asked: int | None = None
+    process: int | None = None
+    total: int | None = None
+
+
+def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = None) -> Reading:
+    """Return one run a log, or one a batch size where the script tries several.
+
+    Args:
+        path: The log.
+        script: The source of what wrote it, where it is not in the log.
+    Raises:
+        DatasetError: a file cannot be read.
+    """
+    tally = Tally(path)
+    blob = whole_bytes(path)
+    source, text = split(blob)
+    if not source and script is not None:
+        source = whole_bytes(script)
+    lines = _lines(text, tally)
+    name = Path(script).name if script is not None else tally.path.stem
+    facts = _Facts(hashlib.sha256(blob).hexdigest()[:16], name, source, lines)
+    of_batch: dict[int | None, list[Peak]] = {}
+    for peak in _peaks(lines, source.decode(errors="replace"), tally):
+        if peak.allocated or peak.reserved or peak.process:
+            of_batch.setdefault(peak.batch_size, []).append(peak)
+        else:
+            tally.skip("of peaks of 0 bytes")
+    for peaks in of_batch.values():
+        tally.run([(peak.place, peak.text) for peak in peaks], lambda peaks=peaks: _run(peaks, facts))  # type: ignore[misc]
+    if not tally.rows:
+        tally.rows = 1
+        tally.reject(
+            "all", "No line says a peak of torch's allocator: docs/histories.md lists those which are known.", text[:200]
+        )
+    tally.note("sizes are as they were printed: whole MiB are rounded down, decimals to the nearest")
+    return tally.done()
+
+
+def _peaks(lines: Sequence[str], source: str, tally: Tally) -> Iterator[Peak]:
+    """Yield what the lines say; those whose unit is not sure are kept aside."""
+    for place, line in enumerate(lines, 1):
+        try:
+            peak = next((peak for shape in _SHAPES if (peak := shape(place, line, source)) is not None), None)
+        except DatasetError as error:
+            tally.rows += 1
+            tally.reject(place, str(error), line)
+            continue
+        if peak is not None:
+            tally.rows += 1
+            yield peak
+
+
+# The file -----------------------------------------------------------------------------------------------------------
+def split(blob: bytes) -> tuple[bytes, str]:
+    """Return the source which a log begins with, and what the script printed; an empty source where there is none."""
+    rule = RULE.encode()
+    source, _, rest = blob.removeprefix(rule).partition(rule)
+    if not rest or not _IMPORT.search(source.decode(errors="replace")):
+        return b"", blob.decode(errors="replace")
+    return source, rest.decode(errors="replace")
+
+
+def _lines(text: str, tally: Tally) -> list[str]:
+    """Return the lines without colours, each state of a progress bar one; very long ones are empty, with a note."""
+    lines = re.split(r"\r\n|\n|\r", text)
+    if any(len(line) > _LONGEST for line in lines):
+        tally.note(f"lines above {_LONGEST:,} characters are passed over")
+    return [_COLOUR.sub("", line).replace("\0", "\ufffd").strip() if len(line) <= _LONGEST else "" for line in lines]
+
+
+def settings_of(lines: Iterable[str]) -> dict[str, str]:
+    """Return what stands as `name:value` or `name=value` before the first step; the first of a name counts."""
+    settings: dict[str, str] = {}
+    for line in lines:
+        if _STEP.match(line):
+            break
+        for name, value in _SETTING.findall(line):
+            settings.setdefault(name, value)
+    return settings
+
+
+# Sizes --------------------------------------------------------------------------------------------------------------
+def base_of(source: str) -> Base | None:
+    """Return whether a source's MB are of 1000 or of 1024, by what divides its peaks; None: it does not say, or says both."""
+    divisors = [divisor.strip() for divisor in _DIVIDED.findall(source)]
+    is_binary = any(_BINARY.match(divisor) for divisor in divisors)
+    is_decimal = any(_DECIMAL.match(divisor) for divisor in divisors)
+    return None if is_binary == is_decimal else 1024 if is_binary else 1000
+
+
+def _bytes(number: str, unit: str, source: str) -> int | None:
+    """Return a printed size, None where it is 0.
+
+    Raises:
+        DatasetError: its unit is not sure.
+    """
+    digits = number.replace(",", "").replace("_", "")
+    value, named = float(digits), unit.lower()
+    if not value:
+        return None
+    if not named:
+        if not digits.isdigit() or int(digits) % _BLOCK or int(digits) < MIB:
+            raise DatasetError(f"{number[:40]} has no unit, and is no count of torch's in bytes: it may be any.")
+        return int(digits)
+    unit_bytes = _SURE.get(named)
+    if unit_bytes is None:
+        base = base_of(source)
+        if base is None:
+            raise DatasetError(
+                f"{unit} may be of 1000 or of 1024, and no source says by what it divides: give the script (--script FILE)."
+            )
+        unit_bytes = base ** _POWER[named[0]]
+    size = int(digits) * unit_bytes if digits.isdigit() else value * unit_bytes
+    if not size < 2**63:
+        raise DatasetError(f"{number[:40]} {unit} is more than any card has.")
+    return round(size)
+
+
+# Lines --------------------------------------------------------------------------------------------------------------
+def _plain(place: int, line: str, source: str) -> Peak | None:
+    found = _PLAIN.search(line)
+    if found is None:
+        return None
+    kind, named, number, unit, second, second_unit = found.groups()
+    first = _bytes(number, unit or named or "", source)
+    after = _bytes(second, second_unit or "", source) if second else None
+    # spec: modded-nanogpt's first scripts call max_memory_allocated their consumption
+    return Peak(place, line, reserved=first) if kind.lower() == "reserved" else Peak(place, line, first, after)
+
+
+def _titan(place: int, line: str, source: str) -> Peak | None:
+    found = _TITAN.search(line)
+    return Peak(place, line, reserved=_bytes(found[1], "GiB", source)) if found else None
+
+
+def _qlora(place: int, line: str, source: str) -> Peak | None:
+    found = _QLORA.search(line)
+    return Peak(place, line, **{found[1]: _bytes(found[2], "bytes", source)}) if found else None  # type: ignore[arg-type]
+
+
+def _nanovlm(place: int, line: str, source: str) -> Peak | None:
+    found = _NANOVLM.search(line)
+    if found is None:
+        return None
+    # spec: huggingface/nanoVLM, measure_vram.py: its MB are of 1024 ** 2
+    return Peak(place, line, _bytes(found[3], "MiB", source), batch_size=int(found[1]), is_full=bool(found[2]))
+
+
+def _full(place: int, line: str, source: str) -> Peak | None:
+    """torch's out-of-memory message, of today and of torch before 2.1: what is there then is a lower bound."""
+    if not _FULL.search(line):
+        return None
+    said: dict[str, int | None] = {}
+    for name, pattern in _FULL_SAYS.items():
+        found = pattern.search(line)
+        groups = [group for group in found.groups() if group] if found else []
+        said[name] = _bytes(groups[0], groups[1], source) if groups else None
+    allocated, idle = said["allocated"], said["idle"]
+    reserved = said["reserved"] or (allocated + (idle or 0) if allocated is not None else None)
+    return Peak(
+        place, line, allocated, reserved, is_full=True, asked=said["asked"], process=said["process"], total=said["total"]
+    )
+
+
+_SHAPES: Final = (_full, _nanovlm, _qlora, _titan, _plain)
+
+
+# The run ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Facts:
+    """What a log says beside its peaks."""
+
+    digest: str
+    name: str
+    source: bytes
+    lines: Sequence[str]
+
+    @cached_property
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines)
+
+    def settings(self, place: int) -> dict[str, str]:
+        """Return those of the run which printed a peak in this line: several may have written into one file."""
+        start = next((i for i in range(place - 1, -1, -1) if RULE in self.lines[i]), 0)
+        return settings_of(self.lines[start:place])
+
+    def first(self, pattern: re.Pattern[str]) -> str | None:
+        """Return the first group which the pattern finds, None where it finds nothing."""
+        found = pattern.search(self.text)
+        return next((group for group in found.groups() if group), None) if found else None
+
+    def count(self, pattern: re.Pattern[str]) -> int | None:
+        """Return the first count which the pattern finds."""
+        found = (self.first(pattern) or "").replace(",", "")
+        return int(found) if found.isdigit() and 0 < int(found) < _LARGEST else None
+
+    @property
+    def cuda(self) -> str | None:
+        """torch's CUDA; nvidia-smi's is what the driver can do at most."""
+        found = _CUDA.search(self.text)
+        if found is None:
+            return None
+        return found[1] or found[4] or f"{found[2]}.{found[3]}"
+
+    @property
+    def total_bytes(self) -> int | None:
+        """The card's memory: as torch printed it, else as nvidia-smi did."""
+        if (titan := _TITAN_CARD.search(self.text)) is not None:
+            return round(float(titan[2].replace(",", "").replace("_", "")) * GIB) or None
+        return (self.count(_SMI_TOTAL) or 0) * MIB or None
+
+    @property
+    def ranks(self) -> int | None:
+        """How many there are."""
+        if (mesh := self.first(_MESH)) is not None:
+            sizes = [int(size) for size in mesh.split(",") if size.strip().isdigit()]
+            return math.prod(sizes) if sizes and all(0 < size < _LARGEST for size in sizes) else None
+        return self.count(_WORLD)
+
+
+def _run(peaks: Sequence[Peak], facts: _Facts) -> Run:
+    allocated = max((peak.allocated for peak in peaks if peak.allocated), default=None)
+    reserved = max((peak.reserved for peak in peaks if peak.reserved), default=None)
+    full = max((peak for peak in peaks if peak.is_full), key=lambda peak: peak.reserved or 0, default=None)
+    total = (full.total if full is not None else None) or facts.total_bytes
+    settings = facts.settings(peaks[0].place - 1)
+    batch = peaks[0].batch_size or _setting(settings, _BATCH_SIZES) or facts.count(_TITAN_BATCH)
+    torch = facts.first(_TORCH)
+    return Run(
+        id=f"logged-{facts.digest}" + (f"-batch-{peaks[0].batch_size}" if peaks[0].batch_size is not None else ""),
+        workload=Workload(
+            name=facts.name,
+            family="script",
+            script_sha256=hashlib.sha256(facts.source).hexdigest() if facts.source else None,
+            features=_features(settings, facts),
+            batch_size=batch,
+            gpus=1,
+        ),
+        passport=Passport(
+            measured_by="the script itself",
+            how="torch.cuda.max_memory_allocated, max_memory_reserved",
+            gpu=facts.first(_TITAN_CARD) or facts.first(_SMI_CARD),
+            gpu_total_bytes=total,
+            driver=facts.first(_DRIVER),
+            cuda=facts.cuda,
+            torch=torch,
+            python=facts.first(_PYTHON),
+            platform="Windows" if _WINDOWS in facts.text else None,
+        ),
+        measurement=Measurement(
+            status="ok" if full is None else "oom",
+            allocated_bytes=allocated,
+            reserved_bytes=reserved,
+            process_bytes=full.process if full is not None else None,
+            censored=full is not None or near_capacity(reserved or allocated, total),
+            oom_requested_bytes=full.asked if full is not None else None,
+        ),
+    )
+
+
+def _setting(settings: Mapping[str, str], names: Sequence[str]) -> int | None:
+    """Return the first of these settings which is a count."""
+    found = (settings.get(name, "").replace(",", "") for name in names)
+    return next((int(value) for value in found if value.isdecimal() and 0 < int(value) < _LARGEST), None)
+
+
+def _features(settings: Mapping[str, str], facts: _Facts) -> dict[str, float]:
+    """Return counts of the model, the ranks, and each setting which is a number as `setting.NAME`."""
+    known = {
+        "parameters": _setting(settings, _PARAMETERS) or facts.count(_TITAN_PARAMETERS),
+        "ranks": facts.ranks,
+    }
+    numbers = ((name, value) for name, value in settings.items() if re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", value))
+    said = {f"setting.{name[:60]}": float(value) for name, value in list(numbers)[:_MOST_SETTINGS]}
+    return {name: float(value) for name, value in known.items() if value is not None} | said
