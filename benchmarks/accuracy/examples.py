@@ -1,8 +1,10 @@
 """The public measured runs as examples to learn from: each job traced once, its features kept in build/accuracy/.
 
     python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp
+    python -m benchmarks.accuracy.examples SET [--scripts FOLDER]          SET: golf, titan, qlora, nanovlm
 
-What is there already is not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer.
+What is there already is not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. Those of the
+second line are made anew from the answers which their benchmarks keep (`benchmarks.accuracy.kept_examples`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from unittest import mock
 import joblib
 
 from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
+from benchmarks.accuracy.kept_examples import KEPT, report
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
 from benchmarks.authors import gpumemnet
 from vramcast.datasets.run import Workload
@@ -184,11 +187,20 @@ def path_of(name: str) -> Path:
 def main() -> None:
     """Trace what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("set", choices=SETS)
+    parser.add_argument("set", choices=[*SETS, *KEPT])
+    parser.add_argument(
+        "--scripts", type=Path, default=BUILD / "scripts", metavar="FOLDER", help="golf: logs, see logged_sources"
+    )
     parser.add_argument("--limit", type=int)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     path = path_of(options.set)
+    if options.set in KEPT:
+        made = list(KEPT[options.set](options.scripts))
+        path.unlink(missing_ok=True)
+        examples.append(made, path)
+        print(f"{len(made)} examples in {path}\n\n{report(made)}")
+        return
     known = {example.id for example in examples.read(path)[0]} if path.exists() else set()
     cases = [case for case in SETS[options.set]()[: options.limit] if case.name not in known]
     started = time.perf_counter()

@@ -1,0 +1,164 @@
+"""Kept answers of the benchmarks which run public commands, as examples to learn from: whole estimates beside printed peaks.
+
+    python -m benchmarks.accuracy.examples golf     # of benchmarks.accuracy.logged
+    python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.titan
+    python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
+
+Nothing is run. An answer counts only where the job came to the place at which its peak was printed, and its settings are those
+of the log: a command cut short by its time would teach that estimates are too low. Only peaks and traits are known of a
+command, so `features` are {}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.accuracy import logged, published_peaks, titan
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.logged_sources import Peaks, read_log
+from benchmarks.accuracy.runner import read_rows
+from vramcast.learner.examples import Example
+from vramcast.units import MIB
+
+_CONFIG: Final = re.compile(r"([\w-]+)\.toml|\bCONFIG=([\w-]+)")
+
+
+def golf(scripts: Path) -> Iterator[Example]:
+    """Yield the logged runs whose script printed its peaks here too, both in whole MiB; a group is a script.
+
+    Args:
+        scripts: The folder of logs, see `benchmarks.accuracy.logged_sources`.
+    """
+    rows = {row["log_blob"]: row for row in read_rows(logged.TABLE)}
+    for answer in logged.kept_answers().values():
+        row, log = rows.get(answer.key), scripts / f"{answer.key}.log"
+        if row is None or not log.exists():
+            continue
+        peaks = read_log(log.read_text(encoding="utf-8")).peaks
+        if peaks is not None and (example := golf_example(row, answer, peaks)) is not None:
+            yield example
+
+
+def golf_example(row: Mapping[str, str], answer: logged.Answer, measured: Peaks) -> Example | None:
+    """Return the example of a logged run; None where its answer is not one of the same program at the same place."""
+    if answer.line is None or answer.otherwise or not answer.said:
+        return None
+    allocated_mib, reserved_mib = answer.line
+    return _example(
+        answer.said,
+        id=f"golf {row['script']} {answer.key[:12]} {answer.said['torch']}",
+        group=f"golf {row['script']}",
+        stack=f"{row['gpu']}, driver {row['driver']}, torch {row['torch']}",
+        allocated=allocated_mib * MIB,
+        reserved=reserved_mib * MIB,
+        measured_allocated=measured.allocated_mib * MIB,
+        measured_reserved=measured.reserved_mib * MIB,
+        facts={"world_size": row["world_size"], "log": row["log_path"], "how": row["compile"]},
+    )
+
+
+def of_titan() -> Iterator[Example]:
+    """Yield torchtitan's logged commands which did all their steps; a group is a configuration."""
+    kept = titan.kept_answers()
+    for row in titan.all_rows():
+        answer = kept.get(row.key)
+        if answer is not None and answer.here_mib is not None and answer.said:
+            yield titan_example(row, answer)
+
+
+def titan_example(row: titan.Row, answer: titan.Answer) -> Example:
+    """Return the example of a logged command: rank 0's reserved memory."""
+    ranks = [rank["peaks"] for rank in answer.said["ranks"] if rank["rank"] == 0]
+    peaks = ranks[0] if ranks else answer.said["peaks"]
+    named = [name for pair in _CONFIG.findall(row.typed) for name in pair if name]
+    return _example(
+        answer.said,
+        id=f"titan {row.commit[:8]} {hashlib.sha256(row.key.encode()).hexdigest()[:8]}",
+        group=f"titan {named[-1] if named else row.short}",
+        stack=f"{row.capacity_gib} GiB, nightly of {row.date}",
+        allocated=peaks["allocated"],
+        reserved=peaks["reserved"],
+        measured_reserved=round(row.value_mib * MIB),
+        facts={"command": row.short, "world_size": str(answer.said["world_size"])},
+    )
+
+
+def of_figures(project: str) -> Iterator[Example]:
+    """Yield the published figures of a project (`fsdp_qlora`, `nanoVLM`) which have an answer."""
+    for figure in published_peaks.kept_figures():
+        if figure.job.startswith(project) and (example := figure_example(figure)) is not None:
+            yield example
+
+
+def figure_example(figure: published_peaks.Figure) -> Example | None:
+    """Return the example of a published figure; None without an answer, and where it is no peak of a training that fitted."""
+    if figure.here_mib is None or not figure.said or "out of memory" in figure.job or "on the card" in figure.job:
+        return None
+    here, published, peaks = round(figure.here_mib * MIB), round(figure.published_mib * MIB), figure.said["peaks"]
+    is_reserved = figure.metric == "reserved"
+    return _example(
+        figure.said,
+        id=figure.job,
+        group=figure.group,
+        stack="not stated",
+        # nanoVLM's batch sizes share a process: the allocated peak is of one, the reserved peak of all of them.
+        allocated=peaks["allocated"] if is_reserved else here,
+        reserved=peaks["reserved"],
+        measured_allocated=None if is_reserved else published,
+        measured_reserved=published if is_reserved else None,
+        facts={"world_size": str(figure.said["world_size"])},
+    )
+
+
+def _example(said: Mapping[str, Any], **known: Any) -> Example:
+    """Return the example of an estimate's JSON."""
+    return Example(
+        family="script",
+        gpu=said["device"],
+        features={},
+        context=said["context_bytes"] or 0,
+        tracer=said["tracer"],
+        torch=said["torch"],
+        traits=said.get("traits", {}),
+        **known,
+    )
+
+
+KEPT: Final[dict[str, Callable[[Path], Iterable[Example]]]] = {
+    "golf": golf,
+    "titan": lambda _: of_titan(),
+    "qlora": lambda _: of_figures("fsdp_qlora"),
+    "nanovlm": lambda _: of_figures("nanoVLM"),
+}
+
+
+def report(examples: Iterable[Example]) -> str:
+    """Return how far the estimates are off, by what decides it, as markdown."""
+    of_class: dict[tuple[str, ...], list[Example]] = {}
+    for example in examples:
+        names = ("operators", "compiled", "torch", "ranks", "speed")
+        of_class.setdefault(tuple(example.traits.get(name, "-") for name in names), []).append(example)
+    rows = []
+    for name, members in sorted(of_class.items()):
+        allocated = summarize((one.allocated, one.measured_allocated) for one in members if one.measured_allocated)
+        reserved = summarize((one.reserved, one.measured_reserved) for one in members if one.measured_reserved)
+        groups = len({one.group for one in members})
+        for what, summary in (("allocated", allocated), ("reserved", reserved)):
+            if summary.n:
+                rows.append([", ".join(name), groups, what, *summary.cells()])
+    columns = [
+        "operators, compiled, torch, ranks, speed",
+        "groups",
+        "peak",
+        "n",
+        "median",
+        "p90",
+        "max",
+        "signed median",
+        "under",
+    ]
+    return table(columns, rows)

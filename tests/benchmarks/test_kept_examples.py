@@ -1,0 +1,93 @@
+"""Kept answers as examples: on made-up ones, without any run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accuracy import kept_examples, logged, published_peaks, titan
+from benchmarks.accuracy.kept_examples import figure_example, golf_example, report, titan_example
+from benchmarks.accuracy.logged_sources import Peaks
+from vramcast.learner import examples
+from vramcast.units import MIB
+
+SAID: dict[str, Any] = {
+    "device": "h100", "tracer": "nullgpu", "torch": "2.9.1+cu128", "context_bytes": 7, "world_size": 2,
+    "peaks": {"allocated": 30 * MIB, "reserved": 40 * MIB},
+    "ranks": [
+        {"rank": 0, "peaks": {"allocated": 10 * MIB, "reserved": 20 * MIB}},
+        {"rank": 1, "peaks": {"allocated": 30 * MIB, "reserved": 40 * MIB}},
+    ],
+    "traits": {"operators": "attention", "compiled": "yes", "torch": "same", "ranks": "several", "speed": "any"},
+}  # fmt: skip
+ROW = {
+    "script": "0123456789ab", "log_blob": "f" * 40, "log_path": "records/a/train.txt", "gpu": "NVIDIA H100 80GB HBM3",
+    "torch": "2.9.1+cu128", "driver": "570", "world_size": "8", "compile": "compiled",
+}  # fmt: skip
+ANSWER = logged.Answer("f" * 40, 11 * MIB, 13 * MIB, (9, 12), said=SAID)
+TITAN = titan.Row("0123456789", "2025-07-01", 'CONFIG_FILE="./a/llama3_8b.toml" ./run_train.sh', 21.0, "", 95.0)
+FIGURE = published_peaks.Figure("fsdp_qlora, x", "reserved", 41.0, 40.0, group="fsdp_qlora Llama-2 7B", said=SAID)
+
+
+def test_a_logged_run_is_what_both_scripts_printed() -> None:
+    example = golf_example(ROW, ANSWER, Peaks(10, 14))
+    assert example is not None
+    assert (example.allocated, example.reserved) == (9 * MIB, 12 * MIB)
+    assert (example.measured_allocated, example.measured_reserved) == (10 * MIB, 14 * MIB)
+    assert (example.group, example.gpu, example.traits, example.features) == ("golf 0123456789ab", "h100", SAID["traits"], {})
+
+
+@pytest.mark.parametrize("change", [{"line": None}, {"otherwise": ["layers 9, here 10"]}, {"said": {}}])
+def test_a_run_which_was_cut_short_or_is_another_teaches_nothing(change: dict[str, Any]) -> None:
+    assert golf_example(ROW, replace(ANSWER, **change), Peaks(10, 14)) is None
+
+
+def test_torchtitan_logs_rank_0() -> None:
+    example = titan_example(TITAN, titan.Answer(20.0, said=SAID))
+    assert (example.allocated, example.reserved, example.measured_reserved) == (10 * MIB, 20 * MIB, 21 * MIB)
+    assert example.group == "titan llama3_8b"
+    alone = titan_example(
+        replace(TITAN, typed="MODULE=a CONFIG=b ./run_train.sh"), titan.Answer(20.0, said={**SAID, "ranks": []})
+    )
+    assert (alone.group, alone.reserved) == ("titan b", 40 * MIB)
+
+
+def test_published_figures_are_of_one_peak() -> None:
+    reserved = figure_example(FIGURE)
+    assert reserved is not None
+    assert (reserved.reserved, reserved.measured_reserved, reserved.measured_allocated) == (40 * MIB, 41 * MIB, None)
+    allocated = figure_example(replace(FIGURE, job="nanoVLM 1eed2578, batch 4", metric="allocated"))
+    assert allocated is not None
+    assert (allocated.allocated, allocated.measured_allocated, allocated.measured_reserved) == (40 * MIB, 41 * MIB, None)
+    for other in ("nanoVLM 1eed2578, batch 4, out of memory", "nanoVLM 1eed2578, the model on the card"):
+        assert figure_example(replace(FIGURE, job=other)) is None
+    assert figure_example(replace(FIGURE, here_mib=None)) is None
+
+
+def test_kept_answers_become_a_file_which_the_learner_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_peaks, "KEPT", tmp_path / "published_peaks.jsonl")
+    older = replace(FIGURE, here_mib=None)
+    assert list(published_peaks.keep([older, FIGURE])) == [older, FIGURE]
+    made = list(kept_examples.KEPT["qlora"](tmp_path))
+    assert len(made) == 1
+    examples.append(made, tmp_path / "examples.jsonl")
+    assert examples.read(tmp_path / "examples.jsonl") == (made, [])
+
+
+def test_logged_answers_are_found_by_their_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{ROW['log_blob']}.log").write_text("peak memory allocated: 10 MiB reserved: 14 MiB\n")
+    monkeypatch.setattr(kept_examples, "read_rows", lambda name: [ROW])
+    monkeypatch.setattr(logged, "kept_answers", lambda: {("f", ""): ANSWER, ("e", ""): replace(ANSWER, key="e" * 40)})
+    (example,) = kept_examples.golf(tmp_path)
+    assert example.measured_reserved == 14 * MIB
+
+
+def test_the_report_says_how_far_off_each_class_is() -> None:
+    example = golf_example(ROW, ANSWER, Peaks(10, 16))
+    assert example is not None
+    text = report([example, replace(example, group="other")])
+    assert "| attention, yes, same, several, any | 2 | allocated | 2 | 10.00 % |" in text
+    assert "| attention, yes, same, several, any | 2 | reserved | 2 | 25.00 % |" in text
