@@ -150,15 +150,4 @@ def report(examples: Iterable[Example]) -> str:
         for what, summary in (("allocated", allocated), ("reserved", reserved)):
             if summary.n:
                 rows.append([", ".join(name), groups, what, *summary.cells()])
-    columns = [
-        "operators, compiled, torch, ranks, speed",
-        "groups",
-        "peak",
-        "n",
-        "median",
-        "p90",
-        "max",
-        "signed median",
-        "under",
-    ]
-    return table(columns, rows)
+    return table(["operators, compiled, torch, ranks, speed", "groups", "peak", *SUMMARY_COLUMNS], rows)
