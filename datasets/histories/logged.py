@@ -1,8 +1,7 @@
 """What a training script printed: the peaks of torch's allocator, its settings and versions; one run a log.
 
 A log may begin with the source of its script and a line of `=` signs (llm.c, modded-nanogpt and parameter-golf write so). The
-lines which are known stand in `_SHAPES`, docs/histories.md says whose they are and why their units are sure. Of several lines
-the largest counts, and what no line says is None.
+lines which say a peak are known to `peak_lines.py`. Of several the largest counts, and what no line says is None.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
+from vramcast.datasets.histories.peak_lines import NUMBER, Base, Peak, base_of, peak_of
 from vramcast.datasets.histories.tally import Tally, near_capacity, whole_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.errors import DatasetError
-from vramcast.units import GIB, KIB, MIB
-
-Base: TypeAlias = Literal[1000, 1024]
+from vramcast.units import GIB, MIB
 
 RULE: Final = "=" * 100  # spec: what the scripts of the three projects print between source and log
 _IMPORT: Final = re.compile(r"^(?:import \w|from [\w.]+ import )", re.MULTILINE)
@@ -38,39 +36,6 @@ _LARGEST: Final = 1e15  # arbitrary: above any count of parameters or tokens; wh
 _BATCH_SIZES: Final = ("batch_size", "local_batch_size", "per_device_train_batch_size", "micro_batch_size")
 _PARAMETERS: Final = ("model_params", "total_params", "num_params", "n_params")
 
-# Sizes --------------------------------------------------------------------------------------------------------------
-_BLOCK: Final = 512  # spec: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize: every count of torch's is a multiple
-_SURE: Final = {"b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
-_POWER: Final = {"k": 1, "m": 2, "g": 3, "t": 4}
-_NUMBER: Final = r"(\d[\d,_]{0,30}(?:\.\d{1,30})?)"
-_UNIT: Final = r"(bytes?|[kmgt](?:i?b)?|b)"
-_SIZE: Final = rf"{_NUMBER}(?:\s?{_UNIT})?(?![\w.%])"
-
-# Lines --------------------------------------------------------------------------------------------------------------
-_GAP: Final = r"[\s_]{1,4}"  # bounded, as all of them: a hostile line costs no more than an honest one
-_OF: Final = r"(?:gpu|cuda|vram|device|mem|memory)"
-# `max_memory_allocated: 3.2 GiB`, `Peak GPU memory reserved (MiB): 900`, `"peak_cuda_allocated_gb": 5`, and what follows
-_PLAIN: Final = re.compile(
-    rf"(?<![a-z])(?:max|peak)(?:{_GAP}{_OF}){{0,3}}{_GAP}(alloc(?:ated)?|reserved|consumption)(?![a-z])(?:{_GAP}{_OF}(?![a-z])){{0,2}}"
-    rf"(?:\(\w{{0,9}}\))?(?:{_GAP}?[(\[]?{_UNIT}[)\]]?(?![a-z]))?[\s\"']{{0,4}}[:=]?[\s\"']{{0,9}}{_SIZE}"
-    rf"(?:[\s,;|/]{{1,4}}reserved[\s:=]{{1,4}}{_SIZE})?",
-    re.IGNORECASE,
-)
-_TITAN: Final = re.compile(rf"(?<![\w/])memory:\s*{_NUMBER}GiB\(")
-_QLORA: Final = re.compile(rf"memory/(allocated|reserved)_peak: {_NUMBER}\s*$")
-_NANOVLM: Final = re.compile(
-    rf"(?:^Peak VRAM allocated for batch size|^Batch Size) (\d{{1,9}}): (OOM \(Peak before OOM: )?{_NUMBER} MB"
-)
-_FULL: Final = re.compile(r"CUDA out of memory\. Tried to allocate ")
-_FULL_SAYS: Final = {
-    "asked": re.compile(rf"Tried to allocate {_NUMBER} (bytes|[KMG]iB)"),
-    "total": re.compile(rf"(?:total capacity of {_NUMBER} ([KMG]iB)|{_NUMBER} ([KMG]iB) total capacity)"),
-    "allocated": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) (?:is allocated by PyTorch|already allocated)"),
-    "idle": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) is reserved by PyTorch but unallocated"),
-    "reserved": re.compile(rf"{_NUMBER} ([KMG]iB|bytes) reserved in total by PyTorch"),
-    "process": re.compile(rf"this process has {_NUMBER} ([KMG]iB|bytes) memory in use"),
-}
-
 # Who ran ------------------------------------------------------------------------------------------------------------
 _TORCH: Final = re.compile(r"\b(?:py)?torch(?:[ _.]?version)?[_ ]*[:= ]{1,3}v?(\d+\.\d+\.\d+[\w.+]*)", re.IGNORECASE)
 _PYTHON: Final = re.compile(r"\bpython(?:[ _]?version)?[:= ]{1,2}(\d+\.\d+\.\d+)", re.IGNORECASE)
@@ -78,32 +43,12 @@ _CUDA: Final = re.compile(r"compiled for CUDA (\d+\.\d+)|\bcu(\d\d)(\d)\b|torch\
 _DRIVER: Final = re.compile(r"Driver Version: (\d[\d.]*)")
 _SMI_CARD: Final = re.compile(r"^\|\s{1,9}\d{1,3}\s{1,4}(\S.{1,60}?)\s{1,40}(?:On|Off|WDDM|TCC|N/A)\s{0,9}\|", re.MULTILINE)
 _SMI_TOTAL: Final = re.compile(r"\dMiB\s{0,9}/\s{0,9}(\d{1,9})MiB")
-_TITAN_CARD: Final = re.compile(rf"CUDA capacity: (.{{1,80}}?) with {_NUMBER} ?GiB")
+_TITAN_CARD: Final = re.compile(rf"CUDA capacity: (.{{1,80}}?) with {NUMBER} ?GiB")
 _WORLD: Final = re.compile(r"\bworld[ _]size['\"]?\s*[:=]\s*(\d{1,7})\b", re.IGNORECASE)
 _MESH: Final = re.compile(r"device mesh with \[[^\]]{0,200}\], \[([\d, ]{1,99})\]")
 _TITAN_PARAMETERS: Final = re.compile(r"size: ([\d,]+) total parameters|Model initialized with ([\d,]+) parameters")
 _TITAN_BATCH: Final = re.compile(r"local batch size:? (\d{1,9})\b")
 _WINDOWS: Final = "MSC v."  # spec: the compiler in sys.version of Python for Windows
-
-# What a source divides the peaks by before it prints them
-_DIVIDED: Final = re.compile(r"max_memory_(?:allocated|reserved)\([^()]*\)\s*\)*\s*/{1,2}\s*([\w\s*./()<]{1,40})")
-_BINARY: Final = re.compile(r"^\(?\s*(1024|1048576|1073741824|2\s*\*\*|1\s*<<)")
-_DECIMAL: Final = re.compile(r"^\(?\s*(1000|1_000|1e[369]\b|1\.0?e[369]\b|10\s*\*\*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """One line of a log which says peaks, in bytes; of a run of its own where it says a batch size."""
-
-    place: int
-    text: str
-    allocated: int | None = None
-    reserved: int | None = None
-    batch_size: int | None = None
-    is_full: bool = False
-    asked: int | None = None
-    process: int | None = None
-    total: int | None = None
 
 
 def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = None) -> Reading:
@@ -124,7 +69,7 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
     name = Path(script).name if script is not None else tally.path.stem
     facts = _Facts(hashlib.sha256(blob).hexdigest()[:16], name, source, lines)
     of_batch: dict[int | None, list[Peak]] = {}
-    for peak in _peaks(lines, source.decode(errors="replace"), tally):
+    for peak in _peaks(lines, base_of(source.decode(errors="replace")), tally):
         if peak.allocated or peak.reserved or peak.process:
             of_batch.setdefault(peak.batch_size, []).append(peak)
         else:
@@ -140,11 +85,11 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
     return tally.done()
 
 
-def _peaks(lines: Sequence[str], source: str, tally: Tally) -> Iterator[Peak]:
+def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[Peak]:
     """Yield what the lines say; those whose unit is not sure are kept aside."""
     for place, line in enumerate(lines, 1):
         try:
-            peak = next((peak for shape in _SHAPES if (peak := shape(place, line, source)) is not None), None)
+            peak = peak_of(place, line, base)
         except DatasetError as error:
             tally.rows += 1
             tally.reject(place, str(error), line)
@@ -181,92 +126,6 @@ def settings_of(lines: Iterable[str]) -> dict[str, str]:
         for name, value in _SETTING.findall(line):
             settings.setdefault(name, value)
     return settings
-
-
-# Sizes --------------------------------------------------------------------------------------------------------------
-def base_of(source: str) -> Base | None:
-    """Return whether a source's MB are of 1000 or of 1024, by what divides its peaks; None: it does not say, or says both."""
-    divisors = [divisor.strip() for divisor in _DIVIDED.findall(source)]
-    is_binary = any(_BINARY.match(divisor) for divisor in divisors)
-    is_decimal = any(_DECIMAL.match(divisor) for divisor in divisors)
-    return None if is_binary == is_decimal else 1024 if is_binary else 1000
-
-
-def _bytes(number: str, unit: str, source: str) -> int | None:
-    """Return a printed size, None where it is 0.
-
-    Raises:
-        DatasetError: its unit is not sure.
-    """
-    digits = number.replace(",", "").replace("_", "")
-    value, named = float(digits), unit.lower()
-    if not value:
-        return None
-    if not named:
-        if not digits.isdigit() or int(digits) % _BLOCK or int(digits) < MIB:
-            raise DatasetError(f"{number[:40]} has no unit, and is no count of torch's in bytes: it may be any.")
-        return int(digits)
-    unit_bytes = _SURE.get(named)
-    if unit_bytes is None:
-        base = base_of(source)
-        if base is None:
-            raise DatasetError(
-                f"{unit} may be of 1000 or of 1024, and no source says by what it divides: give the script (--script FILE)."
-            )
-        unit_bytes = base ** _POWER[named[0]]
-    size = int(digits) * unit_bytes if digits.isdigit() else value * unit_bytes
-    if not size < 2**63:
-        raise DatasetError(f"{number[:40]} {unit} is more than any card has.")
-    return round(size)
-
-
-# Lines --------------------------------------------------------------------------------------------------------------
-def _plain(place: int, line: str, source: str) -> Peak | None:
-    found = _PLAIN.search(line)
-    if found is None:
-        return None
-    kind, named, number, unit, second, second_unit = found.groups()
-    first = _bytes(number, unit or named or "", source)
-    after = _bytes(second, second_unit or "", source) if second else None
-    # spec: modded-nanogpt's first scripts call max_memory_allocated their consumption
-    return Peak(place, line, reserved=first) if kind.lower() == "reserved" else Peak(place, line, first, after)
-
-
-def _titan(place: int, line: str, source: str) -> Peak | None:
-    found = _TITAN.search(line)
-    return Peak(place, line, reserved=_bytes(found[1], "GiB", source)) if found else None
-
-
-def _qlora(place: int, line: str, source: str) -> Peak | None:
-    found = _QLORA.search(line)
-    return Peak(place, line, **{found[1]: _bytes(found[2], "bytes", source)}) if found else None  # type: ignore[arg-type]
-
-
-def _nanovlm(place: int, line: str, source: str) -> Peak | None:
-    found = _NANOVLM.search(line)
-    if found is None:
-        return None
-    # spec: huggingface/nanoVLM, measure_vram.py: its MB are of 1024 ** 2
-    return Peak(place, line, _bytes(found[3], "MiB", source), batch_size=int(found[1]), is_full=bool(found[2]))
-
-
-def _full(place: int, line: str, source: str) -> Peak | None:
-    """torch's out-of-memory message, of today and of torch before 2.1: what is there then is a lower bound."""
-    if not _FULL.search(line):
-        return None
-    said: dict[str, int | None] = {}
-    for name, pattern in _FULL_SAYS.items():
-        found = pattern.search(line)
-        groups = [group for group in found.groups() if group] if found else []
-        said[name] = _bytes(groups[0], groups[1], source) if groups else None
-    allocated, idle = said["allocated"], said["idle"]
-    reserved = said["reserved"] or (allocated + (idle or 0) if allocated is not None else None)
-    return Peak(
-        place, line, allocated, reserved, is_full=True, asked=said["asked"], process=said["process"], total=said["total"]
-    )
-
-
-_SHAPES: Final = (_full, _nanovlm, _qlora, _titan, _plain)
 
 
 # The run ------------------------------------------------------------------------------------------------------------
