@@ -4,9 +4,9 @@
     python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.titan
     python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
 
-Nothing is run. An answer counts only where the job came to the place at which its peak was printed, and its settings are those
-of the log: a command cut short by its time would teach that estimates are too low. Only peaks and traits are known of a
-command, so `features` are {}.
+Nothing is run. An answer counts only where its settings are those of the log, and where the job came to the place at which its
+peak was printed, or at least through two steps of its optimizer before its time was up (`facts["reached"]` says which). Only peaks
+and traits are known of a command, so `features` are {}.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from benchmarks.accuracy.runner import read_rows
 from vramcast.learner.examples import Example
 from vramcast.units import MIB
 
+_STEPS: Final = 2  # arbitrary: the second one has the optimizer's state; what comes after it is rarely the peak
 _CONFIG: Final = re.compile(r"([\w-]+)\.toml|\bCONFIG=([\w-]+)")
 
 
 def golf(scripts: Path) -> Iterator[Example]:
-    """Yield the logged runs whose script printed its peaks here too, both in whole MiB; a group is a script.
+    """Yield the logged runs, both sides in the whole MiB which scripts print; a group is a script.
 
     Args:
         scripts: The folder of logs, see `benchmarks.accuracy.logged_sources`.
@@ -45,19 +46,25 @@ def golf(scripts: Path) -> Iterator[Example]:
 
 def golf_example(row: Mapping[str, str], answer: logged.Answer, measured: Peaks) -> Example | None:
     """Return the example of a logged run; None where its answer is not one of the same program at the same place."""
-    if answer.line is None or answer.otherwise or not answer.said:
+    if answer.otherwise or not answer.said or answer.peaks is None:
         return None
-    allocated_mib, reserved_mib = answer.line
+    if answer.line is None and (answer.said["steps"] or 0) < _STEPS:
+        return None
     return _example(
         answer.said,
         id=f"golf {row['script']} {answer.key[:12]} {answer.said['torch']}",
         group=f"golf {row['script']}",
         stack=f"{row['gpu']}, driver {row['driver']}, torch {row['torch']}",
-        allocated=allocated_mib * MIB,
-        reserved=reserved_mib * MIB,
+        allocated=answer.peaks.allocated_mib * MIB,
+        reserved=answer.peaks.reserved_mib * MIB,
         measured_allocated=measured.allocated_mib * MIB,
         measured_reserved=measured.reserved_mib * MIB,
-        facts={"world_size": row["world_size"], "log": row["log_path"], "how": row["compile"]},
+        facts={
+            "world_size": row["world_size"],
+            "log": row["log_path"],
+            "how": row["compile"],
+            "reached": "steps" if answer.line is None else "the peaks' own line",
+        },
     )
 
 

@@ -15,7 +15,7 @@ from vramcast.learner import examples
 from vramcast.units import MIB
 
 SAID: dict[str, Any] = {
-    "device": "h100", "tracer": "nullgpu", "torch": "2.9.1+cu128", "context_bytes": 7, "world_size": 2,
+    "device": "h100", "steps": 6, "tracer": "nullgpu", "torch": "2.9.1+cu128", "context_bytes": 7, "world_size": 2,
     "peaks": {"allocated": 30 * MIB, "reserved": 40 * MIB},
     "ranks": [
         {"rank": 0, "peaks": {"allocated": 10 * MIB, "reserved": 20 * MIB}},
@@ -40,7 +40,15 @@ def test_a_logged_run_is_what_both_scripts_printed() -> None:
     assert (example.group, example.gpu, example.traits, example.features) == ("golf 0123456789ab", "h100", SAID["traits"], {})
 
 
-@pytest.mark.parametrize("change", [{"line": None}, {"otherwise": ["layers 9, here 10"]}, {"said": {}}])
+def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:
+    example = golf_example(ROW, replace(ANSWER, line=None), Peaks(10, 14))
+    assert example is not None
+    assert (example.allocated, example.reserved, example.facts["reached"]) == (11 * MIB, 13 * MIB, "steps")
+
+
+@pytest.mark.parametrize(
+    "change", [{"line": None, "said": {**SAID, "steps": 1}}, {"otherwise": ["layers 9, here 10"]}, {"said": {}}]
+)
 def test_a_run_which_was_cut_short_or_is_another_teaches_nothing(change: dict[str, Any]) -> None:
     assert golf_example(ROW, replace(ANSWER, **change), Peaks(10, 14)) is None
 
