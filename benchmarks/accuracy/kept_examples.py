@@ -5,8 +5,8 @@
     python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
 
 Nothing is run. An answer counts only where its settings are those of the log, and where the job came to the place at which its
-peak was printed, or at least through two steps of its optimizer before its time was up (`facts["reached"]` says which). Only peaks
-and traits are known of a command, so `features` are {}.
+peak was printed, or at least through two steps of its optimizer before its time was up (`facts["reached"]` says which). Only
+peaks and traits are known of a command, so `features` are {}.
 """
 
 from __future__ import annotations
