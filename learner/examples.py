@@ -32,7 +32,6 @@ class Example:
         allocated, reserved: Simulated peaks.
         measured_reserved: None where only the process peak was measured.
         measured_process: With the context.
-        measured_allocated: Where it was printed; nothing is learned from it yet.
         censored: The measured peaks are lower bounds.
         optimizer: For tables.
         context: What the process is assumed to take beside the reserved peak, where no stack's is known.
