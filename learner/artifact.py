@@ -24,7 +24,7 @@ import numpy as np
 
 from vramcast.errors import ArtifactError
 from vramcast.learner import checked, trees
-from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Scores
+from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
 from vramcast.learner.groups import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
@@ -109,7 +109,7 @@ def _plain_head(head: Head) -> dict[str, Any]:
 
 
 def _plain_calibration(calibration: Calibration) -> dict[str, Any]:
-    """Return it as JSON: each run's scores, model and finest group; the cuts; and by level what was asked."""
+    """Return it as JSON: each run's scores, model, finest group and what it reached; and the cuts."""
     leaves = calibration.groups.leaves()
     of_run = np.zeros(len(calibration.models), np.int64)
     for number, leaf in enumerate(leaves):
@@ -119,7 +119,7 @@ def _plain_calibration(calibration: Calibration) -> dict[str, Any]:
         "scores": [_rounded(column) for column in calibration.scores.T],
         "models": calibration.models.tolist(),
         "groups": {"cuts": _plain_cuts(calibration.groups), "of_run": of_run.tolist()},
-        "asked": [{"values": _rounded(one.values), "reached": _rounded(one.reached)} for one in calibration.asked],
+        "reached": [_rounded(column) for column in calibration.reached.T],
     }
 
 
@@ -234,14 +234,14 @@ def _calibration(values: Mapping[str, Any], levels: tuple[float, ...]) -> Calibr
     models = checked.wholes(values["models"], "a model", 0, _MOST_ROWS)
     of_groups = checked.named(values["groups"], "groups")
     of_run = checked.wholes(of_groups["of_run"], "a group", 0, 2**_MOST_DEPTH)
-    asked = tuple(_asked(one) for one in checked.listed(values["asked"], "asked"))
-    sizes = {len(models), len(of_run), *map(len, columns)}
-    if not len(columns) == len(asked) == len(levels) or len(sizes) > 1 or len(models) > _MOST_ROWS:
-        raise ValueError(f"{len(levels)} levels, {len(columns)} lists of scores, {len(asked)} of levels asked, {sizes} runs")
+    reached = [checked.numbers(one, "a level", 0, 1) for one in checked.listed(values["reached"], "reached")]
+    sizes = {len(models), len(of_run), *map(len, columns), *map(len, reached)}
+    if not len(columns) == len(reached) == len(levels) or len(sizes) > 1 or len(models) > _MOST_ROWS:
+        raise ValueError(f"{len(levels)} levels, {len(columns)} lists of scores, {len(reached)} of levels, {sizes} runs")
     groups = _group(of_groups["cuts"], ALL_RUNS, of_run, models, itertools.count(), 0)
     if len(groups.rows) != len(models):
         raise ValueError("a run's group is none of those which the cuts make")
-    return Calibration(levels, np.stack(columns, axis=1), models, groups, asked)
+    return Calibration(levels, np.stack(columns, axis=1), models, groups, np.stack(reached, axis=1))
 
 
 def _group(cut: Any, name: str, of_run: Rows, models: Rows, numbers: Iterator[int], depth: int) -> Group:
@@ -258,14 +258,6 @@ def _group(cut: Any, name: str, of_run: Rows, models: Rows, numbers: Iterator[in
     no = _group(cut["no"], of_no, of_run, models, numbers, depth + 1)
     rows = np.sort(np.concatenate([yes.rows, no.rows]))
     return Group(name, rows, len(np.unique(models[rows])), trait, value, yes, no)
-
-
-def _asked(one: Any) -> Scores:
-    one = checked.named(one, "levels asked")
-    values, reached = checked.numbers(one["values"], "a level", 0, 1), checked.numbers(one["reached"], "a count", 0, _MOST_ROWS)
-    if len(values) != len(reached) or (np.diff(values) < 0).any() or (np.diff(reached, prepend=0.0) < 0).any():
-        raise ValueError("levels asked are not ascending, or their counts do not fit")
-    return Scores(values, reached)
 
 
 def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:

@@ -1,22 +1,22 @@
 """Conformal calibration of one-sided bounds: what turns a quantile into a promise.
 
-The score of a run is by how much its residual lies above the predicted quantile. Runs fall into groups which the data found
-(`groups.py`), a tree. The next run's score is predicted from all runs
-down to its finest group:
+The score of a run is by how much its residual lies above the predicted quantile. Runs fall into a tree of groups (`groups.py`):
+classes by what is known to decide residuals, and parts of these which the data found. The next run's score is predicted from
+all runs down to its finest group:
 
-    the scores of the group's n models are n of n + 1 parts; the one part which conformal prediction puts at infinity is what
-    the group above says
+    the scores of a group's n models are n of n + 3 parts; the other three are what the group above says
 
-So a group of few models is as wide as the group above it in the tail, and one of many is as narrow as itself. Choosing groups
-by the same runs is a kind of learning, so that a level is calibrated once more: each run is held against groups which were
-found without its model, and the bound at level q asks for the ceil((n + 1) q)-th smallest of the levels at which these runs
-were just covered (distributional conformal prediction: Chernozhukov, Wuethrich and Zhu, PNAS 2021). It never asks for less
-than q.
+So a group of few models is as wide as the group above it in the tail, and one of many is as narrow as itself. Above all runs
+one part of n + 1 lies at infinity, where conformal prediction puts it. Cuts which the same runs chose are a kind of learning,
+so that a level is calibrated once more in each class: each run is held against groups which were found without its model, and
+the bound at level q asks for the level at which q (n + 1) of the n models of the class were covered (after distributional
+conformal prediction: Chernozhukov, Wuethrich and Zhu, PNAS 2021). It never asks for less than q.
 
-If the calibrating models and the next one are exchangeable, the bound holds with probability about q at least, on average over
-models. What this does not promise: anything for a single job; anything for jobs unlike the scored ones (another stack, another
-kind of model); coverage within one group. Runs of one model are alike, so they are not exchangeable with those of another: each
-model counts as one, its runs with equal shares of one weight.
+If the models of a class and the next one are exchangeable, the bound holds with probability about q, on average over models,
+where the class has at least q / (1 - q) of them; where it has fewer nothing is promised, and the bound is what the runs show.
+What this does not promise: anything for a single job; anything for jobs unlike the scored ones (another stack, another kind of
+model). Runs of one model are alike, so they are not exchangeable with those of another: each model counts as one, its runs with
+equal shares of one weight.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of a TiB aga
 FOLDS: Final = 10  # arbitrary: more make the groups of a fold more like those of all runs
 Array: TypeAlias = npt.NDArray[np.float64]
 
+_BORROWED: Final = 3.0  # arbitrary: models as whose the group above counts; from 2 to 5 the bounds differ by little
 _ROUNDING: Final = 1e-12  # arbitrary: far below the weight of a run
 
 
@@ -73,6 +74,13 @@ class Scores:
         place = int(np.searchsorted(self.reached, level * (self.n + 1) * (1 - _ROUNDING)))
         return float(self.values[place]) if place < len(self.values) else math.inf
 
+    def between(self, level: float) -> float:
+        """Return the score at (n + 1) x `level` models, between two of them where it is no whole number; at most the largest.
+
+        The next run lies below it with probability `level`, were scores spread evenly between those of neighbours.
+        """
+        return float(np.interp(level * (self.n + 1), self.reached, self.values))
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
@@ -85,11 +93,11 @@ class Distribution:
     def along(cls, path: Sequence[Scores]) -> Distribution:
         """Return the distribution of a job whose groups have these scores, from all runs to the finest."""
         above, values, shares = 1.0, [], []
-        for scores in reversed(path):
-            parts = scores.n + 1
+        for depth, scores in reversed(list(enumerate(path))):
+            borrowed = _BORROWED if depth else 1.0
             values.append(scores.values)
-            shares.append(above * scores.weights / parts)
-            above /= parts
+            shares.append(above * scores.weights / (scores.n + borrowed))
+            above *= borrowed / (scores.n + borrowed)
         joined, of = np.concatenate(values), np.concatenate(shares)
         order = np.argsort(joined, kind="stable")
         return cls(joined[order], np.cumsum(of[order]))
@@ -124,9 +132,9 @@ class Correction:
     Attributes:
         column: Which of the learner's levels to add it to, as an index.
         value: Infinite never; where nothing larger than what is asked was seen it is the largest score.
-        key: Which group's score it is.
+        key: The job's finest group.
         n: Models of that group.
-        is_promised: Enough models stand behind all of it; else it is what these runs say, and no promise.
+        is_promised: Its class has enough models; else it is what the runs say, and no promise.
     """
 
     column: int
@@ -145,26 +153,25 @@ class Calibration:
         scores: Of each run at each level, n x levels.
         models: Of each run, as numbers.
         groups: Found in the runs.
-        asked: By level: for each run at which probability it was just covered, by groups which were found without its model.
+        reached: Of each run at each level the probability at which it was just covered, by groups found without its model.
     """
 
     levels: tuple[float, ...]
     scores: Array
     models: Rows
     groups: Group
-    asked: tuple[Scores, ...]
+    reached: Array
     _known: dict[tuple[int, str], Distribution] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
         """Return the calibration of no runs: every correction is 0, and nothing is promised."""
-        none, rows = np.zeros(0), np.zeros(0, np.int64)
-        asked = tuple(Scores(none, none) for _ in levels)
-        return cls(tuple(levels), np.zeros((0, len(levels))), rows, Group(ALL_RUNS, rows, 0), asked)
+        none, rows = np.zeros((0, len(levels))), np.zeros(0, np.int64)
+        return cls(tuple(levels), none, rows, Group(ALL_RUNS, rows, 0), none)
 
-    def promises(self, level: float) -> bool:
-        """Return whether enough models stand behind a bound at `level`."""
-        return self.groups.n_models >= needed(level)
+    def promises(self, level: float, traits: Traits) -> bool:
+        """Return whether enough models of its class stand behind a job's bound at `level`."""
+        return self.groups.of_class(traits).n_models >= needed(level)
 
     def correction(self, level: float, traits: Traits) -> Correction:
         """Return what makes a bound at `level`, any in (0, 1): scores promise every level, whichever quantile they belong to.
@@ -173,10 +180,15 @@ class Calibration:
         """
         column = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
         path = self.groups.path(traits)
-        predicted, is_promised = self.distribution(column, path), self.promises(level)
+        predicted, is_promised = self.distribution(column, path), self.promises(level, traits)
         value = predicted.at(level)
         if is_promised:
-            value = max(value, predicted.beyond(self.asked[column].at(level)))
+            own = self.groups.of_class(traits)
+            if own is path[-1]:
+                value = max(value, Scores.of(self.scores[own.rows, column], self.models[own.rows]).between(level))
+            else:  # cut by what the same runs show
+                reached = Scores.of(self.reached[own.rows, column], self.models[own.rows])
+                value = max(value, predicted.beyond(reached.between(level)))
         if math.isinf(value):
             value, is_promised = float(self.scores[:, column].max(initial=0.0)), False
         return Correction(column, value, path[-1].name, path[-1].n_models, is_promised)
@@ -205,7 +217,7 @@ def calibrate(
     scores = residuals[:, None] - quantiles
     deciding = scores[:, min(bisect.bisect_left(levels, 0.9), len(levels) - 1)]
     groups = grown(deciding, numbers, traits)
-    levels_reached = np.zeros_like(scores)
+    reached = np.zeros_like(scores)
     for fold in range(min(FOLDS, len(np.unique(numbers)))):
         new = numbers % FOLDS == fold
         if new.all():
@@ -219,9 +231,8 @@ def calibrate(
         for path, rows in by_leaf.values():
             for column in range(len(levels)):
                 predicted = _along(path, scores[known, column], numbers[known])
-                levels_reached[rows, column] = predicted.below(scores[rows, column])
-    asked = tuple(Scores.of(levels_reached[:, column], numbers) for column in range(len(levels)))
-    return Calibration(tuple(levels), scores, numbers, groups, asked)
+                reached[rows, column] = predicted.below(scores[rows, column])
+    return Calibration(tuple(levels), scores, numbers, groups, reached)
 
 
 def _along(path: Sequence[Group], scores: Array, models: Rows) -> Distribution:

@@ -1,7 +1,8 @@
-"""Groups of runs whose residuals are alike, found by the data: a small tree over the traits of jobs.
+"""Groups of runs whose residuals are alike: a small tree over the traits of jobs.
 
-A cut asks whether one trait has one value. It is made where it lowers the loss of the upper quantiles most, and only if both
-sides keep enough models: what few models say of themselves is chance. Traits which a job lacks count as having no value.
+A cut asks whether one trait has one value. The first cuts are by what is known to decide residuals, in a fixed order; the
+others are found by the data, where one lowers the loss of the upper quantiles most. Either is made only if both sides keep
+enough models: what few models say of themselves is chance. Traits which a job lacks count as having no value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ import numpy.typing as npt
 from vramcast.learner.traits import Traits
 
 FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of so many residuals is near their 0.9 quantile
-MOST_CUTS: Final = 4  # arbitrary: above a leaf
+MOST_CUTS: Final = 3  # arbitrary: above a leaf, of those which the data found
+# arbitrary: the order. Each names what first principles do not know exactly: a library's choices, the order of shapes, a
+# compiler's choices, values, the course of several streams. Rare large residuals of one cause would hide the other cuts.
+CAUSES: Final = (
+    ("operators", "convolution"),
+    ("batches", "vary"),
+    ("compiled", "yes"),
+    ("values", "drawn"),
+    ("ranks", "several"),
+)
+FEWEST_OF_CAUSE: Final = 4  # arbitrary: fewer, because nobody chose these cuts for what the runs show
 _LEAST_GAIN: Final = 0.05  # arbitrary: of a group's loss, by which a cut must lower it
 _LEVELS: Final = (0.75, 0.9, 0.97)  # arbitrary: the upper quantiles, which bounds are made of
 ALL_RUNS: Final = "all runs"
@@ -50,6 +61,16 @@ class Group:
         part = self.yes if traits.get(self.trait, "") == self.value else self.no
         return (self,) if part is None else (self, *part.path(traits))
 
+    def of_class(self, traits: Traits) -> Group:
+        """Return the group of all jobs with the same causes: the finest one above the cuts which the data found."""
+        return next(group for group in self.path(traits) if (group.trait, group.value) not in CAUSES)
+
+    def classes(self) -> tuple[Group, ...]:
+        """Return the groups which `of_class` returns."""
+        if self.yes is None or self.no is None or (self.trait, self.value) not in CAUSES:
+            return (self,)
+        return (*self.yes.classes(), *self.no.classes())
+
     def leaves(self) -> tuple[Group, ...]:
         """Return the finest groups."""
         return (self,) if self.yes is None or self.no is None else (*self.yes.leaves(), *self.no.leaves())
@@ -65,7 +86,7 @@ def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> Group:
     """
     order = np.argsort(residuals, kind="stable")
     table = _Table(residuals[order], models[order], _columns([traits[row] for row in order.tolist()]))
-    return _grow(table, order, np.arange(len(order)), ALL_RUNS, 0)
+    return _grow(table, order, np.arange(len(order)), ALL_RUNS, 0, CAUSES)
 
 
 def names_of_parts(name: str, trait: str, value: str) -> tuple[str, str]:
@@ -84,6 +105,13 @@ class _Table:
 
     def n_models(self, rows: Rows) -> int:
         return len(np.unique(self.models[rows]))
+
+    def can_cut(self, rows: Rows, cut: tuple[str, str], fewest: int = FEWEST_MODELS) -> bool:
+        """Return whether both sides of a cut keep that many models."""
+        if cut not in self.columns:
+            return False
+        has = self.columns[cut][rows]
+        return min(self.n_models(rows[has]), self.n_models(rows[~has])) >= fewest
 
     def loss(self, rows: Rows) -> float:
         """Return the sum over models of the quantile loss at the upper levels, each about the rows' own quantile."""
@@ -109,29 +137,34 @@ def _columns(traits: Sequence[Traits]) -> dict[tuple[str, str], npt.NDArray[np.b
     return {(trait, value): np.array([own.get(trait, "") == value for own in traits]) for trait, value in pairs}
 
 
-def _grow(table: _Table, order: Rows, rows: Rows, name: str, depth: int) -> Group:
+def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes: Sequence[tuple[str, str]]) -> Group:
+    """Return the group of these rows; `found`: cuts above it which the data found, `causes`: those not yet asked about."""
     own = np.sort(order[rows])
     n_models = table.n_models(rows)
-    cut = _best_cut(table, rows, n_models) if depth < MOST_CUTS else None
+    place = next((place for place, cause in enumerate(causes) if table.can_cut(rows, cause, FEWEST_OF_CAUSE)), None)
+    if place is not None:
+        cut: tuple[str, str] | None = causes[place]
+        causes = causes[place + 1 :]
+    else:
+        cut, causes, found = _best_cut(table, rows) if found < MOST_CUTS else None, (), found + 1
     if cut is None:
         return Group(name, own, n_models)
     trait, value = cut
     has = table.columns[cut][rows]
     of_yes, of_no = names_of_parts(name, trait, value)
-    yes = _grow(table, order, rows[has], of_yes, depth + 1)
-    no = _grow(table, order, rows[~has], of_no, depth + 1)
+    yes = _grow(table, order, rows[has], of_yes, found, causes)
+    no = _grow(table, order, rows[~has], of_no, found, causes)
     return Group(name, own, n_models, trait, value, yes, no)
 
 
-def _best_cut(table: _Table, rows: Rows, n_models: int) -> tuple[str, str] | None:
+def _best_cut(table: _Table, rows: Rows) -> tuple[str, str] | None:
     """Return the cut which lowers the loss most; None where none lowers it enough."""
-    if n_models < FEWEST_MODELS:
+    if table.n_models(rows) < FEWEST_MODELS:
         return None
     whole = table.loss(rows)
     best, least = None, (1 - _LEAST_GAIN) * whole
     for cut, has_value in table.columns.items():
         has = has_value[rows]
-        sides = rows[has], rows[~has]
-        if min(map(table.n_models, sides)) >= FEWEST_MODELS and (loss := sum(map(table.loss, sides))) < least:
+        if table.can_cut(rows, cut) and (loss := table.loss(rows[has]) + table.loss(rows[~has])) < least:
             best, least = cut, loss
     return best

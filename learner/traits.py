@@ -17,7 +17,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.stack import Stack, same_minor
 from vramcast.tracer.ledger import Entered, Entry
 from vramcast.tracer.operators import Kind
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Trace
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 from vramcast.units import GIB, MIB
 
 Traits: TypeAlias = Mapping[str, str]
@@ -30,6 +30,7 @@ MEANINGS: Final[dict[str, str]] = {
     "plans": "none, exact (the cuDNN of the job's stack was asked) or other (another version was)",
     "compiled": "yes or no: whether Inductor fused some of it",
     "values": "known, or drawn: shapes or branches hang on values which nobody knows",
+    "batches": "alike, or vary: steps ask for more and less, as where each batch is padded to its longest line",
     "ranks": "one or several",
     "speed": "any, or decides: the card's speed decides when blocks of several streams come back",
     "torch": "same, or other: the minor release which ran it against that of its stack",
@@ -46,6 +47,7 @@ NO_WORSE: Final[dict[tuple[str, str], str]] = {
     ("plans", "exact"): "other",
     ("torch", "same"): "other",
     ("values", "known"): "drawn",
+    ("batches", "alike"): "vary",
     ("speed", "any"): "decides",
     ("unknown", "none"): "some",
     ("card", "free"): "full",
@@ -55,11 +57,22 @@ CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
+_ALIKE: Final = 0.01  # arbitrary: by how much the forward passes of alike batches may differ in what they ask for
 _DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
 
 
 def traits_of(
-    trace: Trace, *, gpu: str, reserved: int, tracer: str, torch: str, stack: Stack, asked_cudnn: str, ranks: int, is_full: bool
+    trace: Trace,
+    *,
+    gpu: str,
+    reserved: int,
+    tracer: str,
+    torch: str,
+    stack: Stack,
+    asked_cudnn: str,
+    ranks: int,
+    is_full: bool,
+    batches_vary: bool = False,
 ) -> dict[str, str]:
     """Return the traits of one job, each of `MEANINGS`.
 
@@ -73,6 +86,7 @@ def traits_of(
         asked_cudnn: The version which answered for its plans; "" none did.
         ranks: How many the job has.
         is_full: It does not fit on its card.
+        batches_vary: Its batches are said to; what its steps ask for shows it too.
     """
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     operators = _operators(trace)
@@ -84,6 +98,7 @@ def traits_of(
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": _yes(any(operator.is_compiled for operator in trace.operators)),
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
+        "batches": "vary" if batches_vary or _steps_differ(trace) else "alike",
         "ranks": "one" if ranks == 1 else "several",
         "speed": "decides" if any(entry.kind is Entered.SPEED for entry in ledger) else "any",
         "torch": "same" if stack.torch is None or same_minor(stack.torch, torch) else "other",
@@ -118,6 +133,14 @@ def _operators(trace: Trace) -> str:
 
 def _convolutions(trace: Trace) -> str:
     return "depthwise" if any(operator.is_depthwise for operator in trace.operators) else "plain"
+
+
+def _steps_differ(trace: Trace) -> bool:
+    """Return whether its forward passes ask for different sizes, the first left out: much is asked for once."""
+    rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 1)
+    sums = np.bincount(trace.step[rows], weights=trace.size_bytes[rows])
+    sums = sums[sums > 0]
+    return bool(len(sums) > 1 and sums.min() < (1 - _ALIKE) * sums.max())
 
 
 def _workspaces(trace: Trace, reserved: int) -> str:

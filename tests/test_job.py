@@ -27,6 +27,8 @@ from vramcast.job import CHOICES, DTYPE_BYTES, TRAINING_FIELDS, Job, KnownTraini
         ("8x128:int64", TensorSpec((8, 128), "int64")),
         ("8x128:int64<30522", TensorSpec((8, 128), "int64", 30522)),
         ("4:bool", TensorSpec((4,), "bool")),
+        ("8x16..128:int64<9", TensorSpec((8, 128), "int64", 9, least=(8, 16))),
+        ("8x128..128", TensorSpec((8, 128))),
         (" 2x2:bfloat16 ", TensorSpec((2, 2), "bfloat16")),
     ],
 )
@@ -34,10 +36,25 @@ def test_a_spec_reads_as_shape_dtype_and_limit(text: str, spec: TensorSpec) -> N
     assert TensorSpec.parse(text) == spec
 
 
+def test_batches_which_vary_make_a_job_vary() -> None:
+    spec = TensorSpec((8, 128), "int64", least=(8, 16))
+    job = Job(device("t4"), target="m:f", batch={"ids": spec}, labels=TensorSpec((8,), "int64"))
+    assert job.varies
+    assert not dataclasses.replace(job, batch={"ids": dataclasses.replace(spec, least=None)}).varies
+    assert job.with_batch(4).batch["ids"] == TensorSpec((4, 128), "int64", least=(4, 16))
+    with pytest.raises(UsageError, match=r"smallest shape is \(8, 129\), and the largest \(8, 128\): write 8x16..128"):
+        TensorSpec((8, 128), least=(8, 129))
+    with pytest.raises(UsageError, match="smallest shape"):
+        TensorSpec((8, 128), least=(8,))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "8x..128",
+        "8x1..2..3",
+        "8x16..",
         "x",
         "3x",
         "x3",

@@ -534,6 +534,7 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
             asked_cudnn=cudnn_asked(job.stack) if "cudnn" in seen.libraries else "",
             ranks=world_size_of(on_card.trace),
             is_full=on_card.out_of_memory is not None,
+            batches_vary=job.varies,
         ),
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,

@@ -42,7 +42,8 @@ _CODES: dict[str, Literal["q", "i", "h", "b", "B", "?"]] = {
     "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?",
 }  # fmt: skip
 _DIGITS = r"\d{1,19}"  # an int64 has no more
-_TENSOR = re.compile(rf"({_DIGITS}(?:x{_DIGITS})*)(?::([a-z]+\d*)(?:<({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?")
+_DIMENSION = rf"(?:{_DIGITS}\.\.)?{_DIGITS}"
+_TENSOR = re.compile(rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::([a-z]+\d*)(?:<({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,11 @@ class TensorSpec:
         high: For integers: values are below it (token ids below the vocabulary's size); documents what the model accepts.
         fill: What every element is; None: integers lie below `high` (0 without it), floats between 0 and 1.
         content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
+        least: The smallest shape, where it varies from batch to batch (padded to the longest line): estimates are of `shape`,
+            and bounds of jobs whose batches vary. None: all batches are alike.
     Raises:
-        UsageError: a negative dimension, more bytes than an int64 counts, an unknown dtype, a value which the dtype cannot
-            hold, or content of another size.
+        UsageError: a negative dimension, a `least` which is no smaller shape, more bytes than an int64 counts, an unknown
+            dtype, a value which the dtype cannot hold, or content of another size.
     """
 
     shape: tuple[int, ...]
@@ -67,6 +70,7 @@ class TensorSpec:
     high: int | None = None
     fill: float | None = None
     content: bytes | None = field(default=None, repr=False)
+    least: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.shape, str | bytes) or not isinstance(self.shape, Iterable):
@@ -82,8 +86,17 @@ class TensorSpec:
         if math.prod(max(n, 1) for n in self.shape) * DTYPE_BYTES[self.dtype] > INT64_MOST:
             raise UsageError(f"Shape {shown(self.shape)} of {self.dtype} has more than 2^63 bytes: no tensor can be so large.")
         self._check_values()
+        self._check_least()
         if self.content is not None and len(self.content) != self.size_bytes:
             raise UsageError(f"Content has {len(self.content)} bytes, but {self.shape} of {self.dtype} has {self.size_bytes}.")
+
+    def _check_least(self) -> None:
+        if self.least is None:
+            return
+        least = tuple(whole("A dimension of a smallest shape", n, least=0) for n in self.least)
+        if len(least) != len(self.shape) or any(small > large for small, large in zip(least, self.shape, strict=True)):
+            raise UsageError(f"The smallest shape is {shown(least)}, and the largest {shown(self.shape)}: write 8x16..128.")
+        object.__setattr__(self, "least", None if least == self.shape else least)
 
     def _check_values(self) -> None:
         if not isinstance(self.fill, Number | None):
@@ -106,6 +119,11 @@ class TensorSpec:
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
     @property
+    def varies(self) -> bool:
+        """Whether its shape is another one from batch to batch."""
+        return self.least is not None
+
+    @property
     def is_integer(self) -> bool:
         """Whether the values are integers or booleans."""
         return not self.dtype.startswith(("float", "bfloat", "complex"))
@@ -122,6 +140,8 @@ class TensorSpec:
     def parse(cls, text: str) -> TensorSpec:
         """Return the tensor that `32x3x224x224`, `8x128:int64<30522`, `8x128:int64=1` (all ones) or `32:int64` says.
 
+        `8x16..128:int64` is one whose second dimension lies between 16 and 128.
+
         Raises:
             UsageError: the text is none of these forms.
         """
@@ -129,12 +149,13 @@ class TensorSpec:
         if match is None:
             raise UsageError(
                 f"Tensor '{shortened(text, SHOWN)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
-                "8x128:int64<30522 or 8x128:int64=1."
+                "8x128:int64<30522, 8x128:int64=1, or 8x16..128:int64 where batches vary."
             )
-        shape = tuple(int(n) for n in match[1].split("x"))
+        ends = [dimension.split("..") for dimension in match[1].split("x")]
+        shape, smallest = (tuple(int(end[place]) for end in ends) for place in (-1, 0))
         stated = match[4]
         fill = None if stated is None else float(stated + match[5]) if match[5] else int(stated)
-        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill)
+        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill, least=smallest)
 
     def with_batch(self, batch_size: int) -> TensorSpec:
         """Return the same tensor with another first dimension; content is repeated or cut."""
@@ -142,7 +163,8 @@ class TensorSpec:
         if content is not None:
             row_bytes = len(content) // self.shape[0] if self.shape[0] else 0
             content = (content * -(-batch_size // self.shape[0]))[: batch_size * row_bytes] if row_bytes else None
-        return replace(self, shape=(batch_size, *self.shape[1:]), content=content)
+        least = None if self.least is None else (batch_size, *self.least[1:])
+        return replace(self, shape=(batch_size, *self.shape[1:]), content=content, least=least)
 
 
 # A batch: a TensorSpec, or tuples, lists and dicts of them (other leaves are passed on as they are).
@@ -396,6 +418,13 @@ class Job:
             return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf
 
         return replace(self, batch=map_batch(self.batch, resized), labels=map_batch(self.labels, resized))
+
+    @property
+    def varies(self) -> bool:
+        """Whether an input or label has another shape from batch to batch."""
+        found: list[bool] = []
+        map_batch((self.batch, self.labels), lambda leaf: found.append(isinstance(leaf, TensorSpec) and leaf.varies))
+        return any(found)
 
     @property
     def input_bytes(self) -> int:

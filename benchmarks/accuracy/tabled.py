@@ -27,6 +27,7 @@ _ACCURACY: Final = ROOT / "docs" / "accuracy.md"
 _RANKS: Final = ROOT / "docs" / "multi-gpu.md"
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
 _ANOTHER_JOB: Final = "settings not printed"  # what is logged is not what ran here
+_NO_RELEASE: Final = "in no release"  # of a job's torch
 _DRAWN: Final = "DeepSeek-V3 16B"  # whose experts are chosen by values which nobody knows
 
 
@@ -65,6 +66,7 @@ class _Row:
                 "plans": "none",
                 "compiled": "yes" if self.is_compiled else "no",
                 "values": "drawn" if self.is_drawn else "known",
+                "batches": "alike",
                 "ranks": "one" if self.ranks == 1 else "several",
                 "speed": "any" if self.ranks == 1 else "decides",
                 "torch": "same" if self.is_same_torch else "other",
@@ -118,7 +120,7 @@ def ranks_rows(path: Path) -> Iterator[_Row]:
             sizes = _number(cells[5]), _number(cells[6])
             yield _Row(
                 "titan", cells[0], f"{cells[0]} {job}, {ranks} ranks", *sizes, "compile" in job or was_float8,
-                same_minor(torch, here), int(ranks), _DRAWN in job,
+                same_minor(torch, here) and _NO_RELEASE not in job, int(ranks), _DRAWN in job,
             )  # fmt: skip
 
 

@@ -37,7 +37,8 @@ def test_a_logged_run_is_what_both_scripts_printed() -> None:
     assert example is not None
     assert (example.allocated, example.reserved) == (9 * MIB, 12 * MIB)
     assert (example.measured_allocated, example.measured_reserved) == (10 * MIB, 14 * MIB)
-    assert (example.group, example.gpu, example.traits, example.features) == ("golf 0123456789ab", "h100", SAID["traits"], {})
+    traits = {"batches": "alike", **SAID["traits"]}
+    assert (example.group, example.gpu, example.traits, example.features) == ("golf 0123456789ab", "h100", traits, {})
 
 
 def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:

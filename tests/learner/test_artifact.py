@@ -126,7 +126,7 @@ def test_an_older_artifact_is_refused(folder: Path, tmp_path: Path, schema: int)
     "change",
     [
         {"models": [0]},
-        {"asked": []},
+        {"reached": []},
         {"groups": {"cuts": None, "of_run": [1] * 150}},
         {"groups": {"cuts": {"trait": "plans", "value": 3, "yes": None, "no": None}, "of_run": [0] * 150}},
         {"groups": {"cuts": {"trait": "plans", "value": "other", "yes": None}, "of_run": [0] * 150}},

@@ -29,6 +29,7 @@ def test_a_score_is_the_order_statistic_which_the_theorem_names() -> None:
     assert scores.at(0.9) == 90.0  # ceil(100 x 0.9) = 90th of 99
     assert scores.at(0.99) == 99.0
     assert scores.at(0.995) == math.inf
+    assert (scores.between(0.905), scores.between(1.0)) == (90.5, 99.0)
     assert (needed(0.9), needed(0.99), needed(0.5)) == (9, 99, 1)
 
 
@@ -40,9 +41,9 @@ def test_runs_of_one_model_count_as_one() -> None:
 
 
 def test_the_part_at_infinity_is_what_the_group_above_says() -> None:
-    """Nine exact models of a hundred: nine parts of ten are exact, the tenth is like all hundred, and a 101st of it beyond."""
+    """27 exact models of a hundred: nine parts of ten are exact, the tenth is like all hundred, and a 101st of it beyond."""
     everyone = scores_of([0.0] * 50 + [1.0] * 50, list(range(100)))
-    exact = scores_of([0.0] * 9, list(range(9)))
+    exact = scores_of([0.0] * 27, list(range(27)))
     found = Distribution.along([everyone, exact])
     assert found.at(0.9 + 0.1 * 50 / 101) == 0.0
     assert found.at(0.96) == 1.0
@@ -90,6 +91,17 @@ def test_groups_which_differ_are_found_and_covered_apart(level: float) -> None:
         assert hits[name] >= level * trials - 4 * math.sqrt(1 + 100 / 300) * math.sqrt(trials * level * (1 - level))
 
 
+def test_what_is_promised_is_promised_of_the_jobs_own_class() -> None:
+    residuals = np.concatenate([np.zeros(200), np.linspace(0, 1, 20)])
+    traits = [{"operators": "dense"}] * 200 + [{"operators": "convolution"}] * 20
+    calibration = calibrate((0.5,), np.zeros((220, 1)), residuals, of_own_models(220), traits)
+    assert calibration.promises(0.99, {"operators": "dense"})
+    assert calibration.promises(0.95, {"operators": "convolution"})
+    assert not calibration.promises(0.99, {"operators": "convolution"})
+    assert calibration.correction(0.99, {"operators": "dense"}).value == 0.0
+    assert not calibration.correction(0.99, {"operators": "convolution"}).is_promised
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 120), st.sampled_from((0.5, 0.9, 0.95, 0.99)))
 def test_no_more_is_promised_than_the_models_allow(seed: int, n: int, level: float) -> None:
@@ -100,7 +112,7 @@ def test_no_more_is_promised_than_the_models_allow(seed: int, n: int, level: flo
     calibration = calibrate((0.5,), np.zeros((3 * n, 1)), residuals, models, traits)
     found = calibration.correction(level, {"kind": "0"})
     assert math.isfinite(found.value)
-    assert found.is_promised == calibration.promises(level) or math.isclose(found.value, residuals.max())
+    assert found.is_promised == calibration.promises(level, {"kind": "0"}) or math.isclose(found.value, residuals.max())
     if n < needed(level):
         assert not found.is_promised
     if n < needed(level) and len(calibration.groups.path({"kind": "0"})) == 1:

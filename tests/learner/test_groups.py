@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, grown
+from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CAUSE, grown
 
 RANDOM = np.random.default_rng(3)
 
@@ -24,6 +24,22 @@ def test_a_trait_which_decides_cuts_and_one_which_does_not_never_does() -> None:
     assert [group.n_models for group in path[:2]] == [200, 100]
     assert found.no is not None
     assert found.path({})[1] is found.no  # who lacks a trait has no value of it
+
+
+def test_known_causes_are_cut_first_and_make_the_classes() -> None:
+    """Three classes: convolutions err now and then, batches which vary too; neither alone would show among the other's."""
+    kinds = [("convolution", "alike")] * 10 + [("dense", "vary")] * FEWEST_OF_CAUSE + [("dense", "alike")] * 30
+    residuals = np.zeros(len(kinds))
+    residuals[[0, 10]] = 0.2
+    traits = [{"operators": operators, "batches": batches} for operators, batches in kinds]
+    found = grown(residuals, np.arange(len(kinds)), traits)
+    assert [group.n_models for group in found.classes()] == [10, FEWEST_OF_CAUSE, 30]
+    own = found.of_class({"operators": "dense", "batches": "alike"})
+    assert own.name == "operators not convolution, batches not vary"
+    assert residuals[own.rows].max() == 0
+    assert found.of_class({"operators": "convolution", "batches": "vary"}).n_models == 10
+    few = grown(residuals[:-27], np.arange(len(kinds) - 27), traits[:-27])
+    assert [group.n_models for group in few.classes()] == [10, 7]  # three which do not vary are no class
 
 
 def test_runs_of_few_models_are_no_group_however_many_they_are() -> None:

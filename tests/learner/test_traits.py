@@ -9,7 +9,7 @@ import pytest
 from vramcast.learner.traits import MEANINGS, NO_WORSE, traits_of
 from vramcast.stack import Stack
 from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Trace
+from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 MIB = 1 << 20
 STACK = Stack("2.8.0", "12.8", "9.10.2.21")
@@ -28,6 +28,21 @@ def job(operator: str = "aten::mm", workspace_mib: int = 0, *, ledger: tuple[Ent
     return Trace.build(columns, ops=[operator], ledger=ledger, header=header)
 
 
+def steps(*sizes_mib: int) -> Trace:
+    """Return a job whose forward passes ask for so much."""
+    n = len(sizes_mib)
+    columns = {
+        "action": [Action.ALLOC] * n,
+        "size_bytes": [size * MIB for size in sizes_mib],
+        "block": list(range(n)),
+        "step": list(range(n)),
+        "phase": [Phase.FORWARD] * n,
+        "op": [0] * n,
+        "category": [Category.ACTIVATION] * n,
+    }
+    return Trace.build(columns, ops=["aten::mm"])
+
+
 def traits(trace: Trace, **changes: Any) -> dict[str, str]:
     """Return the traits of a job which torch 2.8 ran and its own cuDNN answered for."""
     known: dict[str, Any] = {
@@ -42,8 +57,8 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
     assert found.keys() == MEANINGS.keys()
     assert found == {
         "operators": "dense", "convolutions": "none", "workspaces": "none", "plans": "none", "compiled": "no",
-        "values": "known", "ranks": "one", "speed": "any", "torch": "same", "unknown": "none", "card": "free",
-        "size": "below 256 MiB", "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
+        "values": "known", "batches": "alike", "ranks": "one", "speed": "any", "torch": "same", "unknown": "none",
+        "card": "free", "size": "below 256 MiB", "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
     }  # fmt: skip
 
 
@@ -65,6 +80,10 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job(ledger=(Entry(Entered.SPEED, "", 1),)), {}, "speed", "decides"),
         (job(ledger=(Entry(Entered.REFUSED, "cuFoo", 1),)), {}, "unknown", "some"),
         (job(ledger=(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
+        (job(), {"batches_vary": True}, "batches", "vary"),
+        (steps(30, 30, 30), {}, "batches", "alike"),
+        (steps(90, 30, 30), {}, "batches", "alike"),  # the first one asks for what is asked for once
+        (steps(30, 20, 30), {}, "batches", "vary"),
         (job(), {"ranks": 8}, "ranks", "several"),
         (job(), {"torch": "2.11.0+cu130"}, "torch", "other"),
         (job(), {"stack": Stack()}, "torch", "same"),  # nobody says otherwise

@@ -89,7 +89,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         action="append",
         metavar="SPEC",
         help="an input tensor: 32x3x224x224, 8x128:int64<30522, 8x128:int64=1 (ones), or input_ids=8x128:int64 for a keyword; "
-        "repeatable, in order",
+        "8x16..128:int64 where batches are padded to their longest line; repeatable, in order",
     )
     parser.add_argument("--labels", metavar="SPEC", help="what the loss compares with, e.g. 32:int64<1000")
     parser.add_argument("--num-classes", type=int)
