@@ -30,7 +30,7 @@ MEANINGS: Final[dict[str, str]] = {
     "plans": "none, exact (the cuDNN of the job's stack was asked) or other (another version was)",
     "compiled": "yes or no: whether Inductor fused some of it",
     "values": "known, or drawn: shapes or branches hang on values which nobody knows",
-    "batches": "alike, or vary: steps ask for more and less, as where each batch is padded to its longest line",
+    "batches": "alike, or vary: steps keep more and less, as where each batch is padded to its longest line",
     "ranks": "one or several",
     "speed": "any, or decides: the card's speed decides when blocks of several streams come back",
     "torch": "same, or other: the minor release which ran it against that of its stack",
@@ -57,7 +57,7 @@ CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
-_ALIKE: Final = 0.01  # arbitrary: by how much the forward passes of alike batches may differ in what they ask for
+_ALIKE: Final = 0.01  # arbitrary: by how much the forward passes of alike batches may differ in what they keep
 _DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
 
 
@@ -98,7 +98,7 @@ def traits_of(
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": _yes(any(operator.is_compiled for operator in trace.operators)),
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
-        "batches": "vary" if batches_vary or _steps_differ(trace) else "alike",
+        "batches": "vary" if batches_vary or _steps_vary(trace) else "alike",
         "ranks": "one" if ranks == 1 else "several",
         "speed": "decides" if any(entry.kind is Entered.SPEED for entry in ledger) else "any",
         "torch": "same" if stack.torch is None or same_minor(stack.torch, torch) else "other",
@@ -135,12 +135,20 @@ def _convolutions(trace: Trace) -> str:
     return "depthwise" if any(operator.is_depthwise for operator in trace.operators) else "plain"
 
 
-def _steps_differ(trace: Trace) -> bool:
-    """Return whether its forward passes ask for different sizes, the first left out: much is asked for once."""
-    rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 1)
+def _steps_vary(trace: Trace) -> bool:
+    """Return whether its forward passes keep different sizes.
+
+    One smaller size among alike ones is no sign: an epoch's last batch is what is left of its samples, and no surprise.
+    """
+    rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 0)
+    rows &= trace.category == Category.ACTIVATION
     sums = np.bincount(trace.step[rows], weights=trace.size_bytes[rows])
     sums = sums[sums > 0]
-    return bool(len(sums) > 1 and sums.min() < (1 - _ALIKE) * sums.max())
+    if not len(sums):
+        return False
+    largest, smaller = sums.max(), sums[sums < (1 - _ALIKE) * sums.max()]
+    is_first = bool(sums[0] >= (1 - _ALIKE) * largest)
+    return bool(len(smaller)) and (not is_first or smaller.min() < (1 - _ALIKE) * smaller.max())
 
 
 def _workspaces(trace: Trace, reserved: int) -> str:

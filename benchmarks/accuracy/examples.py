@@ -1,6 +1,6 @@
 """The public measured runs as examples to learn from: each job traced once, its features kept in build/accuracy/.
 
-    python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp
+    python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp, real
     python -m benchmarks.accuracy.examples SET [--scripts FOLDER]          SET: golf, titan, qlora, nanovlm
 
 What is there already is not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. Those of the
@@ -23,7 +23,7 @@ from unittest import mock
 
 import joblib
 
-from benchmarks.accuracy import cnn_script, gpumemnet_mlp, timm_a100, xmem
+from benchmarks.accuracy import cnn_script, gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.kept_examples import KEPT, report
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
 from benchmarks.authors import gpumemnet
@@ -35,6 +35,7 @@ from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.observed import observed
 from vramcast.tracer.run_options import RunOptions
+from vramcast.units import MIB
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
@@ -142,7 +143,19 @@ def mlp_cases() -> list[Case]:
     ]
 
 
-SETS: dict[str, Callable[[], list[Case]]] = {"xmem": xmem_cases, "timm": timm_cases, "cnn": cnn_cases, "mlp": mlp_cases}
+def real_cases() -> list[Case]:
+    """Return the CARMA project's scripts."""
+    facts = {"family": "script", "stack": "carma", "process": "1", "context": str(real_world.CONTEXT_MIB * MIB)}
+    return [replace(case, facts={**case.facts, **facts, "group": case.facts["model"]}) for case in real_world.cases()]
+
+
+SETS: dict[str, Callable[[], list[Case]]] = {
+    "xmem": xmem_cases,
+    "timm": timm_cases,
+    "cnn": cnn_cases,
+    "mlp": mlp_cases,
+    "real": real_cases,
+}
 
 
 def example_of(case: Case) -> Example | str:

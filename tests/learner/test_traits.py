@@ -82,8 +82,10 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job(ledger=(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
         (job(), {"batches_vary": True}, "batches", "vary"),
         (steps(30, 30, 30), {}, "batches", "alike"),
-        (steps(90, 30, 30), {}, "batches", "alike"),  # the first one asks for what is asked for once
-        (steps(30, 20, 30), {}, "batches", "vary"),
+        (steps(90, 30, 30), {}, "batches", "alike"),  # the first one keeps what is kept once
+        (steps(30, 30, 20, 30), {}, "batches", "alike"),  # what an epoch leaves
+        (steps(20, 30, 30), {}, "batches", "vary"),
+        (steps(30, 25, 20), {}, "batches", "vary"),
         (job(), {"ranks": 8}, "ranks", "several"),
         (job(), {"torch": "2.11.0+cu130"}, "torch", "other"),
         (job(), {"stack": Stack()}, "torch", "same"),  # nobody says otherwise
