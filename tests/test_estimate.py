@@ -150,7 +150,7 @@ def test_the_json_has_the_keys_of_the_contract(found: Estimate) -> None:
     assert (said["device"], said["precision"], said["optimizer"], said["steps"]) == ("a100-40gb", "fp32", "adam", 3)
     assert set(said["peaks"]) == {"allocated", "reserved", "process", "min_feasible"}
     assert set(said["quantiles"]) == {"0.5", "0.9", "0.95", "0.99"}
-    assert set(said["upper_bound"]) == {"level", "bytes", "method", "n_calibration", "covers"}
+    assert {"level", "bytes", "method", "n_calibration", "covers"} <= set(said["upper_bound"])
     assert set(said["fits"]) == set(DEVICES)
     assert all(type(fits) is bool for fits in said["fits"].values())
     assert {"total", "trace", "simulate", "learn"} <= set(said["seconds"])

@@ -160,7 +160,7 @@ class Run:
             parse(f"torch=={self.row['torch']}")
         except UsageError:
             return Reason.STACK
-        if self.vocabulary is None:
+        if self.vocabulary is None or "tokens" not in self.log.settings:
             return Reason.DATA
         return None if self.log.settings.keys() & _COUNTS else Reason.SETTINGS
 
