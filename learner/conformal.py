@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.learner.groups import ALL_RUNS, Group, Rows, grown, model_weights
+from vramcast.learner.groups import ALL_RUNS, Group, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
 
 LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
@@ -132,7 +132,7 @@ class Correction:
     Attributes:
         column: Which of the learner's levels to add it to, as an index.
         value: Infinite never; where nothing larger than what is asked was seen it is the largest score.
-        key: The job's finest group.
+        key: The job's finest group, in words.
         n: Models of that group.
         is_promised: Its class has enough models; else it is what the runs say, and no promise.
     """
@@ -191,7 +191,7 @@ class Calibration:
                 value = max(value, predicted.beyond(reached.between(level)))
         if math.isinf(value):
             value, is_promised = float(self.scores[:, column].max(initial=0.0)), False
-        return Correction(column, value, path[-1].name, path[-1].n_models, is_promised)
+        return Correction(column, value, in_words(path[-1].name), path[-1].n_models, is_promised)
 
     def distribution(self, column: int, path: Sequence[Group]) -> Distribution:
         """Return what is predicted of the score of a job in these groups."""

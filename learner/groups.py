@@ -95,6 +95,12 @@ def names_of_parts(name: str, trait: str, value: str) -> tuple[str, str]:
     return f"{above}{trait} {value}", f"{above}{trait} not {value}"
 
 
+def in_words(name: str) -> str:
+    """Return a group's name without the causes which its runs do not have."""
+    lacking = {names_of_parts(ALL_RUNS, *cause)[1] for cause in CAUSES}
+    return ", ".join(part for part in name.split(", ") if part not in lacking) or "no known cause"
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     """Runs by ascending residual; `columns`: (trait, value) -> which of them have it."""

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CAUSE, grown
+from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CAUSE, grown, in_words
 
 RANDOM = np.random.default_rng(3)
 
@@ -36,6 +36,9 @@ def test_known_causes_are_cut_first_and_make_the_classes() -> None:
     assert [group.n_models for group in found.classes()] == [10, FEWEST_OF_CAUSE, 30]
     own = found.of_class({"operators": "dense", "batches": "alike"})
     assert own.name == "operators not convolution, batches not vary"
+    assert in_words(own.name) == "no known cause"
+    assert in_words(found.of_class({"operators": "convolution"}).name) == "operators convolution"
+    assert in_words(ALL_RUNS) == ALL_RUNS
     assert residuals[own.rows].max() == 0
     assert found.of_class({"operators": "convolution", "batches": "vary"}).n_models == 10
     few = grown(residuals[:-27], np.arange(len(kinds) - 27), traits[:-27])

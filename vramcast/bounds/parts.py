@@ -16,6 +16,7 @@ from vramcast.units import gib
 # How a trait which makes a class wide can be changed, by trait and value; the first that holds is said.
 _OF_TRAITS: Final[tuple[tuple[str, str, str], ...]] = (
     ("values", "drawn", "shapes hang on values which nobody knows: measure this job once on the card"),
+    ("batches", "vary", "pad all batches to one length"),
     ("torch", "other", "trace it with the torch of its stack (pip install torch==VERSION here)"),
     ("plans", "other", "ask the cuDNN of its stack (vramcast doctor --get-cudnn VERSION), where it is 9.12 or newer"),
     ("speed", "decides", "the card's speed decides when blocks of several streams come back: --bracket gives both ends"),
@@ -44,7 +45,7 @@ class Owed:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.because}; {self.remedy}: -{gib(self.saves_bytes)}"
+        return f"{self.because}; {self.remedy}: up to -{gib(self.saves_bytes)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
