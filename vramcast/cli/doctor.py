@@ -17,7 +17,7 @@ import shutil
 from typing import Any
 
 from vramcast import site_file
-from vramcast.bounds.learned import SHIPPED, VARIABLE, chosen, load
+from vramcast.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
 from vramcast.cache import cache_folder
 from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
@@ -161,16 +161,21 @@ def _simulator() -> dict[str, str]:
         return {"engine": "python", "why": f"a hundred times slower: {error}"}
 
 
-def _artifact() -> str | None:
-    """Return which learned correction is in use, or what is wrong with it."""
+def _artifact() -> str:
+    """Return which artifact gives the bounds, or what is wrong with it."""
     folder = chosen(None)
-    if folder is None:
-        return None
     try:
-        card = load(folder).card
+        learned = load(folder) if folder is not None else shipped(None)
     except VramcastError as error:
         return f"problem: {error}"
-    return f"{folder}, of {card.get('runs')} runs of {card.get('groups')} models"
+    if learned is None:
+        return f"none ({VARIABLE}={NONE}): bounds are by the built-in rule"
+    of = f"of {learned.card.get('runs')} runs of {learned.card.get('groups')} models"
+    if folder is None:
+        return (
+            f"'{SHIPPED}', {of}, for jobs whose class it knows, else a built-in rule (--artifact, {VARIABLE} name another)"
+        )
+    return f"{folder}, {of}"
 
 
 def main(options: argparse.Namespace) -> int:
@@ -197,8 +202,7 @@ def main(options: argparse.Namespace) -> int:
                 answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         answer(f"cuDNN: {_words(facts['cudnn'])}")
         answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
-        none = f"none in use: '{SHIPPED}' is shipped, or train one; name it with --artifact or {VARIABLE}"
-        answer(f"learned correction: {facts['artifact'] or none}")
+        answer(f"bounds by artifact: {facts['artifact']}")
         answer(f"site file: {facts['site'] or f'none; {site_file.VARIABLE} names one (docs/contexts.md)'}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
 
