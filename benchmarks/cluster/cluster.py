@@ -4,10 +4,11 @@ Rules:
     - A job waits in the order of arrival; whoever fits is started, on the first card with room. One that does not fit is
       passed by those behind it (backfilling without reservations).
     - Jobs share a card while the sum of their requests is at most its size. The request is a cap: nobody takes more.
+    - A job of several cards starts when as many have room at once, requests and takes the same on each, and dies on all.
     - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue and requests
       the next size of its ladder; the last is the largest card as a whole. A job that dies there is refused.
     - With k jobs on a card each runs 1 + interference x (k - 1) times as long; 0: they do not disturb each other, 1: they take
-      turns.
+      turns. A job of several cards runs as on the fullest of them.
 
 Nothing is random here: equal arguments give equal attempts.
 """
@@ -18,6 +19,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from vramcast.errors import UsageError
@@ -33,28 +35,31 @@ class QueuedJob:
         id: Any name.
         arrival_s: When it is submitted, from 0.
         duration_s: How long it runs on a card of its own.
-        peak_bytes: What it takes, which no scheduler knows beforehand.
+        peak_bytes: What it takes of each card, which no scheduler knows beforehand.
+        cards: How many it takes at once.
     """
 
     id: str
     arrival_s: float
     duration_s: float
     peak_bytes: int
+    cards: int = 1
 
     def __post_init__(self) -> None:
-        if not (self.arrival_s >= 0 and 0 < self.duration_s < math.inf and self.arrival_s < math.inf and self.peak_bytes > 0):
+        times = self.arrival_s >= 0 and 0 < self.duration_s < math.inf and self.arrival_s < math.inf
+        if not (times and self.peak_bytes > 0 and self.cards > 0):
             raise UsageError(
-                f"Job '{self.id}' arrives at {self.arrival_s} s, runs {self.duration_s} s and takes {self.peak_bytes} bytes: "
-                "0 or later, above 0 and above 0 are expected, all finite."
+                f"Job '{self.id}' arrives at {self.arrival_s} s, runs {self.duration_s} s and takes {self.peak_bytes} bytes of "
+                f"{self.cards} cards: 0 or later, and above 0, are expected, all finite."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A job on a card: `job` and `card` are indices, `request_bytes` its cap, `died` whether it ran into that."""
+    """A job on its cards: `job` and `cards` are indices, `request_bytes` its cap on each, `died` whether it ran into that."""
 
     job: int
-    card: int
+    cards: tuple[int, ...]
     start_s: float
     end_s: float
     request_bytes: int
@@ -66,9 +71,10 @@ class _Running:
     job: int
     rung: int
     request_bytes: int
-    card: int
+    cards: tuple[int, ...]
     start_s: float
     end_s: float
+    slowness: float = 1.0  # how many times as long as alone it runs now
 
 
 def simulate(
@@ -89,7 +95,8 @@ def simulate(
         oom_share: How much of a job's duration has passed when it dies, in (0, 1].
         interference: How much longer jobs take for each neighbour, as a share.
     Raises:
-        UsageError: no card, a size or share out of range, or not one ladder a job.
+        UsageError: no card, a job of more cards than there are of the largest size, a size or share out of range, or not one
+            ladder a job.
     """
     _check(jobs, requests, cards, oom_share, interference)
     largest = max(cards)
@@ -98,38 +105,41 @@ def simulate(
     waiting: list[tuple[int, int]] = []  # job, rung
     running: list[_Running] = []
     free = list(cards)
+    crowds = [0] * len(cards)
     attempts: list[Attempt] = []
     now = 0.0
 
-    def neighbours_changed(card: int, before: int) -> None:
-        """Stretch or shrink what is left of the jobs of a card which held `before` of them."""
-        mates = [one for one in running if one.card == card]
-        if before and mates and interference:
-            factor = (1 + interference * (len(mates) - 1)) / (1 + interference * (before - 1))
-            for one in mates:
-                one.end_s = now + (one.end_s - now) * factor
+    def crowds_changed() -> None:
+        """Stretch or shrink what is left of each job by how full its cards are now."""
+        for one in running if interference else ():
+            slowness = 1 + interference * (max(crowds[card] for card in one.cards) - 1)
+            if slowness != one.slowness:
+                one.end_s = now + (one.end_s - now) * slowness / one.slowness
+                one.slowness = slowness
 
     def start(job: int, rung: int) -> bool:
-        request_bytes = ladders[job][rung]
-        card = next((index for index, left in enumerate(free) if left >= request_bytes), None)
-        if card is None:
+        request_bytes, wanted = ladders[job][rung], jobs[job].cards
+        if request_bytes > max(free):  # most of a queue, most of the time
             return False
-        before = sum(one.card == card for one in running)
+        found = tuple(islice((card for card, left in enumerate(free) if left >= request_bytes), wanted))
+        if len(found) < wanted:
+            return False
         work_s = jobs[job].duration_s * (oom_share if jobs[job].peak_bytes > request_bytes else 1.0)
-        # As if it ran beside as many as were there; the next line makes it one more.
-        alone = now + work_s * (1 + interference * max(before - 1, 0))
-        running.append(_Running(job, rung, request_bytes, card, now, alone))
-        free[card] -= request_bytes
-        neighbours_changed(card, before)
+        for card in found:
+            free[card] -= request_bytes
+            crowds[card] += 1
+        running.append(_Running(job, rung, request_bytes, found, now, now + work_s))
+        crowds_changed()
         return True
 
     def end(one: _Running) -> None:
-        before = sum(other.card == one.card for other in running)
         running.remove(one)
-        free[one.card] += one.request_bytes
-        neighbours_changed(one.card, before)
+        for card in one.cards:
+            free[card] += one.request_bytes
+            crowds[card] -= 1
+        crowds_changed()
         died = jobs[one.job].peak_bytes > one.request_bytes
-        attempts.append(Attempt(one.job, one.card, one.start_s, now, one.request_bytes, died))
+        attempts.append(Attempt(one.job, one.cards, one.start_s, now, one.request_bytes, died))
         if died and one.rung + 1 < len(ladders[one.job]):
             waiting.append((one.job, one.rung + 1))
 
@@ -160,6 +170,9 @@ def _check(
 ) -> None:
     if not cards or min(cards) <= 0:
         raise UsageError(f"The cluster's cards are {list(cards)}: at least one is expected, each with more than 0 bytes.")
+    n_largest = list(cards).count(max(cards))
+    if wide := [job for job in jobs if job.cards > n_largest]:
+        raise UsageError(f"Job '{wide[0].id}' takes {wide[0].cards} cards, of the largest there are {n_largest}: leave it out.")
     if len(jobs) != len(requests):
         raise UsageError(f"There are {len(jobs)} jobs and {len(requests)} requests: one ladder a job is expected.")
     if any(size <= 0 for sizes in requests for size in sizes):

@@ -20,7 +20,7 @@ class Outcome:
         ooms: Attempts which died.
         makespan_s: From 0 to the end of the last attempt.
         mean_wait_s: How much later than alone on an idle cluster a finished job was done.
-        jobs_per_card: Mean number of jobs on a card, over the time in which it has one.
+        jobs_per_card: Mean number of jobs on a card, over the time in which it has one; a job of several counts on each.
         gpu_hours: Cards x time in which they have a job: what the cluster costs.
         wasted_gpu_hours: Of attempts which died, each weighted by the share of its card that it had requested.
         over_reserved_gib_hours: Requested above the peak, over the time of the attempts which finished.
@@ -43,12 +43,17 @@ class Outcome:
 def outcome(jobs: Sequence[QueuedJob], attempts: Sequence[Attempt], cards: Sequence[int]) -> Outcome:
     """Return the figures of what `simulate` returned for these jobs and cards; all 0 without jobs."""
     lived = [attempt for attempt in attempts if not attempt.died]
-    busy_s = sum(_union_s([attempt for attempt in attempts if attempt.card == card]) for card in range(len(cards)))
+    busy_s = sum(_union_s([attempt for attempt in attempts if card in attempt.cards]) for card in range(len(cards)))
     late = [attempt.end_s - jobs[attempt.job].arrival_s - jobs[attempt.job].duration_s for attempt in lived]
     wait_s = sum(max(late_s, 0.0) for late_s in late)  # below 0 is rounding
-    requested = sum(attempt.request_bytes * _seconds(attempt) for attempt in attempts)
-    unused = sum((attempt.request_bytes - jobs[attempt.job].peak_bytes) * _seconds(attempt) for attempt in lived)
-    wasted_s = sum(_seconds(attempt) * attempt.request_bytes / cards[attempt.card] for attempt in attempts if attempt.died)
+    requested = sum(attempt.request_bytes * _card_seconds(attempt) for attempt in attempts)
+    unused = sum((attempt.request_bytes - jobs[attempt.job].peak_bytes) * _card_seconds(attempt) for attempt in lived)
+    wasted_s = sum(
+        (attempt.end_s - attempt.start_s) * attempt.request_bytes / cards[card]
+        for attempt in attempts
+        if attempt.died
+        for card in attempt.cards
+    )
     return Outcome(
         jobs=len(jobs),
         finished=len(lived),
@@ -56,7 +61,7 @@ def outcome(jobs: Sequence[QueuedJob], attempts: Sequence[Attempt], cards: Seque
         ooms=len(attempts) - len(lived),
         makespan_s=max((attempt.end_s for attempt in attempts), default=0.0),
         mean_wait_s=wait_s / len(lived) if lived else 0.0,
-        jobs_per_card=sum(map(_seconds, attempts)) / busy_s if busy_s else 0.0,
+        jobs_per_card=sum(map(_card_seconds, attempts)) / busy_s if busy_s else 0.0,
         gpu_hours=busy_s / _HOUR_S,
         wasted_gpu_hours=wasted_s / _HOUR_S,
         over_reserved_gib_hours=unused / GIB / _HOUR_S,
@@ -79,8 +84,8 @@ def compare(
     }
 
 
-def _seconds(attempt: Attempt) -> float:
-    return attempt.end_s - attempt.start_s
+def _card_seconds(attempt: Attempt) -> float:
+    return (attempt.end_s - attempt.start_s) * len(attempt.cards)
 
 
 def _union_s(attempts: Sequence[Attempt]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ def job(duration_s: float, peak_bytes: int, arrival_s: float = 0.0) -> QueuedJob
 
 
 def spans(attempts: Sequence[Attempt]) -> list[tuple[int, int, float, float, bool]]:
-    return [(one.job, one.card, one.start_s, one.end_s, one.died) for one in attempts]
+    return [(one.job, one.cards[0], one.start_s, one.end_s, one.died) for one in attempts]
 
 
 def test_jobs_share_a_card_while_their_requests_fit() -> None:
@@ -51,7 +51,7 @@ def test_a_job_above_its_request_dies_and_climbs_its_ladder() -> None:
 
 def test_the_last_rung_is_the_largest_card_and_above_it_a_job_is_refused() -> None:
     attempts = simulate([job(100, 30)], [(12,)], [10, 20], oom_share=0.1)
-    assert [(one.card, one.request_bytes) for one in attempts] == [(1, 12), (1, 20)]
+    assert [(one.cards, one.request_bytes) for one in attempts] == [((1,), 12), ((1,), 20)]
     figures = outcome([job(100, 30)], attempts, [10, 20])
     assert (figures.jobs, figures.finished, figures.refused, figures.ooms) == (1, 0, 1, 2)
 
@@ -88,6 +88,23 @@ def test_figures_of_a_schedule_worked_out_by_hand() -> None:
     }
 
 
+def test_a_job_of_several_cards_waits_for_as_many_and_counts_on_each() -> None:
+    jobs = [job(3600, 6), replace(job(3600, 6), cards=2), job(3600, 4)]
+    attempts = simulate(jobs, [(6,), (6,), (4,)], [10, 10])
+    assert [(one.job, one.cards, one.start_s) for one in attempts] == [(0, (0,), 0), (2, (0,), 0), (1, (0, 1), 3600)]
+    figures = outcome(jobs, attempts, [10, 10])
+    assert (figures.gpu_hours, figures.jobs_per_card, figures.ooms) == (3, pytest.approx(4 / 3), 0)
+    died = simulate(jobs[1:2], [(5, 6)], [10, 10], oom_share=0.5)
+    assert [(one.cards, one.died) for one in died] == [((0, 1), True), ((0, 1), False)]
+    assert outcome(jobs[1:2], died, [10, 10]).wasted_gpu_hours == pytest.approx(2 * 0.5 * 0.5)
+
+
+def test_a_job_of_several_cards_runs_as_on_the_fullest() -> None:
+    jobs = [job(20, 1), replace(job(100, 1), cards=2)]
+    # Until 40 both at half speed, then 1 has 80 of its 100 s left.
+    assert spans(simulate(jobs, [(1,), (1,)], [2, 2], interference=1.0)) == [(0, 0, 0, 40, False), (1, 0, 0, 120, False)]
+
+
 def test_nothing_to_run_gives_zeros() -> None:
     assert set(asdict(outcome([], simulate([], [], [10]), [10])).values()) == {0}
 
@@ -103,6 +120,7 @@ def test_a_gap_between_jobs_costs_no_gpu_hours() -> None:
         ({"cards": []}, "at least one"),
         ({"cards": [0]}, "at least one"),
         ({"requests": []}, "one ladder a job"),
+        ({"jobs": [replace(job(1, 1), cards=2)]}, "of the largest there are 1"),
         ({"requests": [(0,)]}, "0 bytes"),
         ({"oom_share": 0.0}, "oom_share"),
         ({"interference": -1.0}, "interference"),
@@ -122,12 +140,14 @@ def test_a_job_without_an_end_or_a_size_is_refused(values: tuple[Any, ...]) -> N
 @st.composite
 def clusters(draw: st.DrawFn) -> dict[str, Any]:
     seconds = st.floats(0, 100, allow_subnormal=False)
+    cards = draw(st.lists(st.integers(1, 50), min_size=1, max_size=3))
     jobs = draw(st.lists(st.builds(job, seconds.filter(lambda s: s > 1e-3), st.integers(1, 60), seconds), max_size=10))
+    jobs = [replace(one, cards=draw(st.integers(1, cards.count(max(cards))))) for one in jobs]
     ladder = st.lists(st.integers(1, 80), max_size=3).map(tuple)
     return {
         "jobs": jobs,
         "requests": [draw(ladder) for _ in jobs],
-        "cards": draw(st.lists(st.integers(1, 50), min_size=1, max_size=3)),
+        "cards": cards,
         "oom_share": draw(st.sampled_from([0.1, 1.0])),
         "interference": draw(st.sampled_from([0.0, 0.3, 1.0])),
     }
@@ -139,8 +159,10 @@ def test_no_card_is_overcommitted_and_every_job_ends(cluster: dict[str, Any]) ->
     jobs, cards = cluster["jobs"], cluster["cards"]
     attempts = simulate(**cluster)
     for one in attempts:
-        together = [other for other in attempts if other.card == one.card and other.start_s <= one.start_s < other.end_s]
-        assert sum(other.request_bytes for other in together) <= cards[one.card]
+        assert len(set(one.cards)) == jobs[one.job].cards
+        together = [other for other in attempts if other.start_s <= one.start_s < other.end_s]
+        for card in one.cards:
+            assert sum(other.request_bytes for other in together if card in other.cards) <= cards[card]
         assert one.start_s >= jobs[one.job].arrival_s
         assert one.died == (jobs[one.job].peak_bytes > one.request_bytes)
     for index, queued in enumerate(jobs):
@@ -153,7 +175,8 @@ def test_no_card_is_overcommitted_and_every_job_ends(cluster: dict[str, Any]) ->
     assert figures.makespan_s >= max((jobs[one.job].duration_s for one in attempts if not one.died), default=0)
     assert figures.finished + figures.refused == len(jobs)
     assert 0 <= figures.unused_share <= 1
-    assert figures.wasted_gpu_hours * 3600 <= sum(one.end_s - one.start_s for one in attempts if one.died) * (1 + 1e-9)
+    died_s = sum((one.end_s - one.start_s) * len(one.cards) for one in attempts if one.died)
+    assert figures.wasted_gpu_hours * 3600 <= died_s * (1 + 1e-9)
     assert figures.mean_wait_s >= 0
     assert simulate(**cluster) == attempts
 
