@@ -23,7 +23,7 @@ from benchmarks.accuracy.baselines import MORE
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
-from benchmarks.scheduling import TOOLS, tool_runs
+from benchmarks.accuracy.tools import TOOLS, tool_runs
 from vramcast.bounds.learned import SHIPPED, load, named
 from vramcast.learner import examples, judging, stacks
 from vramcast.learner.evaluation import metrics
@@ -84,11 +84,11 @@ def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -
     return [line for name, runs in groups if runs and (line := row(name, runs, level)) is not None]
 
 
-def served(name: str, learned: Learned, level: float) -> list[Scored]:
-    """Return a set's runs with the bound which the shipped artifact gives, on the context of the set's own rows."""
+def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]:
+    """Return a set's runs with the bounds which the shipped artifact gives, on the context of the set's own rows."""
     found, _ = examples.read(path_of(name))
     contexts = stacks.learn(found)
-    scored = (judging.scored_of(one, learned, (level,), contexts=contexts) for one in found)
+    scored = (judging.scored_of(one, learned, levels, contexts=contexts) for one in found)
     return [one for one in scored if one is not None]
 
 
@@ -110,7 +110,7 @@ def main() -> None:
     lines: list[list[object]] = []
     for name in _ONLY_JUDGE:
         if path_of(name).exists():
-            runs = served(name, learned, level)
+            runs = served(name, learned, (level,))
             large = [run for run in runs if run.measured_bytes > _LARGE_BYTES]
             titles = (
                 (name, runs),

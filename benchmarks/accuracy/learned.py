@@ -24,7 +24,7 @@ from benchmarks.accuracy import xmem
 from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, python_path
-from benchmarks.scheduling import tool_runs
+from benchmarks.accuracy.tools import tool_runs
 from vramcast.learner import examples, judging, stacks
 from vramcast.learner.evaluation import metrics, report
 from vramcast.learner.evaluation.scored import Scored

@@ -107,7 +107,7 @@ def simulate(
     free = list(cards)
     crowds = [0] * len(cards)
     attempts: list[Attempt] = []
-    now = 0.0
+    now, most_free = 0.0, largest
 
     def crowds_changed() -> None:
         """Stretch or shrink what is left of each job by how full its cards are now."""
@@ -118,8 +118,9 @@ def simulate(
                 one.slowness = slowness
 
     def start(job: int, rung: int) -> bool:
+        nonlocal most_free
         request_bytes, wanted = ladders[job][rung], jobs[job].cards
-        if request_bytes > max(free):  # most of a queue, most of the time
+        if request_bytes > most_free:  # most of a queue, most of the time
             return False
         found = tuple(islice((card for card, left in enumerate(free) if left >= request_bytes), wanted))
         if len(found) < wanted:
@@ -128,15 +129,18 @@ def simulate(
         for card in found:
             free[card] -= request_bytes
             crowds[card] += 1
+        most_free = max(free)
         running.append(_Running(job, rung, request_bytes, found, now, now + work_s))
         crowds_changed()
         return True
 
     def end(one: _Running) -> None:
+        nonlocal most_free
         running.remove(one)
         for card in one.cards:
             free[card] += one.request_bytes
             crowds[card] -= 1
+        most_free = max(free)
         crowds_changed()
         died = jobs[one.job].peak_bytes > one.request_bytes
         attempts.append(Attempt(one.job, one.cards, one.start_s, now, one.request_bytes, died))

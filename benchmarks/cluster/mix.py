@@ -1,14 +1,15 @@
-"""Seeded job mixes: runs that were measured, or made up, arriving at a cluster; and bounds from other models' errors."""
+"""Seeded job mixes: runs that were measured, or made up, dealt to arrivals; and made-up runs with bounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
+from benchmarks.cluster.arrivals import Arrival
 from benchmarks.cluster.cluster import QueuedJob
 from vramcast.learner.conformal import Scores
 from vramcast.learner.evaluation.scored import Scored
@@ -16,6 +17,7 @@ from vramcast.units import GIB
 
 MEDIAN_DURATION_S: Final = 1800.0  # arbitrary: half an hour
 DURATION_SPREAD: Final = 1.2  # arbitrary: of the logarithm; a tenth of the jobs then run more than two hours
+_T = TypeVar("_T")
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles in the JSON of an estimate
 
 
@@ -27,6 +29,33 @@ class Mix:
     runs: tuple[Scored, ...]
 
 
+def deal(arrivals: Sequence[Arrival], runs: Sequence[Scored], *, seed: int = 0) -> Mix:
+    """Return a job for each arrival: it takes what a run took, with the errors that this one had.
+
+    Runs are drawn with replacement: a family, then one of its groups, then one of its runs, so that neither a large family nor
+    a much measured model outweighs the others. Those whose measurement is only a lower bound are left out: nobody knows what
+    they take. Without any other run there are no jobs.
+    """
+    known: dict[str, dict[str, list[Scored]]] = {}
+    for run in runs:
+        if not run.is_lower_bound:
+            known.setdefault(run.family, {}).setdefault(run.group, []).append(run)
+    if not known:
+        return Mix((), ())
+    random = np.random.default_rng(seed)
+
+    def one_of(values: Iterable[_T]) -> _T:
+        listed = list(values)
+        return listed[int(random.integers(len(listed)))]
+
+    drawn = [one_of(known[family][one_of(known[family])]) for family in (one_of(known) for _ in arrivals)]
+    jobs = [
+        QueuedJob(f"{number} {run.id}", one.at_s, one.duration_s, run.measured_bytes, one.cards)
+        for number, (one, run) in enumerate(zip(arrivals, drawn, strict=True))
+    ]
+    return Mix(tuple(jobs), tuple(drawn))
+
+
 def draw_mix(
     runs: Sequence[Scored],
     n_jobs: int,
@@ -36,30 +65,15 @@ def draw_mix(
     median_duration_s: float = MEDIAN_DURATION_S,
     duration_spread: float = DURATION_SPREAD,
 ) -> Mix:
-    """Return `n_jobs` drawn from `runs` with replacement: a group, then one of its runs, with the errors that this one had.
+    """Return `n_jobs` made-up arrivals to which `runs` are dealt.
 
-    Arrivals are a Poisson process with a mean gap of `mean_gap_s`; 0: all at once. Durations are lognormal. Runs whose
-    measurement is only a lower bound are left out: nobody knows what they take.
+    Arrivals are a Poisson process with a mean gap of `mean_gap_s`; 0: all at once. Durations are lognormal.
     """
-    groups: dict[str, list[Scored]] = {}
-    for run in runs:
-        if not run.is_lower_bound:
-            groups.setdefault(run.group, []).append(run)
-    if not groups or n_jobs <= 0:
-        return Mix((), ())
     random = np.random.default_rng(seed)
-    names = sorted(groups)
-    arrivals = np.cumsum(random.exponential(1.0, n_jobs)) * mean_gap_s
+    times = np.cumsum(random.exponential(1.0, n_jobs)) * mean_gap_s
     durations = median_duration_s * np.exp(duration_spread * random.standard_normal(n_jobs))
-    drawn = []
-    for name in random.choice(len(names), n_jobs).tolist():
-        of_group = groups[names[name]]
-        drawn.append(of_group[int(random.integers(len(of_group)))])
-    jobs = [
-        QueuedJob(f"{number} {run.id}", float(arrivals[number]), float(durations[number]), run.measured_bytes)
-        for number, run in enumerate(drawn)
-    ]
-    return Mix(tuple(jobs), tuple(drawn))
+    arrivals = [Arrival(at_s, duration_s) for at_s, duration_s in zip(times.tolist(), durations.tolist(), strict=True)]
+    return deal(arrivals, runs, seed=seed)
 
 
 def synthetic_runs(
