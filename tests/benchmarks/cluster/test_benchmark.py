@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from benchmarks import scheduling
+from benchmarks.accuracy import bounds, memory_classes, shipped, tools
 from vramcast.learner import examples
 from vramcast.learner.evaluation.metrics import evaluate, ways
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
+from vramcast.learner.judging import LEVELS
+from vramcast.learner.stacks import StackContext
 from vramcast.units import GIB, MIB
 
 SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[4] / "shared") / "data"
@@ -29,9 +32,9 @@ ROW = {
     "ground_bytes": str(4 * GIB),
     "total_gpu_memory": "12622168064",
     "real_oom": "False",
-    **{f"{tool}_bytes": str(float(3 * GIB)) for tool in scheduling.TOOLS.values()},
-    **{f"{tool}_pred_oom": "False" for tool in scheduling.TOOLS.values()},
-    **{f"{tool}_round2_oom": "True" for tool in scheduling.TOOLS.values()},
+    **{f"{tool}_bytes": str(float(3 * GIB)) for tool in tools.TOOLS.values()},
+    **{f"{tool}_pred_oom": "False" for tool in tools.TOOLS.values()},
+    **{f"{tool}_round2_oom": "True" for tool in tools.TOOLS.values()},
 }
 
 
@@ -42,39 +45,53 @@ def example(number: int, **values: Any) -> Example:
     )
 
 
+def scored(name: str, **values: Any) -> Scored:
+    return Scored(name, "model", "cnn", "a100-40gb", "sgd", 1000, 900, **values)
+
+
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(scheduling, "BUILD", tmp_path)
+    for module in (scheduling, bounds, shipped):
+        monkeypatch.setattr(module, "path_of", lambda name: tmp_path / f"examples-{name}.jsonl")
+    monkeypatch.setattr(memory_classes, "KEPT", tmp_path / "kept")
     monkeypatch.setenv("VRAMCAST_SHARED", str(tmp_path))
     return tmp_path
 
 
-def test_runs_whose_peak_nobody_knows_are_left_out(files: Path) -> None:
-    found = [example(1), example(2, censored=True), example(3, reserved=13 * GIB), example(4, measured_reserved=None)]
-    examples.append(found, files / "some.jsonl")
-    runs, n_left_out = scheduling.measured_runs(files / "some.jsonl")
-    assert ([run.id for run in runs], n_left_out) == (["xmem 1 vgg"], 3)
-    assert (runs[0].measured_bytes, runs[0].estimated_bytes) == (4 * GIB + 64 * MIB, 4 * GIB)
+def test_runs_whose_peak_on_another_card_nobody_knows_are_left_out() -> None:
+    runs = [scored("a"), scored("b", censored=True), scored("c", ran_out_of_memory=True), scored("d", said_out_of_memory=True)]
+    assert [run.id for run in scheduling.usable(runs)] == ["a"]
 
 
-def test_a_measured_process_gets_the_context_of_its_stack(files: Path) -> None:
+def test_gpumemnets_runs_get_the_context_of_their_stack_and_the_bounds_which_serve_them(files: Path) -> None:
     sizes = [4 * GIB + mib * MIB for mib in (300, 500, 500, 500, 900)]
     found = [example(i, measured_reserved=None, measured_process=size) for i, size in enumerate(sizes)]
-    examples.append([*found, replace(found[0], id="alone", stack="another")], files / "some.jsonl")
-    runs, n_left_out = scheduling.measured_runs(files / "some.jsonl")
-    assert {run.estimated_bytes for run in runs} == {4 * GIB + 500 * MIB}
-    assert ([run.measured_bytes for run in runs], n_left_out) == (sizes, 1)
+    nobodys = {**found[0].traits, "operators": "of a kind which nobody has seen"}
+    examples.append([replace(found[0], id="strange", traits=nobodys), *found[1:]], files / "examples-cnn.jsonl")
+    mixed = scheduling.of_gpumemnet(["cnn"])
+    assert {run.estimated_bytes for run in mixed.runs} == {4 * GIB + 500 * MIB}
+    assert [run.measured_bytes for run in mixed.runs] == sizes
+    assert all(list(run.bounds) == list(LEVELS) for run in mixed.runs)
+    assert "the built-in rule serves them" in mixed.note
+
+
+def test_the_built_in_rules_bounds_do_not_descend_and_stand_on_the_context() -> None:
+    one = example(1, measured_reserved=None, measured_process=5 * GIB)
+    run = scheduling.built_in(scored("a"), one, {"xmem": StackContext(GIB, GIB, GIB, 5)})
+    ladder = [run.bounds[level] for level in LEVELS]
+    assert run.estimated_bytes == ladder[0] == 5 * GIB
+    assert ladder == sorted(ladder)
 
 
 def test_a_row_says_what_a_tool_said_and_how_its_second_round_went() -> None:
-    run = scheduling.tool_run(ROW, 7, "xmem")
+    run = tools.tool_run(ROW, 7, "xmem")
     assert run is not None
     assert (run.id, run.measured_bytes, run.estimated_bytes, run.died_at) == ("xmem 7", 4 * GIB, 3 * GIB, 3 * GIB)
-    blank = scheduling.tool_run({**ROW, "xmem_round2_oom": ""}, 7, "xmem")
+    blank = tools.tool_run({**ROW, "xmem_round2_oom": ""}, 7, "xmem")
     assert blank is not None
     assert (blank.ran_at, blank.died_at) == (None, None)
-    assert scheduling.tool_run({**ROW, "xmem_bytes": ""}, 7, "xmem") is None
-    assert scheduling.tool_run({**ROW, "xmem_bytes": "-1"}, 7, "xmem") is None
+    assert tools.tool_run({**ROW, "xmem_bytes": ""}, 7, "xmem") is None
+    assert tools.tool_run({**ROW, "xmem_bytes": "-1"}, 7, "xmem") is None
 
 
 def test_the_context_is_added_to_all_sizes() -> None:
@@ -84,11 +101,16 @@ def test_the_context_is_added_to_all_sizes() -> None:
 
 
 def test_a_tool_which_says_nothing_of_a_job_requests_the_whole_card() -> None:
-    run = Scored("xmem 3 vgg", "b", "cnn", "g", "sgd", 1000, 900, bounds={0.99: 1200})
-    policies = scheduling.tool_policies("LLMem", [Scored("xmem 3", "b", "cnn", "g", "sgd", 1000, 800, bounds={0.99: 1100})])
-    assert [policy(run) for policy in policies.values()] == [(800, 1200), (960, 1440), (1100, 1650)]
-    other = Scored("xmem 4 vgg", "b", "cnn", "g", "sgd", 1000, 900)
-    assert [policy(other) for policy in policies.values()] == [()] * 3
+    policies = scheduling.tool_policies("LLMem", [replace(scored("xmem 3"), estimated_bytes=800)])
+    assert [policy(scored("xmem 3")) for policy in policies.values()] == [(800, 1200), (920, 1380)]
+    assert [policy(scored("xmem 4")) for policy in policies.values()] == [()] * 2
+
+
+def test_a_class_requests_its_upper_edge() -> None:
+    run = replace(scored("a"), measured_bytes=8000 * MIB + 1)
+    policies = scheduling.class_policies({"a": 8000 * MIB}, {"cnn": 8000})
+    assert [policy(run) for policy in policies.values()] == [(8000 * MIB, 12000 * MIB), (16000 * MIB,)]
+    assert policies["GPUMemNet's class"](scored("unknown")) == ()
 
 
 def test_tables_are_printed_for_what_is_there(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,28 +119,32 @@ def test_tables_are_printed_for_what_is_there(files: Path, capsys: pytest.Captur
         writer = csv.DictWriter(file, list(ROW))
         writer.writeheader()
         writer.writerows([ROW] * 6)
-    scheduling.main(["--jobs", "20", "--seeds", "1"])
+    (files / "log.csv").write_text("arrival_s,duration_s,cards\n" + "".join(f"{60 * i},600,1\n" for i in range(30)))
+    scheduling.main(["--trace", str(files / "log.csv"), "--jobs", "20", "--seeds", "1"])
     printed = capsys.readouterr()
     assert "examples-cnn.jsonl' is not here" in printed.err
-    assert printed.out.count("## ") == 2
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in printed.out.split("## Made up")[0].splitlines()}
+    assert "20 jobs of log.csv on 16 x 39.56 GiB" in printed.out
+    assert printed.out.count("## ") == 1
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in printed.out.splitlines()}
     assert "| 0.0 | 1.00 |" in lines["the whole card"]
     assert "| 0.0 | " in lines["the true peak, known beforehand"]
     assert "| 20.0 | " in lines["xMem's estimate"]  # 3 GiB of 4: each job dies once
 
 
-def test_without_any_file_the_made_up_mix_is_printed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scheduling.main(["--jobs", "30", "--seeds", "1", "--cards", "2"])
-    printed = capsys.readouterr().out
-    assert printed.count("## ") == 1
-    assert "our bound at 0.95" in printed
-    assert "xMem" not in printed
+def test_without_any_file_a_made_up_mix_is_simulated(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scheduling.main(["--trace", str(files / "absent.csv"), "--jobs", "30", "--seeds", "1", "--cards", "2"])
+    printed = capsys.readouterr()
+    assert "absent.csv' cannot be read" in printed.err
+    assert "30 jobs of Philly's run times" in printed.out
+    assert printed.out.count("## ") == 1
+    assert "our bound at 0.95" in printed.out
+    assert "xMem" not in printed.out
 
 
 @pytest.mark.skipif(not (SHARED / "xmem_runs.csv").exists(), reason="xMem's runs are not here (VRAMCAST_SHARED)")
 def test_xmems_failures_are_its_second_round_deaths_and_the_death_it_did_not_foresee(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_SHARED", str(SHARED.parent))
-    runs = scheduling.tool_runs("xmem")
+    runs = tools.tool_runs("xmem")
     with open(SHARED / "xmem_runs.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["xmem_bytes"]]
     kinds = Counter((row["real_oom"], row["xmem_pred_oom"], row["xmem_round2_oom"]) for row in rows)
