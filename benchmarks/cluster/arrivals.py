@@ -31,7 +31,7 @@ from benchmarks.accuracy.figures import table as markdown
 from vramcast.datasets.histories.tally import Tally, lines, number, table, whole
 from vramcast.errors import DatasetError
 
-LONGEST_S: Final = 24 * 3600.0  # arbitrary: the few longer ones are mostly services, and one of them would decide a makespan
+LONGEST_S: Final = 24 * 3600.0  # arbitrary: the few longer jobs have most of the GPU hours, one would decide a makespan
 LEVELS: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles which stand for a distribution
 
 
