@@ -42,7 +42,8 @@ MEANINGS: Final[dict[str, str]] = {
     "gpu": "the card's key",
 }
 # Of a trait a value with which first principles lie off no less than with another: who has seen too few jobs of the one says of
-# them what he says of the other. "exact" plans and a card which is "free" are not worse than "other" and "full"; all of a "dense" job stands in one with attention too.
+# them what he says of the other. "exact" plans and a card which is "free" are not worse than "other" and "full"; and all of a
+# "dense" job stands in one with attention too.
 NO_WORSE: Final[dict[tuple[str, str], str]] = {
     ("operators", "dense"): "attention",
     ("plans", "exact"): "other",
