@@ -22,19 +22,25 @@ _Array = npt.NDArray[np.float64]
 
 
 @contextmanager
-def cluster(n_workers: int) -> Iterator[None]:
-    """Use the cluster at $DASK_SCHEDULER_ADDRESS, else a local one of processes, while the block runs.
+def cluster(n_workers: int, address: str | None = None) -> Iterator[None]:
+    """Use the cluster at an address or at $DASK_SCHEDULER_ADDRESS, else a local one of processes, while the block runs.
 
+    Args:
+        n_workers: Processes of a local one.
+        address: Of a scheduler: `tcp://host:8786`.
     Raises:
-        UsageError: dask is not installed.
+        UsageError: dask is not installed, or there is no scheduler at the address.
     """
     try:
         from dask.distributed import Client, LocalCluster
     except ImportError as error:
         raise UsageError(f"--engine dask needs {error.name}: pip install 'vramcast[dask]'.") from None
-    address = os.environ.get(ADDRESS)
-    if address:
-        with Client(address):
+    if address := address or os.environ.get(ADDRESS):
+        try:
+            client = Client(address)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"No dask scheduler answers at '{address}' ({error}): start one, or leave it out.") from None
+        with client:
             yield
         return
     with (

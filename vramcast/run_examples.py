@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +20,7 @@ import joblib
 
 from vramcast import site_file
 from vramcast.cache import writable_record
+from vramcast.datasets.journal import Journal, read_lines
 from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.devices import device as find_device
@@ -36,6 +37,9 @@ _PORTION = 20  # arbitrary: jobs which a process estimates before they are writt
 _KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
 # spec: what torch's allocator, cuBLAS and cuDNN read themselves
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
+_CANNOT = "cannot be estimated: "
+# What is wrong is not the job: it may go well another time.
+_OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 
 
@@ -73,6 +77,11 @@ def job_of(run: Run, *, trust: bool = False) -> Job | str:
         run: What was measured.
         trust: Whether its target may be code.
     """
+    return _why_unused(run) or _job(run, trust=trust)
+
+
+def _why_unused(run: Run) -> str:
+    """Return why a run teaches nothing, whatever its job; "" where it may."""
     measured = run.measurement
     if run.passport.measured_by == DRY_RUN:
         return "a dry run is no measurement"
@@ -84,6 +93,11 @@ def job_of(run: Run, *, trust: bool = False) -> Job | str:
         return "several cards"
     if measured.reserved_bytes is None and measured.process_bytes is None:
         return "no peak was measured"
+    return ""
+
+
+def _job(run: Run, *, trust: bool) -> Job | str:
+    """Return the job of a run as it would be estimated for its card, or why there is none."""
     try:
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
@@ -102,7 +116,7 @@ def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
     except UsageError as error:
         return f"wrong job: {error}"[:200]
     except CannotEstimate as error:
-        return f"cannot be estimated: {type(error).__name__}"
+        return f"{_CANNOT}{type(error).__name__}"
 
 
 def measured(run: Run, seen: Example) -> Example:
@@ -146,33 +160,98 @@ def job_key(run: Run) -> str:
     return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
 
 
-def examples_of_runs(runs: Sequence[Run], *, n_jobs: int = 1, trust: bool = False) -> ExampleSet:
+def examples_of_runs(
+    runs: Sequence[Run],
+    *,
+    n_jobs: int = 1,
+    trust: bool = False,
+    store_path: Path | None = None,
+    told: Callable[[int, int], None] = lambda done, wanted: None,
+) -> ExampleSet:
     """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
 
     Args:
         runs: Of any machines.
         n_jobs: Processes.
         trust: Whether the runs' targets may be code; without, such runs are left out.
+        store_path: Where examples are kept beside the cache folder; jobs of which none can be made are kept there too, and
+            are not tried again.
+        told: Hears how many jobs were estimated, of how many.
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
-    jobs = [(run, job_of(run, trust=trust)) for run in runs]
-    keys = {run.id: _key(job) for run, job in jobs if isinstance(job, Job)}
-    wanted = {keys[run.id]: job for run, job in jobs if isinstance(job, Job)}
-    path = writable_record("examples.jsonl")
-    known: dict[str, Example | str] = {one.id: one for one in store.read(path)[0]}
-    for fresh in _simulated([(key, job) for key, job in wanted.items() if key not in known], n_jobs):
+    jobs = _jobs_of(runs, trust=trust)
+    wanted = {key: job for _, key, job in jobs if isinstance(job, Job)}
+    cached = writable_record("examples.jsonl")
+    written = store_path or cached
+    known: dict[str, Example | str] = {one.id: one for one in store.read(cached)[0] if one.id in wanted}
+    if store_path is not None:
+        known |= _refused(store_path)
+        known |= {one.id: one for one in (store.read(store_path)[0] if store_path.exists() else ()) if one.id in wanted}
+    missing = [(key, job) for key, job in wanted.items() if key not in known]
+    done = 0
+    for fresh in _simulated(missing, n_jobs):
         known |= fresh
-        store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], path)
+        store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], written)
+        if store_path is not None:
+            _refuse({key: one for key, one in fresh.items() if isinstance(one, str) and not _may_pass(one)}, store_path)
+        done += len(fresh)
+        told(done, len(missing))
     capped = second_rounds(runs)
     found_examples = ExampleSet()
-    for run, job in jobs:
-        found = known[keys[run.id]] if isinstance(job, Job) else job
+    for run, key, job in jobs:
+        found = known[key] if isinstance(job, Job) else job
         if isinstance(found, str):
             found_examples.leave_out(found)
         else:
-            found_examples.examples.append(_with_second_round(measured(run, found), capped.get(job_key(run))))
+            rounds = capped.get(job_key(run)) if capped else None
+            found_examples.examples.append(_with_second_round(measured(run, found), rounds))
     return found_examples
+
+
+def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | str]]:
+    """Return each run with its job and the key of that: of many runs of one job, both are made once."""
+    made: dict[str, tuple[str, Job | str]] = {}
+    found: list[tuple[Run, str, Job | str]] = []
+    for run in runs:
+        if reason := _why_unused(run):
+            found.append((run, "", reason))
+            continue
+        asked = _asked(run)
+        if asked not in made:
+            job = _job(run, trust=trust)
+            made[asked] = (_key(job) if isinstance(job, Job) else "", job)
+        found.append((run, *made[asked]))
+    return found
+
+
+def _asked(run: Run) -> str:
+    """Return all of a run that its job is made of."""
+    passport, stack = run.passport, run.passport.stack
+    workload = replace(run.workload, name="", family=None, user=None, script=None, script_sha256=None, features={})
+    return repr((workload, passport.gpu, passport.gpu_total_bytes, stack))
+
+
+def _refusals(store_path: Path) -> Path:
+    """Return where the jobs are kept of which no example can be made."""
+    return store_path.with_name("refusals.jsonl")
+
+
+def _refused(store_path: Path) -> dict[str, str]:
+    path = _refusals(store_path)
+    rows = [row for _, row in read_lines(path) if isinstance(row, dict)] if path.exists() else []
+    return {str(row["id"]): row["reason"] for row in rows if isinstance(row.get("reason"), str) and "id" in row}
+
+
+def _refuse(reasons: dict[str, str], store_path: Path) -> None:
+    if reasons:
+        with Journal(_refusals(store_path)) as lines:
+            lines.append_all({"id": key, "reason": reason} for key, reason in reasons.items())
+
+
+def _may_pass(reason: str) -> bool:
+    """Tell whether a job may be estimated another time: what failed was this machine, not the job."""
+    return reason.removeprefix(_CANNOT) in _OF_THE_MACHINE
 
 
 def _with_second_round(example: Example, measured: tuple[int | None, int | None] | None) -> Example:
@@ -198,10 +277,14 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 # ------------------------------------------------------------------------------------------------ what decides an example
 def _key(job: Job) -> str:
     """Return what names an example: its job, and all that decides what is seen of it."""
-    settings = [os.environ.get(name, "") for name in _SETTINGS]
+    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *decides_all()])
+
+
+def decides_all() -> list[str]:
+    """Return what decides every example beside its job: settings, the site's file, versions, our own code."""
     site = site_file.current()
     site_text = site.sha256 if site is not None else ""
-    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *settings, site_text, *_versions(), _own_code()])
+    return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
 
 
 def digest(facts: Iterable[str]) -> str:

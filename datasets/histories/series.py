@@ -77,13 +77,26 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """
     tally = Tally(path)
     first, numbered = peeked(lines(path))
-    is_prometheus = "," not in first.partition("{")[0] and _SAMPLE.fullmatch(first.strip()) is not None
+    is_prometheus = _is_sample(first)
     cards: dict[tuple[str, ...], _Card] = {}
     how = _prometheus(numbered, tally, cards) if is_prometheus else _csv(first, numbered, tally, cards)
     for card in cards.values():
         tally.run(card.rows, lambda card=card: _run(card, how))  # type: ignore[misc]
     tally.note("samples are of the whole card: what others had on it counts")
     return tally.done()
+
+
+def is_series(first: str) -> bool:
+    """Tell whether a file whose first line, but for comments and blank ones, is `first` holds samples."""
+    names = [_column(name) for name in first.split(",")]
+    if _is_sample(first):
+        return first.startswith("DCGM_")
+    return any(name in names for name in _COLUMNS["used"])
+
+
+def _is_sample(line: str) -> bool:
+    """Tell whether a line is Prometheus's text."""
+    return "," not in line.partition("{")[0] and _SAMPLE.fullmatch(line.strip()) is not None
 
 
 def _csv(first: str, numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[tuple[str, ...], _Card]) -> str:

@@ -30,10 +30,12 @@ _INCHES: Final = (7.0, 5.0)  # arbitrary: of a picture
 _COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PEF", "MCP")
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
+    """A table of a report; the first cell of a row is its name, the note stands below."""
+
     heading: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]  # the first cell is the row's name
+    rows: Sequence[Sequence[str]]
     note: str = ""
 
 
@@ -63,13 +65,19 @@ def save_plots(scored: Sequence[Scored], folder: str | os.PathLike[str]) -> list
     return list(paths)
 
 
-def report(scored: Sequence[Scored], *, title: str = _TITLE) -> str:
-    """Return the evaluation of `scored` as an HTML page. Names of models and runs come from anywhere: they are escaped."""
+def report(scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> str:
+    """Return the evaluation of `scored` as an HTML page. Names of models and runs come from anywhere: they are escaped.
+
+    Args:
+        scored: What is judged.
+        title: Of the page.
+        summary, tables: What stands before the evaluation's own.
+    """
     figures = evaluate(scored)
     by_model = _models(scored)
     worst = sorted(by_model, key=lambda model: -(by_model[model]["mre"] or 0.0))[:_MODELS]
     heading = f"By model: the {len(worst)} of {len(by_model)} with the largest median error"
-    tables = [
+    own_tables = [
         _levels(scored, figures),
         *(_by(f"By {factor}", factor, groups) for factor, groups in figures["by"].items()),
         _by(heading, "model", {model: by_model[model] for model in worst}),
@@ -79,9 +87,9 @@ def report(scored: Sequence[Scored], *, title: str = _TITLE) -> str:
     return render(
         "report.html",
         title=shown(title),
-        summary=_summary(scored, figures),
+        summary=[*summary, *_summary(scored, figures)],
         charts=[svg.draw(chart(scored)) for chart in CHARTS.values()],
-        tables=tables,
+        tables=[*tables, *own_tables],
     )
 
 
@@ -113,7 +121,7 @@ def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> _Table:
+def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> Table:
     rows = []
     for level in levels(scored):
         held = covered(scored, level)
@@ -126,10 +134,10 @@ def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> _Table:
     pinball = f"mean quantile loss (pinball) {_percent(figures['pinball'])} of the measured peak"
     note = f"{pinball}. Independent runs with true levels would stay in the band in 95 % of samples; runs of one model are not."
     columns = ("level", "runs judged", "held", "band", "if the others failed, or held", "median above the peak")
-    return _Table("Bounds", columns, rows, note)
+    return Table("Bounds", columns, rows, note)
 
 
-def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> _Table:
+def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return a table of figures; the coverage of each level stands in the last columns."""
     known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
     rows = [
@@ -144,10 +152,10 @@ def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> _Ta
         ]
         for group, figures in groups.items()
     ]
-    return _Table(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
+    return Table(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
 
 
-def _factors(scored: Sequence[Scored]) -> _Table:
+def _factors(scored: Sequence[Scored]) -> Table:
     """Return what the error and its size depend on."""
     by_error, by_size = anova(scored), anova(scored, of="size")
     rows = [
@@ -159,7 +167,7 @@ def _factors(scored: Sequence[Scored]) -> _Table:
         "top of the others; p: how often chance does as much."
     )
     columns = ("factor", "degrees", "of the signed error", "p", "of its size", "p")
-    return _Table("What the error depends on", columns, rows, note)
+    return Table("What the error depends on", columns, rows, note)
 
 
 def _explained(found: Anova, factor: str) -> tuple[str, str]:
@@ -167,7 +175,7 @@ def _explained(found: Anova, factor: str) -> tuple[str, str]:
     return _percent(effect.share), "-" if effect.p_value is None else f"{effect.p_value:.3f}"
 
 
-def _under_estimates(scored: Sequence[Scored]) -> _Table:
+def _under_estimates(scored: Sequence[Scored]) -> Table:
     """Return the runs with the largest shortfall."""
     below = [run for run in scored if run.estimated_bytes < run.measured_bytes]
     worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
@@ -182,7 +190,7 @@ def _under_estimates(scored: Sequence[Scored]) -> _Table:
         for run in worst
     ]
     columns = ("run", "measured", "estimated", "error", "bounds not below")
-    return _Table(f"The largest of {len(below)} under-estimates", columns, rows)
+    return Table(f"The largest of {len(below)} under-estimates", columns, rows)
 
 
 def _percent(share: float | None, *, sign: bool = False) -> str:

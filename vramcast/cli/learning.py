@@ -20,6 +20,11 @@ from vramcast.tracer.targets import inlined
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add RUNS, --jobs, --trust-targets and --json."""
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    add_how(parser)
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """Add --jobs, --trust-targets and --json."""
     parser.add_argument(
         "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
     )

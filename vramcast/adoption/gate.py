@@ -1,0 +1,170 @@
+"""Whether a new artifact may take the place of the present one: whole, true to its promise, and no worse.
+
+Judged fairly, each by runs of models which it has not seen:
+
+    the new one      by cross-validation over models, on all runs
+    the present one  as it is, on runs of models which are new to it; and on those which it was made of by its own
+                     cross-validation, whose figures it came with
+
+Each model has the same weight, since that is what the promise is about: the next model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.learner.conformal import needed
+from vramcast.learner.evaluation.scored import Scored
+
+LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
+WORSE: Final = 0.05  # arbitrary: the share by which the pinball loss may be larger
+_SPREADS: Final = 2.0  # arbitrary: standard errors which are put down to chance, one in forty
+_FEWEST: Final = 5  # arbitrary: models by which two artifacts are compared
+
+
+@dataclass(frozen=True, slots=True)
+class OfModel:
+    """How bounds did on the runs of one model.
+
+    Attributes:
+        runs: Which can be judged.
+        held: By level, the share of them below the bound.
+        pinball: Mean quantile loss in shares of the measured peak; None: all are lower bounds.
+    """
+
+    runs: int
+    held: Mapping[str, float]
+    pinball: float | None
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"runs": self.runs, "held": dict(self.held), "pinball": self.pinball}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate says.
+
+    Attributes:
+        reasons: Why the new artifact is refused; empty: it may take its place.
+        figures: What was compared, for `adopted.json`.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+def by_model(scored: Iterable[Scored]) -> dict[str, OfModel]:
+    """Return how the bounds did on each model; of lower bounds only the failures show."""
+    members: dict[str, list[Scored]] = {}
+    for run in scored:
+        members.setdefault(run.group, []).append(run)
+    return {model: one for model, runs in members.items() if (one := _of_model(runs)).runs}
+
+
+def _of_model(runs: Sequence[Scored]) -> OfModel:
+    held: dict[str, float] = {}
+    judged = 0
+    for level in LEVELS:
+        known = [kept for run in runs if level in run.bounds and (kept := run.covered_by(run.bounds[level])) is not None]
+        judged = max(judged, len(known))
+        if known:
+            held[f"{level:g}"] = sum(known) / len(known)
+    losses = [_loss(run) for run in runs if run.bounds and not run.is_lower_bound]
+    return OfModel(judged, held, math.fsum(losses) / len(losses) if losses else None)
+
+
+def _loss(run: Scored) -> float:
+    """Return the mean quantile loss of a run's bounds in shares of its measured peak."""
+    short = [(level, 1 - size_bytes / run.measured_bytes) for level, size_bytes in run.bounds.items()]
+    return math.fsum(max(level * by, (level - 1) * by) for level, by in short) / len(short)
+
+
+def from_plain(values: Any) -> dict[str, OfModel]:
+    """Return what `plain` gave, model by model; {} where it is something else."""
+    try:
+        return {
+            str(model): OfModel(int(one["runs"]), {str(k): float(v) for k, v in one["held"].items()}, _number(one["pinball"]))
+            for model, one in values.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def coverage(models: Mapping[str, OfModel]) -> dict[str, float]:
+    """Return the share of runs below the bound by level, each model with the same weight."""
+    found = {}
+    for name in (f"{level:g}" for level in LEVELS):
+        known = [one.held[name] for one in models.values() if name in one.held]
+        if known:
+            found[name] = math.fsum(known) / len(known)
+    return found
+
+
+def promise(models: Mapping[str, OfModel]) -> list[str]:
+    """Return which levels the bounds miss by more than chance, of those which so many models can promise."""
+    reasons = []
+    found = coverage(models)
+    for level in LEVELS:
+        name = f"{level:g}"
+        n = sum(name in one.held for one in models.values())
+        least = level - _SPREADS * math.sqrt(level * (1 - level) / n) if n >= needed(level) else 0.0
+        if found.get(name, 1.0) < least:
+            reasons.append(
+                f"the bound at {name} holds for {100 * found[name]:.1f} % of the runs of {n} models, "
+                f"{100 * least:.1f} % and more are expected"
+            )
+    return reasons
+
+
+def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str) -> Verdict:
+    """Return whether the new artifact is worse than the old one on models which both were judged by.
+
+    Args:
+        new, old: By model, of the same runs.
+        where: What these runs are, for people.
+    """
+    shared = [model for model in sorted(new) if model in old]
+    figures: dict[str, Any] = {"models": len(shared)}
+    if len(shared) < _FEWEST:
+        return Verdict([], {**figures, "judged": False})
+    reasons = []
+    ours, theirs = {m: new[m] for m in shared}, {m: old[m] for m in shared}
+    figures |= {"judged": True, "coverage": coverage(ours), "coverage_present": coverage(theirs)}
+    for level in LEVELS:
+        name = f"{level:g}"
+        change = np.array(
+            [ours[m].held[name] - theirs[m].held[name] for m in shared if {name} <= ours[m].held.keys() & theirs[m].held]
+        )
+        if len(change) < _FEWEST:
+            continue
+        chance = _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
+        if figures["coverage"][name] < level and float(change.mean()) < -chance:
+            reasons.append(
+                f"on {where} the bound at {name} holds for {100 * figures['coverage'][name]:.1f} %, that of the present "
+                f"artifact for {100 * figures['coverage_present'][name]:.1f} %"
+            )
+    losses = [(mine, its) for m in shared if (mine := ours[m].pinball) is not None and (its := theirs[m].pinball) is not None]
+    if len(losses) >= _FEWEST:
+        mine, its = (math.fsum(values) / len(losses) for values in zip(*losses, strict=True))
+        figures |= {"pinball": mine, "pinball_present": its}
+        if mine > (1 + WORSE) * its:
+            reasons.append(
+                f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the present artifact "
+                f"{100 * its:.2f} %: more than {100 * WORSE:g} % worse"
+            )
+    return Verdict(reasons, figures)
+
+
+def only(scored: Iterable[Scored], ids: Collection[str]) -> list[Scored]:
+    """Return those of these runs."""
+    return [run for run in scored if run.id in ids]

@@ -1,0 +1,332 @@
+"""One adoption, from the files of a history to the artifact in place.
+
+What is done is kept at once (runs, estimates), and a step which is repeated finds it: so a process that is killed at any moment
+is started again and ends with the same artifact. `adopted.json` is written before the artifact takes its place: whoever finds
+them apart puts it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from vramcast import learner, run_examples
+from vramcast.adoption import findings, gate, intake, sample
+from vramcast.adoption.folder import Folder, as_json, sha256_of
+from vramcast.datasets.run import Run
+from vramcast.errors import ArtifactError, DatasetError
+from vramcast.learner import artifact, dask_engine, judging, model_cards, stacks, training
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.examples import Example
+from vramcast.learner.model import Learned
+
+SCHEMA: Final = 1
+_FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
+_COMPARED: Final = 20  # arbitrary: runs by which an artifact which was read again is compared with what was written
+_ROUNDING: Final = 1e-4  # arbitrary: an artifact's numbers have seven digits
+_EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of an adoption; see `vramcast adopt --help`."""
+
+    files: tuple[str, ...]
+    out: str
+    format_name: str | None = None
+    rules: str | None = None
+    jobs: int = 1
+    engine: str = "local"
+    scheduler: str | None = None
+    trust: bool = False
+    seed: int = 0
+    folds: int = training.FOLDS
+    most: int = sample.MOST
+    against: str | None = None
+    replace: bool = False
+    dry_run: bool = False
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the learner."""
+        return {"n_jobs": self.jobs, "engine": self.engine}
+
+    def settings(self) -> str:
+        """Return what names all which decides the artifact beside the runs: with others the same history is adopted again."""
+        chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
+        return run_examples.digest([json.dumps(chosen), *run_examples.decides_all(), _learners_code()])
+
+
+def _learners_code() -> str:
+    """Return one name for the code which makes an artifact of examples."""
+    rooms = (Path(next(iter(learner.__path__))), Path(__file__).parent)
+    return run_examples.digest(sha256_of(path) for room in rooms for path in sorted(room.glob("*.py")))
+
+
+class _Clock:
+    """Seconds by phase, told as they begin."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.told = told
+        self.seconds: dict[str, float] = {}
+        self._name, self._since = "", monotonic()
+
+    def begin(self, name: str, detail: str = "") -> None:
+        """End the phase before, and begin this one; "" ends the last."""
+        now = monotonic()
+        if self._name:
+            self.seconds[self._name] = round(self.seconds.get(self._name, 0.0) + now - self._since, 1)
+        self._name, self._since = name, now
+        if name:
+            self.told(f"{name}{f': {detail}' if detail else ''}")
+
+
+def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Return the facts of this adoption, which are those of `adopted.json`.
+
+    Args:
+        wanted: What is asked.
+        told: Hears how far it is, a line at a time.
+    Returns:
+        Among them `promoted`, `nothing_new`, and the `reasons` for which a new artifact is refused.
+    Raises:
+        DatasetError, TraceFileError: a history cannot be read, or none of its runs can be used.
+        ArtifactError: --out holds something else, or --against cannot be read.
+        OutputError: nothing can be written there, or another process adopts into it.
+    """
+    folder = Folder(wanted.out)
+    older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is said before hours of tracing
+    with nullcontext() if wanted.dry_run else folder.locked():
+        return _Adoption(wanted, folder, older, _Clock(told)).done()
+
+
+class _Adoption:
+    """One adoption under way."""
+
+    def __init__(self, wanted: Wanted, folder: Folder, older: Learned | None, clock: _Clock) -> None:
+        self.wanted, self.folder, self.older, self.clock = wanted, folder, older, clock
+        self.last = folder.last()
+        # Whether the store is as the last adoption left it.
+        self.is_stored = bool(self.last.get("store")) and self.last["store"] == sha256_of(folder.store)
+        self.seen = intake.contents(wanted.files, wanted.format_name, wanted.rules)
+        self.settings = wanted.settings()
+
+    def done(self) -> dict[str, Any]:
+        """Do it."""
+        if not self.wanted.dry_run:
+            self._finish_the_last()
+        is_known = self._is_known()
+        if is_known and all(content and content in self._inputs() for content in self.seen.values()):
+            return self._nothing_new([])
+        self.clock.begin("reading", f"{len(self.wanted.files)} files")
+        taken = intake.read_files(
+            self.wanted.files,
+            self.wanted.format_name,
+            self.wanted.rules,
+            seen=self.seen,
+            known=self._inputs(),
+            told=self.clock.told,
+        )
+        runs, changed = intake.merged(intake.stored(self.folder.store), taken.runs)
+        if not runs:
+            raise DatasetError(f"No run is in {len(self.wanted.files)} files: {'; '.join(taken.notes) or 'they are empty'}.")
+        if is_known and not changed:
+            return self._nothing_new([content for content in self.seen.values() if content])
+        if not self.wanted.dry_run:
+            intake.append(changed, self.folder.store)
+            rows = [{"where": one.where, "reason": one.reason, "text": one.text} for one in taken.rejected]
+            self.folder.write(self.folder.rejected, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+        return self._learn(list(runs.values()), taken, len(changed))
+
+    # -------------------------------------------------------------------------------------------- what was done before
+    def _inputs(self) -> list[str]:
+        """Return what names the content of each file whose runs are in the store."""
+        found = self.last.get("inputs") if self.is_stored else None
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+    def _is_known(self) -> bool:
+        """Tell whether the last adoption saw this store in this way, and its artifact is in place where it was put there."""
+        if not self.is_stored or self.last.get("settings") != self.settings or self.wanted.dry_run:
+            return False
+        try:
+            is_there = self.folder.present() is not None
+        except ArtifactError:
+            is_there = False
+        return is_there if self.last.get("promoted") else True
+
+    def _finish_the_last(self) -> None:
+        """Put the artifact in place which the last adoption was about to."""
+        digest = self.last.get("artifact")
+        if not self.last.get("promoted") or not isinstance(digest, str):
+            return
+        if self.folder.is_whole(digest) and self.folder.present_digest() != digest:
+            self.folder.put_in_place(digest)
+
+    def _nothing_new(self, more: Sequence[str]) -> dict[str, Any]:
+        if fresh := [one for one in more if one not in self._inputs()]:
+            self.last["inputs"] = [*self._inputs(), *fresh]
+            self.folder.write(self.folder.facts, as_json(self.last))
+        return {**self.last, "nothing_new": True}
+
+    # -------------------------------------------------------------------------------------------- what is new
+    def _learn(self, runs: Sequence[Run], taken: intake.Intake, n_new: int) -> dict[str, Any]:
+        wanted, clock = self.wanted, self.clock
+        clock.begin("estimating", f"{len(runs):,} runs")
+        found = run_examples.examples_of_runs(
+            runs,
+            n_jobs=wanted.jobs,
+            trust=wanted.trust,
+            store_path=self.folder.examples if self.folder.room.is_dir() else None,  # a dry run makes no folder
+            told=self._estimated(),
+        )
+        if not found.examples:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
+            raise DatasetError(
+                f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak; --join says "
+                "which model the jobs of a script run."
+            )
+        chosen = sample.chosen(found.examples, wanted.most)
+        clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
+        with dask_engine.cluster(wanted.jobs, wanted.scheduler) if wanted.engine == "dask" else nullcontext():
+            learned = training.train(chosen, wanted.parameters, folds=wanted.folds, seed=wanted.seed)
+            clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
+            scored = judging.cross_validated(chosen, wanted.parameters, folds=_FOLDS, seed=wanted.seed)
+        clock.begin("comparing")
+        everything = sample.said_of_all(scored, found.examples)
+        models = gate.by_model(everything)
+        reasons, figures = self._judged(everything, models, chosen, found.examples, runs)
+        seconds = {run.id: run.measurement.seconds for run in runs if run.measurement.seconds}
+        facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "out": wanted.out,
+            "dry_run": wanted.dry_run,
+            "nothing_new": False,
+            "runs": len(runs),
+            "new_runs": n_new,
+            "files": taken.formats,
+            "files_read_before": taken.skipped_files,
+            "rejected": len(taken.rejected),
+            "rejected_by_reason": taken.rejected_by_reason,
+            "left_out": found.left_out,
+            "examples": len(found.examples),
+            "learned_from": len(chosen),
+            "judged": len(everything),
+            "gate": figures,
+            "requests": findings.cost_facts(everything, seconds),
+            "notes": taken.notes,
+        }
+        name = Path(wanted.out).name
+        made_of = {"sources": f"{len(runs)} runs, {len(chosen)} of them learned from", "gate": "vramcast adopt"}
+        digest = ""
+        if not wanted.dry_run:
+            clock.begin("writing")
+            digest = self.folder.keep(learned, model_cards.card_text(learned, name, made_of))
+            reasons = [*reasons, *self._damaged(digest, learned, chosen)]
+        is_taken = not wanted.dry_run and not reasons
+        facts |= {"reasons": reasons, "promoted": is_taken, "artifact": digest}
+        if wanted.dry_run:
+            clock.begin("")
+            return {**facts, "seconds": clock.seconds}
+        own = {model: one.plain() for model, one in models.items()}
+        made = self.folder.artifacts / digest / "judged.json"
+        self.folder.write(made, as_json({"runs": len(runs), "models": own}))
+        self.folder.write(self.folder.report, findings.page(facts, scored, everything, seconds).encode())
+        clock.begin("")
+        inputs = [*dict.fromkeys([*self._inputs(), *filter(None, self.seen.values())])]
+        facts |= {
+            "seconds": clock.seconds,
+            "settings": self.settings,
+            "store": sha256_of(self.folder.store),
+            "inputs": inputs,
+        }
+        self.folder.write(self.folder.facts, as_json(facts))
+        if is_taken:
+            self.folder.put_in_place(digest)
+        return facts
+
+    def _estimated(self) -> Callable[[int, int], None]:
+        """Return what tells from time to time how many jobs were estimated, and how long the others will take."""
+        since = told = monotonic()
+
+        def tell(done: int, of: int) -> None:
+            nonlocal told
+            now = monotonic()
+            if now - told >= _EVERY_S or done == of:
+                told = now
+                self.clock.told(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
+
+        return tell
+
+    # -------------------------------------------------------------------------------------------- the gate
+    def _judged(
+        self,
+        everything: Sequence[Scored],
+        models: Mapping[str, gate.OfModel],
+        chosen: Sequence[Example],
+        examples: Sequence[Example],
+        runs: Sequence[Run],
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Return why the new artifact is refused, and what was compared."""
+        reasons = gate.promise(models)
+        figures: dict[str, Any] = {"models": len(models), "coverage": gate.coverage(models)}
+        try:
+            present = self.older if self.older is not None else self.folder.present()
+        except ArtifactError as error:
+            return reasons, {**figures, "present": f"cannot be read: {error}"}
+        if present is None:
+            return reasons, {**figures, "present": "there is none"}
+        before, n_before = ({}, 0) if self.older is not None else self._of_present()
+        verdicts = {}
+        if before:
+            ids = {run.id for run in runs[:n_before]}
+            known = gate.by_model(gate.only(everything, ids))
+            verdicts["known"] = gate.compared(known, before, "the runs which the present artifact was made of")
+        fresh = [example for example in chosen if example.group not in before]
+        if fresh:
+            contexts = {**stacks.learn(chosen), **present.contexts}
+            of_kind = {sample.kind_of(example): example for example in fresh}
+            said = [judging.scored_of(example, present, contexts=contexts) for example in of_kind.values()]
+            theirs = sample.said_of_all([one for one in said if one is not None], examples)
+            measured = {run.id: run.measured_bytes for run in theirs}
+            both = [run for run in everything if measured.get(run.id) == run.measured_bytes]
+            ids = {run.id for run in both}
+            verdicts["new"] = gate.compared(
+                gate.by_model(both), gate.by_model(gate.only(theirs, ids)), "models which are new to the present artifact"
+            )
+        figures |= {where: verdict.figures for where, verdict in verdicts.items()}
+        worse = [reason for verdict in verdicts.values() for reason in verdict.reasons]
+        if self.wanted.replace and worse:
+            return reasons, {**figures, "replaced_though": worse}
+        return [*reasons, *worse], figures
+
+    def _of_present(self) -> tuple[dict[str, gate.OfModel], int]:
+        """Return how the present artifact did by its own cross-validation, and how many runs of the store it was made of."""
+        path = self.folder.artifacts / (self.folder.present_digest() or "-") / "judged.json"
+        try:
+            values = json.loads(path.read_bytes())
+            return gate.from_plain(values["models"]), int(values["runs"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return {}, 0
+
+    def _damaged(self, digest: str, learned: Learned, chosen: Sequence[Example]) -> list[str]:
+        """Return what is wrong with an artifact which was written: it is read again, and asked what it was asked before."""
+        if not self.folder.is_whole(digest):
+            return ["it was not written whole"]
+        again = self.folder.kept(digest)
+        for example in chosen[:: max(len(chosen) // _COMPARED, 1)]:
+            one, other = judging.scored_of(example, learned), judging.scored_of(example, again)
+            if one is None or other is None:
+                if one is not other:
+                    return ["it does not know what it knew before it was written"]
+                continue
+            for level, size_bytes in one.bounds.items():
+                if not abs(other.bounds[level] - size_bytes) <= _ROUNDING * size_bytes:
+                    return [f"its bound at {level:g} for {example.id[:60]} changed when it was written"]
+        return []

@@ -1,0 +1,95 @@
+"""Histories are long and repeat themselves: which runs are learned from, and what is said of one holds for all of its kind.
+
+Runs are of one kind if an artifact sees the same in them: the job on its card, the model, the stack, which peaks were measured.
+They differ in what they measured alone. So each kind is estimated, corrected and bounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.examples import Example
+
+MOST: Final = 4_000  # arbitrary: runs to learn from; the time of learning grows with them, what is learned hardly
+
+
+def kind_of(example: Example) -> Hashable:
+    """Return what an artifact sees of a run, and what tables say of it; examples of one job share their features."""
+    return (
+        id(example.features),
+        *(example.group, example.family, example.stack, example.optimizer, example.ran_at, example.died_at),
+        *(example.measured_reserved is None, example.measured_process is None, example.censored),
+    )
+
+
+def kinds_of(examples: Iterable[Example]) -> dict[Hashable, list[Example]]:
+    """Return the examples of each kind, by id: their order does not depend on that of the history."""
+    found: dict[Hashable, list[Example]] = {}
+    for example in sorted(examples, key=lambda one: one.id):
+        found.setdefault(kind_of(example), []).append(example)
+    return found
+
+
+def chosen(examples: Sequence[Example], most: int = MOST) -> list[Example]:
+    """Return the runs to learn from.
+
+    Args:
+        examples: All.
+        most: How many; 0: all. There may be more where there are more kinds.
+    Returns:
+        Of each model the same number at most, as its weight is the same; of a model's kinds shares as in the history, but one
+        of each; of a kind the runs at evenly spaced ranks of what they measured. By id.
+    """
+    kinds = list(kinds_of(examples).values())
+    if not most or len(examples) <= most:
+        return [example for kind in kinds for example in kind]
+    sizes: dict[str, int] = {}
+    for kind in kinds:
+        sizes[kind[0].group] = sizes.get(kind[0].group, 0) + len(kind)
+    room = _room(kinds, sizes, most)
+    return [example for kind in kinds for example in _spread(kind, _taken(len(kind), sizes[kind[0].group], room))]
+
+
+def _room(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], most: int) -> int:
+    """Return how many runs of each model can be taken."""
+    low, high = 1, max(sizes.values())
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(_taken(len(kind), sizes[kind[0].group], middle) for kind in kinds) <= most
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def _taken(kind: int, group: int, room: int) -> int:
+    """Return how many runs of a kind are taken, of a model with `group` runs."""
+    return kind if group <= room else max(1, kind * room // group)
+
+
+def _spread(kind: Sequence[Example], count: int) -> list[Example]:
+    """Return so many examples in the middle of equal parts of what was measured."""
+    ordered = sorted(kind, key=lambda one: (one.measured_process or 0, one.measured_reserved or 0, one.id))
+    return sorted((ordered[(2 * i + 1) * len(kind) // (2 * count)] for i in range(count)), key=lambda one: one.id)
+
+
+def said_of_all(scored: Iterable[Scored], examples: Sequence[Example]) -> list[Scored]:
+    """Return every run of the examples' kinds as scored by what was said of one of its kind.
+
+    Args:
+        scored: One of each kind, or more; those of kinds which are missing here are left out.
+        examples: All runs.
+    """
+    kinds = kinds_of(examples)
+    by_id = {example.id: example for example in examples}
+    found: dict[str, Scored] = {}
+    for said in scored:
+        asked = by_id[said.id]
+        # Which peak was compared is the same in all of a kind; a process takes more than its segments.
+        is_process = asked.measured_process is not None and said.measured_bytes == asked.measured_process
+        for example in kinds.pop(kind_of(asked), ()):
+            measured = example.measured_process if is_process else example.measured_reserved
+            assert measured is not None  # a kind has the same peaks
+            found[example.id] = replace(said, id=example.id, measured_bytes=measured)
+    return [found[id_] for id_ in sorted(found)]
