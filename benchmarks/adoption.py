@@ -3,14 +3,14 @@
     python -m benchmarks.adoption [--rows 1000,10000,100000] [--jobs 2] [--engine local]
     python -m benchmarks.adoption --kills 20 [--rows 400]
 
-The histories are made up, with a seed: runs which many users made of some hundred jobs, small networks of this package. What is
-traced is each distinct job, once, before the table, whose time is printed apart; the adoptions find those estimates in the cache
-folder, so that their "estimating" is the keys of the jobs alone. Measured peaks are the simulated ones with an error of the model, noise and a
-context; one run in thirty ran out of memory, one in ten cannot be used, for each reason a part.
+The histories are made up, with a seed: runs which many users made of some hundred jobs, small networks of this package. Each
+distinct job is traced once, before the table, and its time is printed apart; the adoptions find those estimates in the cache
+folder, so that their "estimating" is what names the jobs alone. Measured peaks are the simulated ones with an error of the
+model, noise and a context; one run in thirty ran out of memory, one in ten cannot be used, for each reason a part.
 
-With --kills each round starts the same adoption in an empty folder, kills its process group (SIGKILL) after a random share of
-the time which it takes undisturbed, and starts it again, until it ends. The artifact must have the bytes of the undisturbed one,
-the store its runs, and an artifact which was in place before must be readable after each kill. Ends with 1 where one is not.
+With --kills each round adopts a longer history into a folder which has an artifact already, kills the process group (SIGKILL)
+after a random share of the time which it takes undisturbed, and starts it again, until it ends. The artifact must have the
+bytes of the undisturbed one, the store its runs, and after each kill there must be an artifact to read. Ends with 1 where not.
 """
 
 from __future__ import annotations
@@ -286,6 +286,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         keep = Path(options.keep or folder)
+        keep.mkdir(parents=True, exist_ok=True)
         if options.kills:
             return print_kills(options.kills, int(options.rows or 400), options.seed, keep, options.distinct)
         rows = [int(count) for count in (options.rows or "1000,10000,100000").split(",")]

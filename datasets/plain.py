@@ -22,7 +22,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 def to_plain(value: Any) -> Any:
     """Return `value` (dataclasses, tuples, dicts, scalars) as what `json.dumps` takes."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _SCALARS:
         return value
     if names := _names(kind):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vramcast.adoption.folder import sha256_of
 from vramcast.datasets.histories import join, sniff
@@ -27,23 +27,31 @@ class Intake:
 
     Attributes:
         runs: By id, in the order in which they were first seen.
-        rejected: Rows which cannot be read.
-        formats: Of each file.
-        notes: What a reader of the numbers should know: each file's account.
-        skipped_files: Read by an earlier adoption, and not again.
+        rejected: Rows which cannot be read, of the files which were read now.
+        accounts: Of each file: `format`, `runs`, `rejected_by_reason`, `notes`, and `content`, what names its bytes.
     """
 
     runs: dict[str, Run] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
-    formats: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    skipped_files: int = 0
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def rejected_by_reason(self) -> dict[str, int]:
-        """How many rows were kept aside why, the most frequent reason first; values are left out of the reasons."""
-        kinds = (re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON] for one in self.rejected)
-        return dict(Counter(kinds).most_common())
+        """How many rows of all files were kept aside why, the most frequent reason first."""
+        found: Counter[str] = Counter()
+        for account in self.accounts.values():
+            found.update(account["rejected_by_reason"])
+        return dict(found.most_common())
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know: each file's account."""
+        return list(dict.fromkeys(note for account in self.accounts.values() for note in account["notes"]))
+
+
+def _kinds(rejected: Sequence[Rejected]) -> dict[str, int]:
+    """Return how many rows were kept aside why; values are left out of the reasons."""
+    return dict(Counter(re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON] for one in rejected))
 
 
 def contents(files: Sequence[str], format_name: str | None, rules: str | None) -> dict[str, str]:
@@ -57,8 +65,8 @@ def read_files(
     format_name: str | None = None,
     rules: str | None = None,
     *,
-    seen: Mapping[str, str] | None = None,
-    known: Sequence[str] = (),
+    seen: Mapping[str, str],
+    known: Mapping[str, dict[str, Any]],
     told: Callable[[str], None] = lambda line: None,
 ) -> Intake:
     """Return the runs of all files.
@@ -68,7 +76,7 @@ def read_files(
         format_name: Of all of them; None: what their beginning tells.
         rules: A file of `--join`.
         seen: `contents` of the files.
-        known: Contents which were read before, and are not again.
+        known: Accounts of files whose runs are in the store, by content; they are not read again.
         told: Hears of each file.
     Raises:
         DatasetError, TraceFileError: a file cannot be read, or none of its rows.
@@ -77,8 +85,8 @@ def read_files(
     matching = join.read_rules(rules) if rules else []
     found = Intake()
     for file in files:
-        if seen and seen[file] and seen[file] in known:
-            found.skipped_files += 1
+        if seen[file] in known:
+            found.accounts[file] = known[seen[file]]
             told(f"{file}: read before")
             continue
         name = format_name or sniff.format_of(file)
@@ -94,8 +102,13 @@ def read_files(
             runs, _ = join.join(runs, matching)
         found.runs.update({run.id: run for run in runs})
         found.rejected += reading.rejected
-        found.formats[file] = name
-        found.notes += [note for note in reading.notes if note not in found.notes]
+        found.accounts[file] = {
+            "content": seen[file],
+            "format": name,
+            "runs": len(runs),
+            "rejected_by_reason": _kinds(reading.rejected),
+            "notes": reading.notes,
+        }
         told(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows kept aside")
     return found
 

@@ -8,7 +8,7 @@ them apart puts it there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -106,6 +106,37 @@ def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> di
         return _Adoption(wanted, folder, older, _Clock(told)).done()
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the new artifact is judged by.
+
+    Attributes:
+        taken: What the histories gave.
+        runs: Of the store.
+        examples: Those of them which can be used.
+        chosen: Those which were learned from.
+        scored: The chosen ones, by artifacts which have not seen their model.
+        everything: All examples in the same way.
+    """
+
+    taken: intake.Intake
+    runs: Sequence[Run]
+    examples: Sequence[Example]
+    chosen: Sequence[Example]
+    scored: Sequence[Scored]
+    everything: Sequence[Scored]
+
+    @property
+    def models(self) -> dict[str, gate.OfModel]:
+        """How the bounds did on each model."""
+        return gate.by_model(self.everything)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long the runs took, by id, where that is known."""
+        return {run.id: run.measurement.seconds for run in self.runs if run.measurement.seconds}
+
+
 class _Adoption:
     """One adoption under way."""
 
@@ -122,8 +153,8 @@ class _Adoption:
         if not self.wanted.dry_run:
             self._finish_the_last()
         is_known = self._is_known()
-        if is_known and all(content and content in self._inputs() for content in self.seen.values()):
-            return self._nothing_new([])
+        if is_known and all(content in self._inputs() for content in self.seen.values()):
+            return self._nothing_new()
         self.clock.begin("reading", f"{len(self.wanted.files)} files")
         taken = intake.read_files(
             self.wanted.files,
@@ -137,18 +168,20 @@ class _Adoption:
         if not runs:
             raise DatasetError(f"No run is in {len(self.wanted.files)} files: {'; '.join(taken.notes) or 'they are empty'}.")
         if is_known and not changed:
-            return self._nothing_new([content for content in self.seen.values() if content])
+            return self._nothing_new([*taken.accounts.values()])
         if not self.wanted.dry_run:
             intake.append(changed, self.folder.store)
-            rows = [{"where": one.where, "reason": one.reason, "text": one.text} for one in taken.rejected]
-            self.folder.write(self.folder.rejected, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+            if taken.rejected:
+                rows = [json.dumps({"where": one.where, "reason": one.reason, "text": one.text}) for one in taken.rejected]
+                self.folder.write(self.folder.rejected, "".join(f"{row}\n" for row in rows).encode())
         return self._learn(list(runs.values()), taken, len(changed))
 
     # -------------------------------------------------------------------------------------------- what was done before
-    def _inputs(self) -> list[str]:
-        """Return what names the content of each file whose runs are in the store."""
+    def _inputs(self) -> dict[str, dict[str, Any]]:
+        """Return the account of each file whose runs are in the store, by what names its content."""
         found = self.last.get("inputs") if self.is_stored else None
-        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+        accounts = found if isinstance(found, list) else []
+        return {one["content"]: one for one in accounts if isinstance(one, dict) and one.get("content")}
 
     def _is_known(self) -> bool:
         """Tell whether the last adoption saw this store in this way, and its artifact is in place where it was put there."""
@@ -168,11 +201,16 @@ class _Adoption:
         if self.folder.is_whole(digest) and self.folder.present_digest() != digest:
             self.folder.put_in_place(digest)
 
-    def _nothing_new(self, more: Sequence[str]) -> dict[str, Any]:
-        if fresh := [one for one in more if one not in self._inputs()]:
-            self.last["inputs"] = [*self._inputs(), *fresh]
+    def _nothing_new(self, accounts: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """Return the last facts; files of other bytes with the same runs are not read again either."""
+        if any(account["content"] not in self._inputs() for account in accounts):
+            self.last["inputs"] = self._with_inputs(accounts)
             self.folder.write(self.folder.facts, as_json(self.last))
         return {**self.last, "nothing_new": True}
+
+    def _with_inputs(self, accounts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the accounts of all files in the store."""
+        return [*{**self._inputs(), **{one["content"]: one for one in accounts if one["content"]}}.values()]
 
     # -------------------------------------------------------------------------------------------- what is new
     def _learn(self, runs: Sequence[Run], taken: intake.Intake, n_new: int) -> dict[str, Any]:
@@ -186,9 +224,9 @@ class _Adoption:
             told=self._estimated(),
         )
         if not found.examples:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
+            why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
             raise DatasetError(
-                f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak; --join says "
+                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak; --join says "
                 "which model the jobs of a script run."
             )
         chosen = sample.chosen(found.examples, wanted.most)
@@ -198,10 +236,8 @@ class _Adoption:
             clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
             scored = judging.cross_validated(chosen, wanted.parameters, folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
-        everything = sample.said_of_all(scored, found.examples)
-        models = gate.by_model(everything)
-        reasons, figures = self._judged(everything, models, chosen, found.examples, runs)
-        seconds = {run.id: run.measurement.seconds for run in runs if run.measurement.seconds}
+        judged = _Judged(taken, runs, found.examples, chosen, scored, sample.said_of_all(scored, found.examples))
+        reasons, figures = self._gate(judged)
         facts: dict[str, Any] = {
             "schema": SCHEMA,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -210,44 +246,44 @@ class _Adoption:
             "nothing_new": False,
             "runs": len(runs),
             "new_runs": n_new,
-            "files": taken.formats,
-            "files_read_before": taken.skipped_files,
-            "rejected": len(taken.rejected),
+            "files": {file: account["format"] for file, account in taken.accounts.items()},
             "rejected_by_reason": taken.rejected_by_reason,
             "left_out": found.left_out,
             "examples": len(found.examples),
             "learned_from": len(chosen),
-            "judged": len(everything),
+            "judged": len(judged.everything),
             "gate": figures,
-            "requests": findings.cost_facts(everything, seconds),
+            "requests": findings.cost_facts(judged.everything, judged.seconds),
             "notes": taken.notes,
+            "reasons": reasons,
+            "promoted": False,
+            "artifact": "",
         }
-        name = Path(wanted.out).name
-        made_of = {"sources": f"{len(runs)} runs, {len(chosen)} of them learned from", "gate": "vramcast adopt"}
-        digest = ""
-        if not wanted.dry_run:
-            clock.begin("writing")
-            digest = self.folder.keep(learned, model_cards.card_text(learned, name, made_of))
-            reasons = [*reasons, *self._damaged(digest, learned, chosen)]
-        is_taken = not wanted.dry_run and not reasons
-        facts |= {"reasons": reasons, "promoted": is_taken, "artifact": digest}
         if wanted.dry_run:
             clock.begin("")
             return {**facts, "seconds": clock.seconds}
-        own = {model: one.plain() for model, one in models.items()}
-        made = self.folder.artifacts / digest / "judged.json"
-        self.folder.write(made, as_json({"runs": len(runs), "models": own}))
-        self.folder.write(self.folder.report, findings.page(facts, scored, everything, seconds).encode())
-        clock.begin("")
-        inputs = [*dict.fromkeys([*self._inputs(), *filter(None, self.seen.values())])]
+        return self._kept(learned, judged, facts)
+
+    def _kept(self, learned: Learned, judged: _Judged, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write the artifact, the report and the facts, in this order; and put it in place where the gate lets it."""
+        self.clock.begin("writing")
+        made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}
+        digest = self.folder.keep(learned, model_cards.card_text(learned, Path(self.wanted.out).name, made_of))
+        facts["reasons"] += self._damaged(digest, learned, judged.chosen)
+        facts |= {"promoted": not facts["reasons"], "artifact": digest}
+        models = {model: one.plain() for model, one in judged.models.items()}
+        self.folder.write(self.folder.artifacts / digest / "judged.json", as_json({"runs": len(judged.runs), "models": models}))
+        page = findings.page(facts, judged.scored, judged.everything, judged.seconds)
+        self.folder.write(self.folder.report, page.encode())
+        self.clock.begin("")
         facts |= {
-            "seconds": clock.seconds,
+            "seconds": self.clock.seconds,
             "settings": self.settings,
             "store": sha256_of(self.folder.store),
-            "inputs": inputs,
+            "inputs": self._with_inputs(judged.taken.accounts.values()),
         }
         self.folder.write(self.folder.facts, as_json(facts))
-        if is_taken:
+        if facts["promoted"]:
             self.folder.put_in_place(digest)
         return facts
 
@@ -265,15 +301,9 @@ class _Adoption:
         return tell
 
     # -------------------------------------------------------------------------------------------- the gate
-    def _judged(
-        self,
-        everything: Sequence[Scored],
-        models: Mapping[str, gate.OfModel],
-        chosen: Sequence[Example],
-        examples: Sequence[Example],
-        runs: Sequence[Run],
-    ) -> tuple[list[str], dict[str, Any]]:
+    def _gate(self, judged: _Judged) -> tuple[list[str], dict[str, Any]]:
         """Return why the new artifact is refused, and what was compared."""
+        models = judged.models
         reasons = gate.promise(models)
         figures: dict[str, Any] = {"models": len(models), "coverage": gate.coverage(models)}
         try:
@@ -283,28 +313,29 @@ class _Adoption:
         if present is None:
             return reasons, {**figures, "present": "there is none"}
         before, n_before = ({}, 0) if self.older is not None else self._of_present()
-        verdicts = {}
-        if before:
-            ids = {run.id for run in runs[:n_before]}
-            known = gate.by_model(gate.only(everything, ids))
-            verdicts["known"] = gate.compared(known, before, "the runs which the present artifact was made of")
-        fresh = [example for example in chosen if example.group not in before]
-        if fresh:
-            contexts = {**stacks.learn(chosen), **present.contexts}
-            of_kind = {sample.kind_of(example): example for example in fresh}
-            said = [judging.scored_of(example, present, contexts=contexts) for example in of_kind.values()]
-            theirs = sample.said_of_all([one for one in said if one is not None], examples)
-            measured = {run.id: run.measured_bytes for run in theirs}
-            both = [run for run in everything if measured.get(run.id) == run.measured_bytes]
-            ids = {run.id for run in both}
-            verdicts["new"] = gate.compared(
-                gate.by_model(both), gate.by_model(gate.only(theirs, ids)), "models which are new to the present artifact"
-            )
+        seen = {run.id for run in judged.runs[:n_before]}
+        known = gate.by_model(gate.only(judged.everything, seen))
+        verdicts = {
+            "known": gate.compared(known, before, "the runs which the present artifact was made of"),
+            "new": gate.compared(*self._on_new_models(judged, present, before), "models which are new to the present artifact"),
+        }
         figures |= {where: verdict.figures for where, verdict in verdicts.items()}
         worse = [reason for verdict in verdicts.values() for reason in verdict.reasons]
         if self.wanted.replace and worse:
             return reasons, {**figures, "replaced_though": worse}
         return [*reasons, *worse], figures
+
+    def _on_new_models(
+        self, judged: _Judged, present: Learned, before: Collection[str]
+    ) -> tuple[dict[str, gate.OfModel], dict[str, gate.OfModel]]:
+        """Return how the new and the present artifact do on the runs of models which the present one has not seen."""
+        fresh = {sample.kind_of(example): example for example in judged.chosen if example.group not in before}
+        contexts = {**stacks.learn(judged.chosen), **present.contexts}
+        said = [judging.scored_of(example, present, contexts=contexts) for example in fresh.values()]
+        theirs = sample.said_of_all([one for one in said if one is not None], judged.examples)
+        measured = {run.id: run.measured_bytes for run in theirs}
+        ours = [run for run in judged.everything if measured.get(run.id) == run.measured_bytes]  # the same peak, that is
+        return gate.by_model(ours), gate.by_model(gate.only(theirs, {run.id for run in ours}))
 
     def _of_present(self) -> tuple[dict[str, gate.OfModel], int]:
         """Return how the present artifact did by its own cross-validation, and how many runs of the store it was made of."""

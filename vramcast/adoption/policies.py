@@ -87,8 +87,11 @@ def _policies(scored: Sequence[Scored]) -> dict[str, Callable[[Scored], int | No
 
 
 def dies(run: Scored, size_bytes: int) -> bool:
-    """Tell whether a job dies with so many bytes: a second run says so, or what it was measured to take."""
-    survives = run.runs_in(size_bytes)
+    """Tell whether a job dies with so many bytes: a second run says so, or what it was measured to take.
+
+    The simulator's second round is not asked: it may not be its own judge.
+    """
+    survives = None if run.is_emulated else run.runs_in(size_bytes)
     return not survives if survives is not None else run.covered_by(size_bytes) is False
 
 
