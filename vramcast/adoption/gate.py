@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from vramcast.learner.conformal import needed
 from vramcast.learner.evaluation.scored import Scored
@@ -147,22 +148,28 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
         )
         if len(change) < _FEWEST:
             continue
-        chance = _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
-        if figures["coverage"][name] < level and float(change.mean()) < -chance:
+        if figures["coverage"][name] < level and float(change.mean()) < -_chance(change):
             reasons.append(
                 f"on {where} the bound at {name} holds for {100 * figures['coverage'][name]:.1f} %, that of the present "
                 f"artifact for {100 * figures['coverage_present'][name]:.1f} %"
             )
-    losses = [(mine, its) for m in shared if (mine := ours[m].pinball) is not None and (its := theirs[m].pinball) is not None]
+    losses = np.array(
+        [(ours[m].pinball, theirs[m].pinball) for m in shared if None not in (ours[m].pinball, theirs[m].pinball)]
+    )
     if len(losses) >= _FEWEST:
-        mine, its = (math.fsum(values) / len(losses) for values in zip(*losses, strict=True))
+        mine, its = (float(mean) for mean in losses.mean(axis=0))
         figures |= {"pinball": mine, "pinball_present": its}
-        if mine > (1 + WORSE) * its:
+        if mine > (1 + WORSE) * its and mine - its > _chance(losses[:, 0] - losses[:, 1]):
             reasons.append(
                 f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the present artifact "
                 f"{100 * its:.2f} %: more than {100 * WORSE:g} % worse"
             )
     return Verdict(reasons, figures)
+
+
+def _chance(change: npt.NDArray[np.float64]) -> float:
+    """Return by how much a mean over models may differ from 0 by chance."""
+    return _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
 
 
 def only(scored: Iterable[Scored], ids: Collection[str]) -> list[Scored]:

@@ -1,0 +1,97 @@
+"""A worse artifact is refused, a better one is not, and chance alone refuses none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xgboost")
+
+from vramcast.adoption import gate
+from vramcast.adoption.policies import costs
+from vramcast.learner.evaluation.scored import Scored
+
+GIB = 1 << 30
+LEVELS = (0.5, 0.9, 0.95, 0.99)
+
+
+def scored(models: int, *, seed: int = 0, wide: float = 1.0, true_to: float = 0.0, runs: int = 4) -> list[Scored]:
+    """Return runs whose bounds are true quantiles, moved by `true_to` spreads and `wide` times as far out."""
+    random = np.random.default_rng(seed)
+    normal = {0.5: 0.0, 0.9: 1.2816, 0.95: 1.6449, 0.99: 2.3263}
+    found = []
+    for model in range(models):
+        for number in range(runs):
+            peak = round(10 * GIB * np.exp(0.05 * random.normal()))
+            bounds = {level: round(10 * GIB * np.exp(0.05 * (wide * at + true_to))) for level, at in normal.items()}
+            name = f"{model}/{number}"
+            found.append(Scored(name, f"m{model}", "mlp", "h200", "sgd", peak, 10 * GIB, bounds, card_bytes=80 * GIB))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_true_bounds_keep_their_promise_and_chance_refuses_few(seed: int) -> None:
+    assert gate.promise(gate.by_model(scored(150, seed=seed))) == []
+
+
+def test_bounds_which_are_too_low_are_refused_at_the_levels_which_so_many_models_can_promise() -> None:
+    reasons = gate.promise(gate.by_model(scored(150, true_to=-1.0)))
+    assert [reason.split()[3] for reason in reasons] == ["0.9", "0.95", "0.99"]
+    assert "of the runs of 150 models" in reasons[0]
+    few = gate.promise(gate.by_model(scored(30, true_to=-1.0)))
+    assert [reason.split()[3] for reason in few] == ["0.9", "0.95"]  # 0.99 takes 99 models
+
+
+def test_a_worse_artifact_is_refused_and_an_equal_one_is_not() -> None:
+    old = gate.by_model(scored(100))
+    assert gate.compared(old, old, "these").reasons == []
+    assert gate.compared(gate.by_model(scored(100, wide=0.98)), old, "these").reasons == []
+    wide = gate.compared(gate.by_model(scored(100, wide=3.0)), old, "these")
+    assert ["quantile loss" in reason for reason in wide.reasons] == [True]
+    low = gate.compared(gate.by_model(scored(100, true_to=-1.0)), old, "these")
+    assert any("holds for" in reason and "present" in reason for reason in low.reasons)
+    assert low.figures["coverage"]["0.9"] < low.figures["coverage_present"]["0.9"]
+
+
+def test_few_models_decide_nothing() -> None:
+    bad, good = gate.by_model(scored(4, wide=9.0)), gate.by_model(scored(4))
+    assert gate.compared(bad, good, "these") == gate.Verdict([], {"models": 4, "judged": False})
+    assert gate.compared({}, good, "these").reasons == []
+
+
+def test_figures_are_read_again_and_others_are_none() -> None:
+    models = gate.by_model(scored(3))
+    assert gate.from_plain({name: one.plain() for name, one in models.items()}) == models
+    for wrong in (None, [], {"m": 1}, {"m": {"runs": "x", "held": {}, "pinball": None}}, {"m": {"runs": 1}}):
+        assert gate.from_plain(wrong) == {}
+
+
+def test_each_model_counts_as_one() -> None:
+    runs = [run for run in scored(2, runs=100) if run.group == "m0" or run.id == "m1/0"]
+    runs += [replace(run, bounds=dict.fromkeys(LEVELS, 1)) for run in scored(2, runs=1) if run.group == "m1"]
+    assert gate.coverage(gate.by_model(runs))["0.99"] == pytest.approx(0.5, abs=0.02)
+
+
+# ------------------------------------------------------------------------------------------------ what requests cost
+def test_requests_are_counted_in_gib_hours_and_deaths_run_again_with_the_whole_card() -> None:
+    bounds = {0.5: 9 * GIB, 0.9: 11 * GIB, 0.95: 11 * GIB, 0.99: 100 * GIB}
+    run = Scored("a", "m", "mlp", "h200", "sgd", 10 * GIB, 8 * GIB, bounds, card_bytes=80 * GIB)
+    others = [
+        replace(run, id="capped", ran_at=8 * GIB, died_at=7 * GIB),  # seen to run with 8 GiB
+        replace(run, id="played", ran_at=8 * GIB, died_at=7 * GIB, is_emulated=True),  # nobody saw it
+        replace(run, id="oom", censored=True, ran_out_of_memory=True),
+        replace(run, id="no duration"),
+        replace(run, id="no card", card_bytes=None),
+    ]
+    found = costs([run, *others], {"a": 3600.0, "capped": 7200.0, "played": 3600.0, "oom": 9.0, "no card": 9.0})
+    of = {one.policy: one for one in found.policies}
+    assert found.runs == 3
+    assert found.used_gib_hours == pytest.approx(40)
+    assert sorted(found.left_out.values()) == [1, 1, 1]
+    assert (of["the whole card"].requested_gib_hours, of["the whole card"].deaths) == (320, 0)
+    assert (of["our estimate"].requested_gib_hours, of["our estimate"].deaths) == (32, 2)
+    assert of["our estimate"].again_gib_hours == 160
+    assert (of["our bound at 0.9"].deaths, of["our bound at 0.9"].unused_gib_hours) == (0, 4)
+    assert of["our bound at 0.99"].requested_gib_hours == 320  # at most the card

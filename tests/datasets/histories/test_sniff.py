@@ -1,0 +1,59 @@
+"""A history tells its format, or says that it does not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from vramcast.datasets.histories.sniff import format_of
+from vramcast.errors import DatasetError, UsageError
+
+CASES = {
+    "csv": "name,batch_size,gpu,process_mib,status\nresnet50,32,a100,4530,ok\n",
+    "sacct": "JobID|JobName|State|AllocTRES|TRESUsageInMax\n1|x|COMPLETED|gres/gpu=1|gres/gpumem=3G\n",
+    "sacct-json": '{"meta": {}, "jobs": [{"job_id": 1}]}',
+    "jobstats": "JobID|AdminComment\n1|JS1:H4sI\n",
+    "series": "timestamp, index, memory.used [MiB], memory.total [MiB]\n2026/01/01 00:00:00.000, 0, 1 MiB, 2 MiB\n",
+    "runs": json.dumps({"id": "1", "workload": {"name": "a"}, "passport": {}, "measurement": {}, "schema": 1}) + "\n",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_beginning_tells(tmp_path: Path, name: str, packed: bool) -> None:
+    data = CASES[name].encode()
+    (tmp_path / "file").write_bytes(gzip.compress(data) if packed else data)
+    assert format_of(tmp_path / "file") == name
+
+
+def test_samples_of_prometheus_and_pickles_tell_too(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('# HELP DCGM_FI_DEV_FB_USED x\nDCGM_FI_DEV_FB_USED{gpu="0",hpc_job="3"} 1024\n')
+    assert format_of(tmp_path / "a") == "series"
+    (tmp_path / "b").write_bytes(pickle.dumps({"segments": []}))
+    assert format_of(tmp_path / "b") == "snapshot"
+    (tmp_path / "pai_sensor_table.csv").write_text("a,b\n")
+    assert format_of(tmp_path / "pai_sensor_table.csv") == "pai"
+    assert format_of(tmp_path) == "runs"
+    assert format_of("set.parquet") == "runs"
+
+
+@pytest.mark.parametrize("text", ["hello\n", "a,b,c\n1,2,3\n", '{"a": 1}\n', "JobID|x\ngres/gpumem=1|JS1:abc\n"])
+def test_what_does_not_tell_asks_for_the_format(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UsageError, match="--format"):
+        format_of(tmp_path / "file")
+
+
+def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="cannot be read"):
+        format_of(tmp_path / "absent")
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(DatasetError, match="is empty"):
+        format_of(tmp_path / "empty")
+    (tmp_path / "cut").write_bytes(gzip.compress(b"x" * 1000)[:15])
+    with pytest.raises(DatasetError, match="cannot be read"):
+        format_of(tmp_path / "cut")
