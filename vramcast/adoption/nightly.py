@@ -8,13 +8,15 @@ them apart puts it there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
+
+import joblib
 
 from vramcast import learner, run_examples
 from vramcast.adoption import findings, gate, intake, sample
@@ -67,6 +69,16 @@ def _learners_code() -> str:
     """Return one name for the code which makes an artifact of examples."""
     rooms = (Path(next(iter(learner.__path__))), Path(__file__).parent)
     return run_examples.digest(sha256_of(path) for room in rooms for path in sorted(room.glob("*.py")))
+
+
+@contextmanager
+def _workers(wanted: Wanted) -> Iterator[None]:
+    """Let the engine's processes estimate jobs and grow trees while the block runs."""
+    if wanted.engine == "local":
+        yield
+        return
+    with dask_engine.cluster(wanted.jobs, wanted.scheduler), joblib.parallel_config(backend="dask"):
+        yield
 
 
 class _Clock:
@@ -174,7 +186,8 @@ class _Adoption:
             if taken.rejected:
                 rows = [json.dumps({"where": one.where, "reason": one.reason, "text": one.text}) for one in taken.rejected]
                 self.folder.write(self.folder.rejected, "".join(f"{row}\n" for row in rows).encode())
-        return self._learn(list(runs.values()), taken, len(changed))
+        with _workers(self.wanted):
+            return self._learn(list(runs.values()), taken, len(changed))
 
     # -------------------------------------------------------------------------------------------- what was done before
     def _inputs(self) -> dict[str, dict[str, Any]]:
@@ -218,7 +231,7 @@ class _Adoption:
         clock.begin("estimating", f"{len(runs):,} runs")
         found = run_examples.examples_of_runs(
             runs,
-            n_jobs=wanted.jobs,
+            n_jobs=-1 if wanted.scheduler else wanted.jobs,  # -1: all workers
             trust=wanted.trust,
             store_path=self.folder.examples if self.folder.room.is_dir() else None,  # a dry run makes no folder
             told=self._estimated(),
@@ -231,10 +244,9 @@ class _Adoption:
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
-        with dask_engine.cluster(wanted.jobs, wanted.scheduler) if wanted.engine == "dask" else nullcontext():
-            learned = training.train(chosen, wanted.parameters, folds=wanted.folds, seed=wanted.seed)
-            clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
-            scored = judging.cross_validated(chosen, wanted.parameters, folds=_FOLDS, seed=wanted.seed)
+        learned = training.train(chosen, wanted.parameters, folds=wanted.folds, seed=wanted.seed)
+        clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
+        scored = judging.cross_validated(chosen, wanted.parameters, folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
         judged = _Judged(taken, runs, found.examples, chosen, scored, sample.said_of_all(scored, found.examples))
         reasons, figures = self._gate(judged)

@@ -19,6 +19,7 @@ from vramcast.bounds.learned import named
 from vramcast.cli import learning, values
 from vramcast.cli.streams import answer, say
 from vramcast.datasets.histories.formats import FORMATS
+from vramcast.errors import UsageError
 
 _REFUSED = 1  # spec: the contract's exit code for no
 
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=tuple(FORMATS), help="of all files (default: what their beginning tells)")
     parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
     learning.add_how(parser)
-    parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
+    parser.add_argument(
+        "--engine", choices=("local", "dask"), default="local", help="who estimates jobs and grows trees (default: local)"
+    )
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster; without it --jobs processes here")
     parser.add_argument("--seed", type=values.count(0), default=0)
     parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
@@ -47,6 +50,8 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with learning.packages("Adopting"):
         from vramcast.adoption import nightly
+    if options.scheduler and options.engine != "dask":
+        raise UsageError("--scheduler is of --engine dask: say that too.")
     wanted = nightly.Wanted(
         files=tuple(options.files),
         out=options.out,
