@@ -223,16 +223,16 @@ def print_kills(kills: int, rows: int, seed: int, keep: Path, distinct: int) -> 
     first, second = keep / "first.csv", keep / "second.csv"
     write_history(first, rows, jobs, seen, seed)
     write_history(second, rows + rows // 2, jobs, seen, seed)
-    before = keep / "before"
+    before = keep / "before" / "site"
     _end(start(first, before, "--learn-from", "200", "--replace"))
-    whole = keep / "whole"
+    whole = keep / "whole" / "site"  # the card says the name
     shutil.copytree(before, whole, symlinks=True)
     started = time.perf_counter()
     _end(start(second, whole, "--learn-from", "200", "--replace"))
     took_s = time.perf_counter() - started
     wanted = (digest_of(whole), _ids(whole))
     chance = random.Random(seed)
-    out, done, lost, unlike, unreadable = keep / "killed", 0, 0, 0, 0
+    out, done, lost, unlike, unreadable = keep / "killed" / "site", 0, 0, 0, 0
     shutil.copytree(before, out, symlinks=True)
     while done < kills:
         process = start(second, out, "--learn-from", "200", "--replace")
