@@ -44,7 +44,7 @@ from vramcast.tracer.process import python_path
 from vramcast.units import GIB, MIB
 
 DISTINCT = 240  # arbitrary: jobs
-_MODELS = 120  # arbitrary: among them
+_MORE = 1_000  # arbitrary: rows of the next night
 _GPU, _TOTAL = "NVIDIA H200", 150_754_820_096
 _TORCH, _DRIVER = "2.11.0", "580.65"
 _CONTEXT = 530 * MIB
@@ -120,8 +120,9 @@ def _spoiled(chance: random.Random, peak: int) -> dict[str, object]:
         {"status": "mine"},
         {"seconds": ""},
     )
-    draw = chance.random()
-    return kinds[0] if draw < 1 / 30 else kinds[1 + int((draw - 1 / 30) / 0.0125)] if draw < 1 / 30 + 0.1 else {}
+    if chance.random() < 1 / 30:
+        return kinds[0]
+    return kinds[chance.randrange(1, len(kinds))] if chance.random() < 0.1 else {}
 
 
 # ------------------------------------------------------------------------------------------------ the machine
@@ -212,6 +213,8 @@ def print_table(rows: list[int], options: list[str], keep: Path) -> None:
         shutil.rmtree(out, ignore_errors=True)
         cells.append(measured(history, out, f"{count:,}", *options))
         cells.append(measured(history, out, f"{count:,}, unchanged", *options))
+        write_history(history, count + _MORE, jobs, seen)
+        cells.append(measured(history, out, f"{count:,}, and {_MORE:,} more", *options))
         print(table(["rows", *_PHASES, "s", "CPU s", "GiB", "outcome"], cells), flush=True)
 
 
