@@ -133,3 +133,25 @@ def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch
     kept = tmp_path / "examples.jsonl"
     kept.write_text(kept.read_text().replace('"log_allocations"', '"log_requests"'))
     assert [one.features for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [FEATURES]
+
+
+def test_a_job_which_cannot_be_estimated_is_remembered_beside_the_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
+    answers = {"vgg11": "cannot be estimated: JobError", "vgg13": "cannot be estimated: NullGpuError"}
+    asked: list[str] = []
+
+    def failing(job: Job) -> Example | str:
+        asked.append(job.target or "")
+        return answers[(job.target or "").partition(":")[2]]
+
+    monkeypatch.setattr(run_examples, "simulated", failing)
+    told: list[tuple[int, int]] = []
+    for _ in range(2):
+        found = run_examples.examples_of_runs(
+            [RUNS[0], RUNS[6]], store_path=tmp_path / "examples.jsonl", told=lambda done, of: told.append((done, of))
+        )
+        assert found.left_out == dict.fromkeys(answers.values(), 1)
+    assert asked == ["torchvision:vgg11", "torchvision:vgg13", "torchvision:vgg13"]  # this machine failed, not the job
+    assert told == [(2, 2), (1, 1)]
