@@ -56,17 +56,17 @@ _COLUMNS = (
 
 
 def workloads(distinct: int = DISTINCT) -> list[Workload]:
-    """Return the distinct jobs: perceptrons of several sizes, two batch sizes each."""
+    """Return the distinct jobs: perceptrons of several sizes, none so small that its context is most of it; two batch sizes."""
     found = []
     for number in range(distinct):
         model, size = number % max(distinct // 2, 1), number // max(distinct // 2, 1)
-        width, depth, batch = 256 + 128 * (model % 24), 2 + model // 24, (256, 1024)[size % 2]
-        options = json.dumps({"inputs": 512, "outputs": 10, "width": width, "depth": depth}, separators=(",", ":"))
+        width, depth, batch = 2048 + 128 * (model % 24), 2 + model // 24, (256, 1024)[size % 2]
+        options = json.dumps({"inputs": 2048, "outputs": 10, "width": width, "depth": depth}, separators=(",", ":"))
         found.append(
             Workload(
                 f"mlp-{width}x{depth}",
                 target=f"vramcast.datasets.workloads.networks:mlp?{options}",
-                batch=(f"{batch}x512",),
+                batch=(f"{batch}x2048",),
                 labels=f"{batch}:int64<10",
                 optimizer=("sgd", "adam")[model % 2],
             )

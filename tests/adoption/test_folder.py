@@ -15,7 +15,7 @@ from vramcast.adoption import folder as rooms
 from vramcast.adoption.folder import Folder, digest_of
 from vramcast.errors import ArtifactError, OutputError
 from vramcast.learner import artifact
-from vramcast.learner.conformal import LEVELS, Calibration
+from vramcast.learner.conformal import Calibration
 from vramcast.learner.model import Head, Learned
 from vramcast.learner.stacks import StackContext
 
@@ -23,7 +23,7 @@ from vramcast.learner.stacks import StackContext
 def learned(context: int) -> Learned:
     """Return an artifact without trees, which is told by its context."""
     card = {"runs": 1, "groups": 1, "censored": 0, "folds": 2, "seed": 0, "parameters": {}, "by": {}}
-    head = Head(None, Calibration(LEVELS, tuple({} for _ in LEVELS)))
+    head = Head(None, Calibration.empty())
     return Learned(head, contexts={"one": StackContext(context, context, context, 9)}, card=card)
 
 
