@@ -23,7 +23,8 @@ CONTEXT = 777 * MIB
 
 @pytest.fixture(scope="module")
 def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> Estimate:
-    return Estimator().of(make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path)))
+    job = make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path))
+    return Estimator(artifact="none").of(job)
 
 
 @pytest.fixture(scope="module")

@@ -172,9 +172,7 @@ def _artifact() -> str:
         return f"none ({VARIABLE}={NONE}): bounds are by the built-in rule"
     of = f"of {learned.card.get('runs')} runs of {learned.card.get('groups')} models"
     if folder is None:
-        return (
-            f"'{SHIPPED}', {of}, for jobs whose class it knows, else a built-in rule (--artifact, {VARIABLE} name another)"
-        )
+        return f"'{SHIPPED}', {of}, for jobs whose class it knows, else a built-in rule (--artifact, {VARIABLE} name another)"
     return f"{folder}, {of}"
 
 
