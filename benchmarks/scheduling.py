@@ -39,16 +39,13 @@ from benchmarks.cluster.mix import deal, synthetic_runs, with_bounds
 from benchmarks.cluster.outcome import Outcome, compare
 from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
 from vramcast.bounds.learned import SHIPPED, load, named
-from vramcast.bounds.public import PublicBound
-from vramcast.context import Context, context_bytes
+from vramcast.context import context_bytes
 from vramcast.devices import device
 from vramcast.errors import VramcastError
-from vramcast.learner import examples, stacks
+from vramcast.learner import examples
 from vramcast.learner.evaluation.metrics import evaluate
 from vramcast.learner.evaluation.scored import Scored
-from vramcast.learner.examples import Example
 from vramcast.learner.judging import LEVELS
-from vramcast.learner.stacks import StackContext
 from vramcast.units import gib
 
 MARGIN: Final = 0.15  # arbitrary: what people add to a number they do not trust; accelerate's documentation says up to 20 %
@@ -152,11 +149,9 @@ def of_gpumemnet(names: Sequence[str]) -> Mixed:
     found, edges, n_listed, n_built_in = list[Scored](), dict[str, int](), 0, 0
     for name in names:
         listed = {one.id: one for one in examples.read(path_of(name))[0]}
-        contexts = stacks.learn(listed.values())
-        for run in usable(bounds.served(name, learned, LEVELS)):
-            is_covered = not learned.lacks(listed[run.id].traits)
-            found.append(run if is_covered else built_in(run, listed[run.id], contexts))
-            n_built_in += not is_covered
+        runs = usable(bounds.served(name, learned, LEVELS))
+        n_built_in += sum(bool(learned.lacks(listed[run.id].traits)) for run in runs)
+        found += runs
         edges |= memory_classes.edges_of(name)
         n_listed += len(listed)
     policies = our_policies() | (class_policies(edges, memory_classes.BIN_MIB) if edges else {})
@@ -165,15 +160,6 @@ def of_gpumemnet(names: Sequence[str]) -> Mixed:
     )
     title = f"GPUMemNet's {' and '.join(f'{name.upper()}s' for name in names)}"
     return Mixed(title, found, policies, n_listed - len(found), note)
-
-
-def built_in(run: Scored, example: Example, contexts: Mapping[str, StackContext]) -> Scored:
-    """Return a run as the built-in rule serves it, on a context which is known."""
-    size_bytes = stacks.context_of(example, contexts) or 0
-    known = Context(size_bytes, size_bytes, size_bytes, "measured runs", assumed=False)
-    rule = PublicBound(example.reserved, frozenset(example.libraries), ("",) * example.unknown)
-    served = {level: rule.quantile(level, device(example.gpu), known) for level in LEVELS}
-    return replace(run, estimated_bytes=example.reserved + size_bytes, bounds=served)
 
 
 def mixes(context_size_bytes: int) -> list[Mixed]:

@@ -11,6 +11,7 @@ import pytest
 
 from vramcast.bounds import learned as correction
 from vramcast.bounds.learned import METHOD
+from vramcast.bounds.public import PublicBound
 from vramcast.cli.main import main
 from vramcast.errors import ArtifactError
 from vramcast.estimator import Estimator
@@ -105,6 +106,20 @@ def test_a_job_unlike_all_that_was_learned_is_flagged(
 def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
     estimate = Estimator(artifact=artifact, level=0.999).of(plain.job)
     assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
+
+
+def test_what_is_not_promised_is_no_lower_than_the_rule(corrected: Estimate) -> None:
+    assert isinstance(corrected.bound, correction.LearnedBound)
+    card, context = corrected.job.device, corrected.context
+    rule = PublicBound(corrected.reserved, frozenset({"cudnn"}))
+    both = dataclasses.replace(corrected.bound, at_least=rule)
+    assert rule.knows_more
+    assert not PublicBound(corrected.reserved, frozenset({"cublas"})).knows_more
+    assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # promised
+    assert both.quantile(0.999, card, context) == rule.quantile(0.999, card, context)
+    assert both.explain(0.999, card, context) == rule.explain(0.999, card, context)
+    assert "no lower than" in both.method(0.999, card)[0]
+    assert "no lower than" not in both.method(0.9, card)[0]
 
 
 def test_the_command_line_takes_it_by_option_or_variable(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from vramcast.bounds import Bound
 from vramcast.bounds import learned as artifacts
 from vramcast.bounds.public import PublicBound
 from vramcast.card_speed import End
@@ -211,16 +212,17 @@ class Estimator:
         if missing := shipped.lacks(estimate.traits):
             said = f"the shipped artifact has too few jobs with {', '.join(missing)}: the bound is the built-in rule's"
             return replace(estimate, warnings=(*estimate.warnings, said))
-        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate)
+        rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
+        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
 
-    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate) -> Estimate:
+    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, at_least: Bound | None = None) -> Estimate:
         from vramcast.learner.model import Subject
         from vramcast.observed import observed
 
         started = time.perf_counter()
         seen = observed(estimate, with_features=learned.reads_features)
         subject = Subject.of(seen)
-        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch, estimate.unknown)
+        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch, estimate.unknown, at_least)
         warnings = estimate.warnings
         if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
@@ -228,7 +230,8 @@ class Estimator:
                 f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",
             )
         if not bound.promises(self.level):
-            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what they show",)
+            show = "they show" if at_least is None else "they and public runs show"
+            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what {show}",)
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
         made_by = replace(estimate.made_by, learned=self._artifact)

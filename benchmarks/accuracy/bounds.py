@@ -25,10 +25,14 @@ from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from vramcast.bounds.learned import SHIPPED, load, named
-from vramcast.learner import examples, judging, stacks
+from vramcast.bounds.public import PublicBound
+from vramcast.context import Context
+from vramcast.devices import device
+from vramcast.learner import examples, judging, stacks, training
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
+from vramcast.learner.groups import CAUSES
 from vramcast.learner.model import Learned
 from vramcast.units import GIB
 
@@ -43,11 +47,16 @@ def _is(trait: str, *values: str) -> Callable[[Example], bool]:
     return lambda example: example.traits.get(trait) in values
 
 
+def _of_no_cause(example: Example) -> bool:
+    return not any(example.traits.get(trait) == value for trait, value in CAUSES)
+
+
 CLASSES: Final[tuple[Class, ...]] = (
-    ("matmul and attention, not compiled", lambda e: _is("operators", "dense", "attention")(e) and _is("compiled", "no")(e)),
-    ("convolutions, not compiled", lambda e: _is("operators", "convolution")(e) and _is("compiled", "no")(e)),
+    ("convolutions", _is("operators", "convolution")),
+    ("batches which vary", _is("batches", "vary")),
     ("compiled", _is("compiled", "yes")),
     ("several ranks", _is("ranks", "several")),
+    ("no known cause: eager, matmul and attention, one rank, alike batches", _of_no_cause),
     ("torch of another minor release", _is("torch", "other")),
     ("torch of the same minor release", _is("torch", "same")),
 )
@@ -85,11 +94,32 @@ def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -
 
 
 def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]:
-    """Return a set's runs with the bounds which the shipped artifact gives, on the context of the set's own rows."""
+    """Return a set's runs with the bounds served where nobody chose an artifact, on the context of the set's own rows.
+
+    The artifact's, of convolutions no lower than the built-in rule's where it promises nothing; of a class which it does not
+    cover the rule's alone. Second rounds are left out: of jobs which search for plans the simulator knows no cap.
+    """
     found, _ = examples.read(path_of(name))
     contexts = stacks.learn(found)
-    scored = (judging.scored_of(one, learned, levels, contexts=contexts) for one in found)
-    return [one for one in scored if one is not None]
+    runs = []
+    for one in found:
+        run = judging.scored_of(one, learned, levels, contexts=contexts)
+        if run is not None:
+            context = stacks.context_of(one, contexts) or 0
+            bounds = {level: _served(one, learned, run.bounds[level], level, context) for level in levels}
+            runs.append(replace(run, bounds=bounds, ran_at=None, died_at=None))
+    return runs
+
+
+def _served(example: Example, learned: Learned, size_bytes: int, level: float, context_size_bytes: int) -> int:
+    """Return what is served of a run of which the artifact says so much."""
+    known = Context(context_size_bytes, context_size_bytes, context_size_bytes, "measured runs", assumed=False)
+    rule = PublicBound(example.reserved, frozenset(example.libraries), ("",) * example.unknown)
+    by_rule = rule.quantile(level, device(example.gpu), known)
+    if learned.lacks(example.traits):
+        return by_rule
+    is_promised = learned.process_bound(training.subject_of(example, {}), level).is_promised
+    return size_bytes if is_promised or not rule.knows_more else max(size_bytes, by_rule)
 
 
 def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Scored]:

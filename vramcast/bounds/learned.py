@@ -21,6 +21,7 @@ from vramcast.errors import ArtifactError, UsageError
 from vramcast.learner import joined
 
 if TYPE_CHECKING:
+    from vramcast.bounds import Bound
     from vramcast.learner.model import BoundAtLevel, Learned, Subject
     from vramcast.learner.stacks import StackContext
 
@@ -41,6 +42,7 @@ class LearnedBound:
         libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
         torch: Version of the torch that runs it, for its stack.
         unknown: The calls which nobody answered, for an explanation.
+        at_least: A rule with more models behind it; a bound which the artifact cannot promise is no lower than the rule's.
     """
 
     artifact: str
@@ -49,6 +51,7 @@ class LearnedBound:
     libraries: tuple[str, ...]
     torch: str
     unknown: tuple[str, ...] = ()
+    at_least: Bound | None = None
     _bounds: dict[tuple[float, str, int, int], BoundAtLevel] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -89,10 +92,18 @@ class LearnedBound:
         """See `Bound`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
-        return self.bound(level, card, context).size_bytes
+        return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
+
+    def _by_rule(self, level: float, card: Device, context: Context) -> int:
+        """Return what the rule says where the artifact promises nothing; else 0."""
+        if self.at_least is None or self.bound(level, card, context).is_promised:
+            return 0
+        return self.at_least.quantile(level, card, context)
 
     def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
         """See `Bound`."""
+        if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
+            return self.at_least.explain(level, card, context)
         on_card = self.on_card(card, context)
         parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
         group = self.learned.process_bound(on_card, level).key
@@ -106,6 +117,7 @@ class LearnedBound:
         """See `Bound`: the count is of models."""
         found = self.learned.process_bound(self.subject, level)
         but = "" if found.is_promised else " (too few models to promise the level)"
+        but += f", and no lower than {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
         return f"{METHOD}, calibrated on {found.key}{but}", found.n
 
 

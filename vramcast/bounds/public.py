@@ -20,6 +20,7 @@ from vramcast.context import Context
 from vramcast.devices import Device
 from vramcast.learner import joined
 from vramcast.learner.joined import Array
+from vramcast.learner.traits import CONVOLUTION
 from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 METHOD: Final = "empirical residual quantiles by family on public measured runs; not yet calibrated on your cluster"
@@ -52,13 +53,13 @@ _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
 # estimate is not corrected here.
 RESIDUALS: Final[dict[str, Residuals]] = {
     "matmul": Residuals(359, _LEVELS, (0.0, 0.0143, 0.0753, 0.1959, 0.1959)),
-    "convolution": Residuals(205, _LEVELS, (0.0, 0.0246, 0.1389, 0.1881, 0.2897)),
+    CONVOLUTION: Residuals(205, _LEVELS, (0.0, 0.0246, 0.1389, 0.1881, 0.2897)),
 }
 
 
 def residual_group(libraries: frozenset[str]) -> str:
     """Return the family whose residuals apply, a key of RESIDUALS: convolutions are one once cuDNN chooses workspaces."""
-    return "convolution" if "cudnn" in libraries else "matmul"
+    return CONVOLUTION if "cudnn" in libraries else "matmul"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,11 @@ class PublicBound:
             **above(context),
             "assumed": joined.uniform(self.reserved_bytes * len(self.unknown) * UNKNOWN_SHARE),
         }
+
+    @property
+    def knows_more(self) -> bool:
+        """Whether it has seen more models like the job than the shipped artifact: of those with convolutions it has."""
+        return residual_group(self.libraries) == CONVOLUTION
 
     @property
     def _residuals(self) -> Residuals:
