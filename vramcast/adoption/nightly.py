@@ -32,6 +32,8 @@ SCHEMA: Final = 1
 _FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
 _COMPARED: Final = 20  # arbitrary: runs by which an artifact which was read again is compared with what was written
 _ROUNDING: Final = 1e-4  # arbitrary: an artifact's numbers have seven digits
+# measured: `benchmarks.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute here
+_FEW_ROWS: Final = 20_000
 _EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
 
 
@@ -54,10 +56,9 @@ class Wanted:
     replace: bool = False
     dry_run: bool = False
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Of the learner."""
-        return {"n_jobs": self.jobs, "engine": self.engine}
+    def parameters(self, rows: int) -> dict[str, Any]:
+        """Return those of the learner for so many rows: trees of few are grown here, sooner than workers are told of them."""
+        return {"n_jobs": self.jobs, "engine": self.engine if rows > _FEW_ROWS else "local"}
 
     def settings(self) -> str:
         """Return what names all which decides the artifact beside the runs: with others the same history is adopted again."""
@@ -244,9 +245,9 @@ class _Adoption:
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
-        learned = training.train(chosen, wanted.parameters, folds=wanted.folds, seed=wanted.seed)
+        learned = training.train(chosen, wanted.parameters(len(chosen)), folds=wanted.folds, seed=wanted.seed)
         clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
-        scored = judging.cross_validated(chosen, wanted.parameters, folds=_FOLDS, seed=wanted.seed)
+        scored = judging.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
         judged = _Judged(taken, runs, found.examples, chosen, scored, sample.said_of_all(scored, found.examples))
         reasons, figures = self._gate(judged)
