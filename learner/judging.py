@@ -11,7 +11,7 @@ from vramcast.errors import DatasetError
 from vramcast.learner import stacks
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned
+from vramcast.learner.model import BoundAtLevel, Learned
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.training import subject_of, train
 from vramcast.units import GIB
@@ -46,11 +46,11 @@ def scored_of(
     subject = subject_of(example, contexts)
     card = example.card_bytes or round(example.features.get("card_gib", 0) * GIB) or None
     estimate = example.reserved + (subject.context if is_process else 0)
-    bounds: dict[float, int] = {}
+    bounds: dict[float, BoundAtLevel] = {}
     if learned is not None:
         estimate = learned.process(subject) if is_process else learned.reserved(subject)
         found = learned.process_bounds(subject, levels) if is_process else learned.bounds(subject, levels)
-        bounds = {level: bound.size_bytes for level, bound in zip(levels, found, strict=True)}
+        bounds = dict(zip(levels, found, strict=True))
     beside = 0 if is_process else example.context
     capped_context = subject.context if is_process else 0  # caps are of the reserved memory
     return Scored(
@@ -61,7 +61,7 @@ def scored_of(
         example.optimizer,
         measured,
         estimate,
-        bounds,
+        {level: bound.size_bytes for level, bound in bounds.items()},
         card_bytes=card,
         ran_out_of_memory=example.censored,
         said_out_of_memory=card is not None and estimate + beside > card,
@@ -70,6 +70,8 @@ def scored_of(
         is_emulated=example.is_emulated,
         censored=example.censored,
         batch_size=int(example.features.get("batch_size", 0)),
+        calibrated_by=next((bound.key for bound in bounds.values()), ""),
+        promised=frozenset(level for level, bound in bounds.items() if bound.is_promised),
     )
 
 

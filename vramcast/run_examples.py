@@ -33,6 +33,7 @@ from vramcast.observed import observed
 from vramcast.observing import cudnn_asked
 from vramcast.tracer.targets import refusal
 
+_OVER = 1.05  # arbitrary: of a card's memory; what is above is a wrong unit, not a nominal size
 _PORTION = 20  # arbitrary: jobs which a process estimates before they are written
 _KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
 # spec: what torch's allocator, cuBLAS and cuDNN read themselves
@@ -93,6 +94,9 @@ def _why_unused(run: Run) -> str:
         return "several cards"
     if measured.reserved_bytes is None and measured.process_bytes is None:
         return "no peak was measured"
+    total_bytes = run.passport.gpu_total_bytes
+    if total_bytes is not None and max(measured.reserved_bytes or 0, measured.process_bytes or 0) > _OVER * total_bytes:
+        return "its peak is above what its card has"
     return ""
 
 
@@ -321,7 +325,7 @@ def _own_files() -> list[Path]:
 
     folders = [Path(path) for room in (tracer, simulator) for path in room.__path__]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".c", ".h", ".txt")]
-    files += [Path(next(iter(learner.__path__))) / name for name in ("features.py",)]
+    files += [Path(next(iter(learner.__path__))) / name for name in ("features.py", "traits.py")]
     files += [
         Path(__file__).with_name(name)
         for name in ("context.py", "devices.py", "estimator.py", "job.py", "observed.py", "optimizers.py")

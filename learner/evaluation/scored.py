@@ -27,6 +27,8 @@ class Scored:
         is_emulated: The second round was played by the simulator, not run.
         censored: The measurement is only a lower bound.
         batch_size: 0 unknown.
+        calibrated_by: The group of runs which the bounds were made of, in words.
+        promised: Levels at which enough models stand behind the bound.
     """
 
     id: str
@@ -45,6 +47,8 @@ class Scored:
     is_emulated: bool = False
     censored: bool = False
     batch_size: int = 0
+    calibrated_by: str = ""
+    promised: frozenset[float] = frozenset()
 
     def __post_init__(self) -> None:
         if self.measured_bytes <= 0 or self.estimated_bytes <= 0:

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("xgboost")
 
+from tests.adoption.conftest import COLUMNS
+from vramcast import run_examples
 from vramcast.adoption import nightly
 from vramcast.adoption.folder import Folder, digest_of
 from vramcast.cli.main import main
@@ -59,6 +61,7 @@ def test_a_history_becomes_an_artifact_and_the_next_night_only_what_is_new_is_es
     page = folder.report.read_text()
     assert "What a request policy costs" in page
     assert "<svg" in page
+    assert "By calibrated group: the 1 largest of 1" in page
     assert facts["requests"]["policies"]["the whole card"]["requested_gib_hours"] == 60 * 80
 
     before = {path: path.read_bytes() for path in folder.room.glob("*.*")}
@@ -100,11 +103,62 @@ def test_a_worse_candidate_is_refused_and_the_present_one_stays(
     assert not facts["promoted"]
     assert any("quantile loss" in reason for reason in facts["reasons"])
     assert digest_of(tmp_path / "site") == before
+    assert [folder.name for folder in Folder(out).artifacts.iterdir()] == [before]  # one a night would fill the disk
     assert adopted(capsys, wrong, "--out", out)["nothing_new"]
     facts = adopted(capsys, wrong, "--out", out, "--replace")
     assert facts["promoted"]
     assert facts["gate"]["replaced_though"]
     assert digest_of(tmp_path / "site") != before
+
+
+def test_beside_another_artifact_it_may_not_be_worse_than_the_present_one_either(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "site")
+    adopted(capsys, history("good.csv", 120, models=12), "--out", out)
+    wrong = history("wrong.csv", 60, models=12, factor=1.6, first=1000)
+    adopted(capsys, wrong, "--out", str(tmp_path / "bad"))
+    facts = adopted(capsys, wrong, "--out", out, "--against", str(tmp_path / "bad"), code=1)
+    assert any("present artifact was made of" in reason for reason in facts["reasons"])
+
+
+def test_models_which_cannot_be_estimated_any_more_are_no_progress(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package is missing tonight: what is left of the history would make an artifact which knows less."""
+    out = str(tmp_path / "site")
+    adopted(capsys, history("first.csv", 60), "--out", out)
+    whole = run_examples.simulated
+    monkeypatch.setattr(run_examples, "_versions", lambda: ("timm -",))
+    monkeypatch.setattr(run_examples, "simulated", lambda job: "wrong job" if "model3" in (job.target or "") else whole(job))
+    facts = adopted(capsys, history("more.csv", 90), "--out", out, code=1)
+    assert any("1 of the 8 models of the present artifact cannot be judged now" in reason for reason in facts["reasons"])
+
+
+def test_who_went_back_to_the_artifact_before_keeps_it(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, first = Folder(tmp_path / "site"), history("first.csv", 60)
+    adopted(capsys, first, "--out", str(folder.path))
+    old = folder.present_digest()
+    adopted(capsys, history("more.csv", 90, models=9), "--out", str(folder.path))
+    folder.current.unlink()
+    folder.current.symlink_to(f"artifacts/{old}")
+    assert adopted(capsys, first, "--out", str(folder.path))["nothing_new"]
+    assert folder.present_digest() == old
+
+
+def test_peaks_and_durations_in_a_wrong_unit_stop_nobody(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Path(history("first.csv", 60))
+    lines = first.read_text().splitlines()
+    large, long = lines[5].split(","), lines[6].split(",")
+    large[COLUMNS.index("process_bytes")], long[COLUMNS.index("seconds")] = str(10**17), "1e308"
+    first.write_text("\n".join([*lines[:5], ",".join(large), ",".join(long), *lines[7:]]) + "\n")
+    facts = adopted(capsys, str(first), "--out", str(tmp_path / "site"))
+    assert facts["left_out"] == {"its peak is above what its card has": 1}
+    assert facts["requests"]["left_out"] == {"their duration is not known": 1}
 
 
 def test_a_dry_run_writes_nothing_and_another_artifact_can_be_the_measure(
@@ -114,7 +168,8 @@ def test_a_dry_run_writes_nothing_and_another_artifact_can_be_the_measure(
     facts = adopted(capsys, first, "--out", out, "--dry-run", "--against", "default")
     assert facts["dry_run"]
     assert not facts["promoted"]
-    assert facts["gate"]["new"]["models"] == 8
+    assert facts["gate"]["against"]["models"] == 8
+    assert facts["gate"]["present"] == "there is none"
     assert not (tmp_path / "site").exists()
     assert "--against" not in refused(capsys, first, "--out", out, "--against", str(tmp_path / "absent"))
 

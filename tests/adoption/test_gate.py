@@ -55,10 +55,26 @@ def test_a_worse_artifact_is_refused_and_an_equal_one_is_not() -> None:
     assert low.figures["coverage"]["0.9"] < low.figures["coverage_present"]["0.9"]
 
 
-def test_few_models_decide_nothing() -> None:
-    bad, good = gate.by_model(scored(4, wide=9.0)), gate.by_model(scored(4))
-    assert gate.compared(bad, good, "these") == gate.Verdict([], {"models": 4, "judged": False})
+def test_of_few_models_only_what_is_far_worse_is_refused() -> None:
+    good = gate.by_model(scored(4))
+    assert gate.compared(gate.by_model(scored(4, wide=1.3)), good, "these").reasons == []
+    assert "100 % worse" in gate.compared(gate.by_model(scored(4, wide=9.0)), good, "these").reasons[0]
     assert gate.compared({}, good, "these").reasons == []
+
+
+def test_an_artifact_which_is_judged_by_fewer_models_is_refused() -> None:
+    models = gate.by_model(scored(40))
+    assert gate.narrower(models, models) == gate.narrower(models, {}) == []
+    assert gate.narrower({name: models[name] for name in [*models][:38]}, models) == []  # one in twenty
+    assert "3 of the 40 models" in gate.narrower({name: models[name] for name in [*models][:37]}, models)[0]
+    assert "no run can be judged" in gate.narrower({}, {})[0]
+
+
+def test_bounds_which_nobody_promised_break_no_promise() -> None:
+    low = scored(150, true_to=-1.0)
+    assert gate.promise(gate.by_model(gate.promised(low))) == []
+    kept = [replace(run, promised=frozenset({0.9})) for run in low]
+    assert [reason.split()[3] for reason in gate.promise(gate.by_model(gate.promised(kept)))] == ["0.9"]
 
 
 def test_figures_are_read_again_and_others_are_none() -> None:

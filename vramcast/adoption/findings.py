@@ -19,6 +19,7 @@ _DIED: Final = 25  # arbitrary: rows of the table of jobs which would have died
 _GROUPS: Final = 25  # arbitrary: rows of a table by group
 _AT: Final = 0.95  # arbitrary: the level whose deaths are listed
 _GROUPINGS: Final[Mapping[str, Callable[[Scored], str]]] = {
+    "calibrated group": lambda run: run.calibrated_by,
     "card": lambda run: run.gpu,
     "family": lambda run: run.family,
     "optimizer": lambda run: run.optimizer,

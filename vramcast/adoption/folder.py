@@ -7,6 +7,7 @@
     DIR/adopted/rejected.jsonl                                   rows of the last adoption which could not be read
     DIR/adopted/examples.jsonl, refusals.jsonl                   jobs which were estimated, and those which could not be
     DIR/adopted/adopted.json, report.html                        what the last adoption found
+    DIR/adopted/placed                                           which artifact was put in place last
     DIR/adopted/lock                                             who is at work
 
 An artifact is put in place by one rename, of the link `current`. What was written before is named by its content: half a folder
@@ -55,6 +56,7 @@ class Folder:
         self.report = self.room / "report.html"
         self.facts = self.room / "adopted.json"
         self.current = self.room / "current"
+        self.placed = self.room / "placed"
         self.artifacts = self.room / "artifacts"
         try:
             names = set(os.listdir(self.path)) if os.path.lexists(self.path) else set()
@@ -121,6 +123,18 @@ class Folder:
         """Return the name of the adopted artifact in place; "": there is none, or it did not come by adoption."""
         return os.path.basename(os.readlink(self.current)) if self.current.is_symlink() else ""
 
+    def last_placed(self) -> str:
+        """Return the name of the artifact which was put in place last; somebody may have gone back to another one since."""
+        try:
+            return self.placed.read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def drop(self, digest: str) -> None:
+        """Delete an artifact which was not put in place; the present one stays."""
+        if digest != self.present_digest():
+            shutil.rmtree(self.artifacts / digest, ignore_errors=True)
+
     def keep(self, learned: Learned, card_text: str) -> str:
         """Write an artifact beside the present one and return its digest.
 
@@ -151,6 +165,10 @@ class Folder:
         folder = self.artifacts / digest
         return bool(digest) and folder.is_dir() and digest_of(folder) == digest
 
+    def judged(self, digest: str) -> Path:
+        """Return the file which says how an artifact did when it was adopted."""
+        return self.artifacts / digest / "judged.json"
+
     def kept(self, digest: str) -> Learned:
         """Return an artifact of this folder.
 
@@ -174,6 +192,7 @@ class Folder:
             had = self.present_digest()
             self._show(digest)
             self._tidy({digest, had})
+        self.write(self.placed, f"{digest}\n".encode())
 
     def _take_in(self) -> None:
         """Let `current` show what DIR holds, before its files become links: at each moment they say the same."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from vramcast.learner.conformal import needed
 from vramcast.learner.evaluation.scored import Scored
+from vramcast.tracer.describe import shown
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 WORSE: Final = 0.05  # arbitrary: the share by which the pinball loss may be larger
 _SPREADS: Final = 2.0  # arbitrary: standard errors which are put down to chance, one in forty
 _FEWEST: Final = 5  # arbitrary: models by which two artifacts are compared
+_FAR_WORSE: Final = 2.0  # arbitrary: times the loss which fewer models do not put down to chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ def coverage(models: Mapping[str, OfModel]) -> dict[str, float]:
     return found
 
 
+def promised(scored: Iterable[Scored]) -> list[Scored]:
+    """Return the runs with those of their bounds which are promised: of the others too few models of a class are known."""
+    return [replace(run, bounds={at: bound for at, bound in run.bounds.items() if at in run.promised}) for run in scored]
+
+
 def promise(models: Mapping[str, OfModel]) -> list[str]:
     """Return which levels the bounds miss by more than chance, of those which so many models can promise."""
     reasons = []
@@ -127,6 +134,19 @@ def promise(models: Mapping[str, OfModel]) -> list[str]:
     return reasons
 
 
+def narrower(new: Mapping[str, OfModel], old: Mapping[str, OfModel]) -> list[str]:
+    """Return whether the new artifact is judged by fewer models than the old one was: runs do not go away, packages may."""
+    if not new:
+        return ["no run can be judged: each stack takes runs of several models"]
+    lost = [model for model in old if model not in new]
+    if len(lost) <= WORSE * len(old):
+        return []
+    return [
+        f"{len(lost)} of the {len(old)} models of the present artifact cannot be judged now, such as {shown(lost[0], 60)}: are "
+        "all packages there, and were their rows changed?"
+    ]
+
+
 def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str) -> Verdict:
     """Return whether the new artifact is worse than the old one on models which both were judged by.
 
@@ -136,11 +156,9 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
     """
     shared = [model for model in sorted(new) if model in old]
     figures: dict[str, Any] = {"models": len(shared)}
-    if len(shared) < _FEWEST:
-        return Verdict([], {**figures, "judged": False})
     reasons = []
     ours, theirs = {m: new[m] for m in shared}, {m: old[m] for m in shared}
-    figures |= {"judged": True, "coverage": coverage(ours), "coverage_present": coverage(theirs)}
+    figures |= {"coverage": coverage(ours), "coverage_present": coverage(theirs)}
     for level in LEVELS:
         name = f"{level:g}"
         change = np.array(
@@ -156,20 +174,21 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
     losses = np.array(
         [(ours[m].pinball, theirs[m].pinball) for m in shared if None not in (ours[m].pinball, theirs[m].pinball)]
     )
-    if len(losses) >= _FEWEST:
+    if len(losses):
         mine, its = (float(mean) for mean in losses.mean(axis=0))
         figures |= {"pinball": mine, "pinball_present": its}
-        if mine > (1 + WORSE) * its and mine - its > _chance(losses[:, 0] - losses[:, 1]):
+        allowed = WORSE if len(losses) >= _FEWEST else _FAR_WORSE - 1
+        if mine > (1 + allowed) * its and mine - its > _chance(losses[:, 0] - losses[:, 1]):
             reasons.append(
                 f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the present artifact "
-                f"{100 * its:.2f} %: more than {100 * WORSE:g} % worse"
+                f"{100 * its:.2f} %: more than {100 * allowed:g} % worse"
             )
     return Verdict(reasons, figures)
 
 
 def _chance(change: npt.NDArray[np.float64]) -> float:
-    """Return by how much a mean over models may differ from 0 by chance."""
-    return _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
+    """Return by how much a mean over models may differ from 0 by chance; of few models, whose spread says little, 0."""
+    return 0.0 if len(change) < _FEWEST else _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
 
 
 def only(scored: Iterable[Scored], ids: Collection[str]) -> list[Scored]:

@@ -8,7 +8,7 @@ them apart puts it there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,19 +19,16 @@ from typing import Any, Final
 import joblib
 
 from vramcast import learner, run_examples
-from vramcast.adoption import findings, gate, intake, sample
+from vramcast.adoption import findings, intake, sample, verdict
 from vramcast.adoption.folder import Folder, as_json, sha256_of
+from vramcast.adoption.verdict import Judged
 from vramcast.datasets.run import Run
 from vramcast.errors import ArtifactError, DatasetError
-from vramcast.learner import artifact, dask_engine, judging, model_cards, stacks, training
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.learner.examples import Example
+from vramcast.learner import artifact, dask_engine, judging, model_cards, training
 from vramcast.learner.model import Learned
 
 SCHEMA: Final = 1
 _FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
-_COMPARED: Final = 20  # arbitrary: runs by which an artifact which was read again is compared with what was written
-_ROUNDING: Final = 1e-4  # arbitrary: an artifact's numbers have seven digits
 # measured: `benchmarks.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute here
 _FEW_ROWS: Final = 20_000
 _EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
@@ -119,37 +116,6 @@ def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> di
         return _Adoption(wanted, folder, older, _Clock(told)).done()
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """What the new artifact is judged by.
-
-    Attributes:
-        taken: What the histories gave.
-        runs: Of the store.
-        examples: Those of them which can be used.
-        chosen: Those which were learned from.
-        scored: The chosen ones, by artifacts which have not seen their model.
-        everything: All examples in the same way.
-    """
-
-    taken: intake.Intake
-    runs: Sequence[Run]
-    examples: Sequence[Example]
-    chosen: Sequence[Example]
-    scored: Sequence[Scored]
-    everything: Sequence[Scored]
-
-    @property
-    def models(self) -> dict[str, gate.OfModel]:
-        """How the bounds did on each model."""
-        return gate.by_model(self.everything)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """How long the runs took, by id, where that is known."""
-        return {run.id: run.measurement.seconds for run in self.runs if run.measurement.seconds}
-
-
 class _Adoption:
     """One adoption under way."""
 
@@ -212,7 +178,7 @@ class _Adoption:
         digest = self.last.get("artifact")
         if not self.last.get("promoted") or not isinstance(digest, str):
             return
-        if self.folder.is_whole(digest) and self.folder.present_digest() != digest:
+        if self.folder.is_whole(digest) and self.folder.last_placed() != digest:
             self.folder.put_in_place(digest)
 
     def _nothing_new(self, accounts: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -249,8 +215,8 @@ class _Adoption:
         clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
         scored = judging.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
-        judged = _Judged(taken, runs, found.examples, chosen, scored, sample.said_of_all(scored, found.examples))
-        reasons, figures = self._gate(judged)
+        judged = Judged(learned, runs, found.examples, chosen, scored)
+        found_worse = verdict.verdict(judged, self.folder, self.older, replaces=wanted.replace)
         facts: dict[str, Any] = {
             "schema": SCHEMA,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -265,27 +231,29 @@ class _Adoption:
             "examples": len(found.examples),
             "learned_from": len(chosen),
             "judged": len(judged.everything),
-            "gate": figures,
+            "gate": found_worse.figures,
             "requests": findings.cost_facts(judged.everything, judged.seconds),
             "notes": taken.notes,
-            "reasons": reasons,
+            "reasons": found_worse.reasons,
             "promoted": False,
             "artifact": "",
         }
         if wanted.dry_run:
             clock.begin("")
             return {**facts, "seconds": clock.seconds}
-        return self._kept(learned, judged, facts)
+        return self._kept(judged, taken, facts)
 
-    def _kept(self, learned: Learned, judged: _Judged, facts: dict[str, Any]) -> dict[str, Any]:
+    def _kept(self, judged: Judged, taken: intake.Intake, facts: dict[str, Any]) -> dict[str, Any]:
         """Write the artifact, the report and the facts, in this order; and put it in place where the gate lets it."""
         self.clock.begin("writing")
         made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}
-        digest = self.folder.keep(learned, model_cards.card_text(learned, Path(self.wanted.out).name, made_of))
-        facts["reasons"] += self._damaged(digest, learned, judged.chosen)
+        digest = self.folder.keep(judged.learned, model_cards.card_text(judged.learned, Path(self.wanted.out).name, made_of))
+        facts["reasons"] += verdict.damaged(self.folder, digest, judged)
         facts |= {"promoted": not facts["reasons"], "artifact": digest}
-        models = {model: one.plain() for model, one in judged.models.items()}
-        self.folder.write(self.folder.artifacts / digest / "judged.json", as_json({"runs": len(judged.runs), "models": models}))
+        if facts["promoted"]:
+            self.folder.write(self.folder.judged(digest), as_json(judged.plain()))
+        else:
+            self.folder.drop(digest)
         page = findings.page(facts, judged.scored, judged.everything, judged.seconds)
         self.folder.write(self.folder.report, page.encode())
         self.clock.begin("")
@@ -293,7 +261,7 @@ class _Adoption:
             "seconds": self.clock.seconds,
             "settings": self.settings,
             "store": sha256_of(self.folder.store),
-            "inputs": self._with_inputs(judged.taken.accounts.values()),
+            "inputs": self._with_inputs(taken.accounts.values()),
         }
         self.folder.write(self.folder.facts, as_json(facts))
         if facts["promoted"]:
@@ -312,65 +280,3 @@ class _Adoption:
                 self.clock.told(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
 
         return tell
-
-    # -------------------------------------------------------------------------------------------- the gate
-    def _gate(self, judged: _Judged) -> tuple[list[str], dict[str, Any]]:
-        """Return why the new artifact is refused, and what was compared."""
-        models = judged.models
-        reasons = gate.promise(models)
-        figures: dict[str, Any] = {"models": len(models), "coverage": gate.coverage(models)}
-        try:
-            present = self.older if self.older is not None else self.folder.present()
-        except ArtifactError as error:
-            return reasons, {**figures, "present": f"cannot be read: {error}"}
-        if present is None:
-            return reasons, {**figures, "present": "there is none"}
-        before, n_before = ({}, 0) if self.older is not None else self._of_present()
-        seen = {run.id for run in judged.runs[:n_before]}
-        known = gate.by_model(gate.only(judged.everything, seen))
-        verdicts = {
-            "known": gate.compared(known, before, "the runs which the present artifact was made of"),
-            "new": gate.compared(*self._on_new_models(judged, present, before), "models which are new to the present artifact"),
-        }
-        figures |= {where: verdict.figures for where, verdict in verdicts.items()}
-        worse = [reason for verdict in verdicts.values() for reason in verdict.reasons]
-        if self.wanted.replace and worse:
-            return reasons, {**figures, "replaced_though": worse}
-        return [*reasons, *worse], figures
-
-    def _on_new_models(
-        self, judged: _Judged, present: Learned, before: Collection[str]
-    ) -> tuple[dict[str, gate.OfModel], dict[str, gate.OfModel]]:
-        """Return how the new and the present artifact do on the runs of models which the present one has not seen."""
-        fresh = {sample.kind_of(example): example for example in judged.chosen if example.group not in before}
-        contexts = {**stacks.learn(judged.chosen), **present.contexts}
-        said = [judging.scored_of(example, present, contexts=contexts) for example in fresh.values()]
-        theirs = sample.said_of_all([one for one in said if one is not None], judged.examples)
-        measured = {run.id: run.measured_bytes for run in theirs}
-        ours = [run for run in judged.everything if measured.get(run.id) == run.measured_bytes]  # the same peak, that is
-        return gate.by_model(ours), gate.by_model(gate.only(theirs, {run.id for run in ours}))
-
-    def _of_present(self) -> tuple[dict[str, gate.OfModel], int]:
-        """Return how the present artifact did by its own cross-validation, and how many runs of the store it was made of."""
-        path = self.folder.artifacts / (self.folder.present_digest() or "-") / "judged.json"
-        try:
-            values = json.loads(path.read_bytes())
-            return gate.from_plain(values["models"]), int(values["runs"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return {}, 0
-
-    def _damaged(self, digest: str, learned: Learned, chosen: Sequence[Example]) -> list[str]:
-        """Return what is wrong with an artifact which was written: it is read again, and asked what it was asked before."""
-        if not self.folder.is_whole(digest):
-            return ["it was not written whole"]
-        again = self.folder.kept(digest)
-        for example in chosen[:: max(len(chosen) // _COMPARED, 1)]:
-            one, other = judging.scored_of(example, learned), judging.scored_of(example, again)
-            if one is None or other is None:
-                if one is not other:
-                    return ["it does not know what it knew before it was written"]
-                continue
-            for level, size_bytes in one.bounds.items():
-                if not abs(other.bounds[level] - size_bytes) <= _ROUNDING * size_bytes:
-                    return [f"its bound at {level:g} for {example.id[:60]} changed when it was written"]
-        return []

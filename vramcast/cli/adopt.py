@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--learn-from", type=values.count(0), default=4000, metavar="N",
         help="runs at most, of each job some; 0: all (default: 4000). All are judged",
     )  # fmt: skip
-    parser.add_argument("--against", metavar="DIR", help="compare with this artifact, not with the one in --out")
+    parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, beside the one in --out")
     parser.add_argument("--replace", action="store_true", help="even if it is worse than the present one; never if damaged")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; estimates alone are kept")
 
