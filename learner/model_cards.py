@@ -59,8 +59,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
         "## Limits",
         "",
         "- Bounds hold on average over jobs like those above; a job unlike them is flagged and its bound is wider.",
-        "- A bound is calibrated on the runs of its GPU and family, else of its family, its kind, or all; which, the",
-        "  estimate says. A level q takes q / (1 - q) models.",
+        "- A bound is calibrated by the class of the job, and by groups which the runs show (docs/bounds.md); by which, the",
+        "  estimate says. A level q takes q / (1 - q) models of the class: with fewer nothing is promised, which is said.",
         "- Runs of one model count as one.",
         "",
     ]

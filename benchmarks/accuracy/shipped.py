@@ -36,10 +36,15 @@ class Source:
 
 SOURCES: Final = (
     Source("xmem", "Stone-ResearchLife/xMem (Jiabo Shi)", "MIT", "NVML less its first sample: reserved; torch 2.6"),
-    Source("golf", "openai/parameter-golf, KellerJordan/modded-nanogpt, logs", "MIT", "PyTorch's reserved peak, as printed"),
+    Source("golf", "openai/parameter-golf, logs", "MIT", "PyTorch's reserved peak, as printed"),
     Source("titan", "pytorch/torchtitan, logs in commit messages and tables", "BSD-3-Clause", "PyTorch's reserved peak"),
     Source("qlora", "AnswerDotAI/fsdp_qlora, benchmarks of March 2024", "Apache-2.0", "PyTorch's reserved peak"),
-    Source("tabled", "the same three, as docs/accuracy.md and docs/multi-gpu.md have them", "as above", "simulated before"),
+    Source(
+        "tabled",
+        "parameter-golf, torchtitan and fsdp_qlora, as docs/accuracy.md and docs/multi-gpu.md have them",
+        "MIT, BSD-3-Clause, Apache-2.0",
+        "PyTorch's reserved peak, simulated in earlier sessions",
+    ),
     Source("nanovlm", "huggingface/nanoVLM, table of its README", "Apache-2.0", "PyTorch's allocated peak"),
 )
 
