@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramcast.learner.groups import in_words
 from vramcast.learner.model import Learned
 from vramcast.units import MIB
 
@@ -45,6 +46,11 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
         where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used as it is"
         but = f", but for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
         lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
+    lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are promised up to |", "|---|---|---:|---:|"]
+    for peak, head in learned.heads.items():
+        for group in head.calibration.groups.classes():
+            n = group.n_models
+            lines.append(f"| {peak} | {in_words(group.name)} | {n} | {n / (n + 1):.3f} |")
     lines += ["", "## Context by stack", ""]
     if learned.contexts:
         lines += ["| stack | libraries | MiB | 90 % between | runs |", "|---|---|---:|---:|---:|"]

@@ -68,6 +68,7 @@ def test_a_history_gives_an_artifact_and_twice_the_same(
     values = json.loads((tmp_path / "a" / "mine" / "artifact.json").read_text())
     assert values["contexts"]["NVIDIA H200, 580, 2.11.0"]["size_bytes"] == 700 * MIB
     card = (tmp_path / "a" / "mine" / "CARD.md").read_text()
+    assert "| reserved | " in card.partition("## Classes")[2].partition("## Context")[0]
     assert "12 runs of 12 models" in card
     for path in (tmp_path / "a" / "mine").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / "mine" / path.name).read_bytes()
