@@ -66,6 +66,7 @@ _END_POOL: Final = ("torch._C:_cuda_endAllocateToPool", "torch._C:_cuda_endAlloc
 _EVENTS: Final = "operators and modules of a trace"
 _FAKE: Final = "the fake tracer"
 _RAW: Final = "torch's own allocator, driven alone"
+_BARE: Final = "jobs which compile: large kernels without their bodies"
 _RANKS: Final = "jobs of several ranks"
 
 # What is read or called.
@@ -154,6 +155,8 @@ NAMES: Final[dict[str, Name]] = {
     "group_of_name": Name(("torch.distributed.distributed_c10d:_resolve_process_group",), _RANKS),
     "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
     **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
+    "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),
+    "triton_backends": Name(("triton.backends:backends",), _BARE, cuda=True),
 }  # fmt: skip
 
 # What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
@@ -184,6 +187,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),
     "inductor_write_choices": ("torch._inductor.codecache:CacheBase.update_local_cache",),
     "inductor_save_graph": ("torch._inductor.codecache:FxGraphCache._save_graph",),
+    "tune_by_descent": ("torch._inductor.runtime.coordinate_descent_tuner:CoordescTuner.autotune",),
     "has_global_hooks": ("torch.nn.modules.module:_has_any_global_hook",),  # since 2.9
 }
 

@@ -226,3 +226,66 @@ note(fp8=torch.cuda.memory_allocated() - before)
     assert result.trace.header["course"]["ended"] == ""
     expected = {"optimizer": 2, "regions": True, "flex": [1, 2, 256, 64], "ops": 3 * 2 * MIB, "fp8": 2 * MIB}
     assert noted == expected
+
+
+# ------------------------------------------------------------------------------------------------ choices
+def test_a_search_among_configurations_takes_the_memory_of_its_first_benchmark(probe: Probe) -> None:
+    source = (
+        NET
+        + """
+import torch._inductor.config
+from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+torch._inductor.config.coordinate_descent_tuning = True
+theirs, bench, kernels = CoordescTuner.autotune, CachingAutotuner.bench, []
+model = torch.compile(net(1))  # ours is in its place from here on
+def counted(self, *args, **kwargs):
+    kernels.append(id(self))
+    return bench(self, *args, **kwargs)
+CachingAutotuner.bench = counted
+RESTORED
+train(model)
+note(benchmarks=len(kernels), kernels=len(set(kernels)))
+note(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory_reserved())
+"""
+    )
+    ours, one = probe(source.replace("RESTORED", ""))
+    theirs, two = probe(source.replace("RESTORED", "CoordescTuner.autotune = theirs"))
+    assert one.status == two.status == "ok", one.message or two.message
+    assert 0 < ours["kernels"] == theirs["kernels"]
+    assert ours["benchmarks"] < theirs["benchmarks"]
+    assert (ours["allocated"], ours["reserved"]) == (theirs["allocated"], theirs["reserved"])
+
+
+# ------------------------------------------------------------------------------------------------ large kernels
+SORT = """
+import os, torch
+{}
+order = torch.compile(lambda x: x.argsort(dim=-1, descending=True, stable=True))(torch.rand(8, 512, device="cuda"))
+note(shape=list(order.shape), folder=os.environ["TRITON_CACHE_DIR"])
+"""
+
+
+def _kernels(folder: str) -> dict[str, str]:
+    """Return the kept kernels in Triton's first IR."""
+    return {path.name: path.read_text() for path in Path(folder).rglob("*.ttir")}
+
+
+def test_a_large_kernel_is_compiled_without_its_body_and_a_small_one_with_it(probe: Probe) -> None:
+    noted, result = probe(NET + SORT.format("train(torch.compile(net(1)))"))
+    assert result.status == "ok", result.message
+    assert noted["shape"] == [8, 512]
+    has_body = {name: "tt.store" in text for name, text in _kernels(noted["folder"]).items()}
+    assert set(has_body.values()) == {True, False}
+    assert all(has_body[name] == ("sort" not in name) for name in has_body)
+
+
+def test_a_kernel_which_a_real_card_might_run_keeps_its_body(probe: Probe, tmp_path: Path) -> None:
+    """The job keeps them in a folder of its own; the limit is lower, for a sort which is compiled in a second."""
+    own = f"os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\nfrom vramcast.tracer.nullgpu import bare_kernels\n"
+    noted, result = probe(SORT.format(own + "bare_kernels._MOST_LINES = 100").replace("512", "32"))
+    assert result.status == "ok", result.message
+    assert noted["folder"] == str(tmp_path)
+    sorts = [text for name, text in _kernels(noted["folder"]).items() if "sort" in name]
+    assert sorts
+    assert all("tt.store" in text and text.count("\n") > 100 for text in sorts)

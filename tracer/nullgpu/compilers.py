@@ -4,8 +4,8 @@ Inductor compiles Triton's kernels in fresh processes where there are several co
 in the job's own process; whoever asks for several gets forks of it, which have the null GPU too.
 
 What is compiled is kept for the next job, in a folder of our own: the user's must not get code which was chosen on a card
-without time. What was *chosen* by a benchmark is kept for nobody. A benchmark takes memory, so that a job whose choices were at
-hand would ask for less than the first one did.
+without time, nor kernels without their bodies (`bare_kernels.py`). What was *chosen* by a benchmark is kept for nobody. A
+benchmark takes memory, so that a job whose choices were at hand would ask for less than the first one did.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any, Final
 from vramcast import cache
 from vramcast.errors import CompilerError
 from vramcast.tracer import torch_api
+from vramcast.tracer.nullgpu import bare_kernels
 
 _FOLDER: Final = "compiled"
+_CACHES: Final = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}  # spec: theirs; ours within the folder
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
@@ -35,14 +37,23 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
     if "torch._inductor.config" in sys.modules:  # the warm worker imports what jobs import, and this reads them only then
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
+    environ.update(_own_caches())
+    _when_first_compiled()
+
+
+def _own_caches() -> dict[str, str]:
+    """Return the compilers' folders within ours; none if no place of ours can be written: their own then, as without us."""
     try:
         folder = cache.folder(_FOLDER)
-    except CompilerError:  # no place of ours can be written: the compilers' own then, as without us
-        pass
-    else:
-        environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
-        environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    _when_first_compiled()
+    except CompilerError:
+        return {}
+    return {variable: str(folder / name) for variable, name in _CACHES.items()}
+
+
+def _keeps_apart() -> bool:
+    """Return whether what is compiled now is kept where no real card finds it."""
+    own = _own_caches()
+    return bool(own) and all(os.environ.get(variable) == folder for variable, folder in own.items())
 
 
 def _when_first_compiled() -> None:
@@ -50,11 +61,12 @@ def _when_first_compiled() -> None:
 
     compile_ = torch.compile
 
-    def keep_no_choices_and_compile(*args: Any, **kwargs: Any) -> Any:
+    def prepare_and_compile(*args: Any, **kwargs: Any) -> Any:
         _keep_no_choices()
+        bare_kernels.install(_keeps_apart)
         return compile_(*args, **kwargs)
 
-    torch.compile = keep_no_choices_and_compile
+    torch.compile = prepare_and_compile
 
 
 @functools.cache  # once a process
@@ -83,6 +95,19 @@ def _keep_no_choices() -> None:
             has_chosen = False
 
         setattr(owner, name, staticmethod(save_unless_chosen))
+
+    for owner, name in torch_api.places("tune_by_descent"):
+        setattr(owner, name, _first_configuration)
+
+
+def _first_configuration(self: Any, func: Any, baseline_config: Any, baseline_timing: float | None = None) -> Any:
+    """Stand in for a search which compiles a kernel with some twenty neighbours of a configuration.
+
+    On a card without time none is faster, and a benchmark of each takes the same memory as one of the first.
+    """
+    if baseline_timing is None:
+        self.call_func(func, baseline_config)
+    return baseline_config
 
 
 def hide_hooks() -> None:
