@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -329,11 +329,11 @@ def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int =
     return runs
 
 
-def release_of(run: Run, torches: Path | None) -> str:
-    """Return the release of torch which is nearest to the run's log among those in `torches`; "": the installed one is it."""
+def release_of(torch: str, torches: Path | None) -> str:
+    """Return the release which is nearest to a log's torch among those in `torches`; "": the installed one is it."""
     if torches is None:
         return ""
-    logged, installed = run.row["torch"].partition("+")[0], _installed()
+    logged, installed = torch.partition("+")[0], _installed()
     at_hand = {installed, *(path.name for path in torches.iterdir() if _python(torches, path.name).exists())}
     nearest = min(at_hand, key=lambda release: (release != logged, abs(_minor(release) - _minor(logged)), release != installed))
     return "" if nearest == installed else nearest
@@ -354,36 +354,56 @@ def _python(torches: Path, release: str) -> Path:
 
 def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None, *, timeout_s: float = _TIMEOUT_S) -> Answer:
     """Return what `vramcast run` says of a run, and what its script printed."""
-    release = release_of(run, torches)
-    python = str(_python(torches, release).absolute()) if torches is not None and release else sys.executable
-    started = time.perf_counter()
+    release = release_of(run.row["torch"], torches)
+    command = command_of(run.row["torch"], run.card(), run.world_size, python_of(torches, release), timeout_s)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **run.environment(data)}
         if _FLASH in run.source:
-            paths = (str(_STAND_INS), os.environ.get("PYTHONPATH"))
-            environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        command = [
-            *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", run.card().key),
-            *("--stack", f"torch=={run.row['torch']}", "--until", "end"),
-            *("--budget-s", str(timeout_s), "--timeout", str(timeout_s)),
-            *(("--ranks", "0", "--", "torchrun", f"--nproc_per_node={run.world_size}") if run.world_size > 1 else ("--",)),
-            str(scripts.resolve() / f"{run.row['script']}.py"),
-        ]
-        returncode, out, error = until_peak_line(command, Path(folder), environment)
-        here = read_log(f"{_printed(Path(folder))}\n{error}")
-    seconds = time.perf_counter() - started
+            environment["PYTHONPATH"] = with_stand_ins()
+        command.append(str(scripts.resolve() / f"{run.row['script']}.py"))
+        answer, here = answer_of(command, Path(folder), environment, key, release)
     otherwise = differences({**run.log.settings, **run.begins}, here.settings) if here.settings.keys() & _COUNTS else []
+    return replace(answer, otherwise=otherwise)
+
+
+def with_stand_ins() -> str:
+    """Return PYTHONPATH with what stands in for packages which do not install here."""
+    return os.pathsep.join(path for path in (str(_STAND_INS), os.environ.get("PYTHONPATH")) if path)
+
+
+def python_of(torches: Path | None, release: str) -> str:
+    """Return the interpreter of an environment in `torches`; "": this one."""
+    return str(_python(torches, release).absolute()) if torches is not None and release else sys.executable
+
+
+def command_of(torch: str, card: Device, world_size: int, python: str, timeout_s: float) -> list[str]:
+    """Return the command which runs rank 0 of a script on a card, without the script."""
+    return [
+        *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", card.key),
+        *("--stack", f"torch=={torch}", "--until", "end", "--budget-s", str(timeout_s), "--timeout", str(timeout_s)),
+        *(("--ranks", "0", "--", "torchrun", f"--nproc_per_node={world_size}") if world_size > 1 else ("--",)),
+    ]
+
+
+def answer_of(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], key: str, release: str
+) -> tuple[Answer, Log]:
+    """Run the command in the folder until its script has printed its peaks; return what came of it, and what it logged."""
+    started = time.perf_counter()
+    returncode, out, error = until_peak_line(command, folder, environment)
+    here = read_log(f"{_printed(folder)}\n{error}")
+    seconds = time.perf_counter() - started
     line = None if here.peaks is None else (here.peaks.allocated_mib, here.peaks.reserved_mib)
     try:
         found = json.loads(out)
         peaks = found["peaks"]
     except (ValueError, KeyError):
         message = error.strip().splitlines()[-1:] or [f"exit {returncode}"]
-        return Answer(key, line=line, otherwise=otherwise, seconds=seconds, message=message[0][:500], torch=release)
+        return Answer(key, line=line, seconds=seconds, message=message[0][:500], torch=release), here
     ended = found["ended"] or ""
     if line is None and "raised" in ended:  # the peaks until then are not the job's
-        return Answer(key, otherwise=otherwise, seconds=seconds, message=ended[:500], torch=release, said=found)
-    return Answer(key, peaks["allocated"], peaks["reserved"], line, otherwise, seconds, ended[:500], release, found)
+        return Answer(key, seconds=seconds, message=ended[:500], torch=release, said=found), here
+    return Answer(key, peaks["allocated"], peaks["reserved"], line, [], seconds, ended[:500], release, found), here
 
 
 def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
@@ -412,15 +432,22 @@ def _printed(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.txt")))
 
 
-def kept_answers() -> dict[tuple[str, str], Answer]:
-    """Return the answers which are kept, by the log's blob and the release of torch which ran; the last of each."""
+def kept_answers(path: Path = KEPT) -> dict[tuple[str, str], Answer]:
+    """Return the answers which are kept, by the log's key and the release of torch which ran; the last of each."""
     kept: dict[tuple[str, str], Answer] = {}
-    for line in KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         record = json.loads(line)
         record["line"] = tuple(record["line"]) if record["line"] else None
         answer = Answer(**record)
         kept[answer.key, answer.torch] = answer
     return kept
+
+
+def keep(answer: Answer, path: Path = KEPT) -> None:
+    """Append an answer."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(answer)) + "\n")
 
 
 def answers_to(
@@ -435,16 +462,14 @@ def answers_to(
     timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, Answer]:
     """Return the answers by the logs' blobs; those which are kept of the same torch are not asked again."""
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
     kept = {} if fresh else kept_answers()
-    asked = {run.row["log_blob"]: release_of(run, torches) for run in runs}
+    asked = {run.row["log_blob"]: release_of(run.row["torch"], torches) for run in runs}
     missing = [run for run in runs if (run.row["log_blob"], asked[run.row["log_blob"]]) not in kept and run.left_out() is None]
 
     def one(run: Run) -> None:
         answer = ask(run, scripts, data, run.row["log_blob"], torches, timeout_s=timeout_s)
         kept[answer.key, answer.torch] = answer
-        with open(KEPT, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(answer)) + "\n")
+        keep(answer)
         logged = run.log.peaks
         said = f"{answer.peaks or answer.message} of {logged} {'; '.join(answer.otherwise[:3])}"
         print(f"[{len(kept)}] {run.name} {run.row['gpu']} {answer.seconds:.0f} s: {said}", file=sys.stderr, flush=True)

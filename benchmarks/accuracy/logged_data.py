@@ -18,14 +18,21 @@ _HEADER_WORDS: Final = 256  # spec: as above
 _TRAIN_TOKENS: Final = 20_000_000  # arbitrary: more than the few steps of a cut run ask for
 _VAL_BATCH: Final = 524_288  # spec: the scripts' own default
 _VAL_BATCHES: Final = 2  # arbitrary: what the second one leaves behind is there for the rest
+_GPT2: Final = 50257  # spec: its vocabulary; the last token begins a document
+_DOCUMENT_TOKENS: Final = 100_000_000  # spec: as in modded-nanogpt's shards
+_MEAN_DOCUMENT: Final = 900  # arbitrary: near FineWeb's own
 _WORDS: Final = 12  # arbitrary: in a line of the tokenizer's text
 
 
-def write_shard(path: Path, tokens: int, vocabulary: int, *, version: int = 1) -> None:
-    """Write a shard of `tokens` random tokens below `vocabulary`."""
+def write_shard(path: Path, tokens: int, vocabulary: int, *, version: int = 1, mean_document: int | None = None) -> None:
+    """Write a shard of `tokens` random tokens below `vocabulary`; in documents of so many if said."""
     header = np.zeros(_HEADER_WORDS, dtype="<i4")
     header[:3] = _MAGIC, version, tokens
-    values = np.random.default_rng(0).integers(0, vocabulary, tokens).astype("<u2")
+    random = np.random.default_rng(0)
+    values = random.integers(0, vocabulary - (mean_document is not None), tokens).astype("<u2")
+    if mean_document is not None:
+        begins = np.cumsum(random.geometric(1 / mean_document, 2 * tokens // mean_document))
+        values[np.concatenate([[0], begins[begins < tokens]])] = vocabulary - 1
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(header.tobytes() + values.tobytes())
 
@@ -46,6 +53,16 @@ def shards(folder: Path, vocabulary: int, real_val_tokens: int, *, train_tokens:
         path = data / f"fineweb_{kind}_000000.bin"
         if not path.exists():
             write_shard(path, count, vocabulary)
+    return data
+
+
+def documents(folder: Path) -> Path:
+    """Return the folder of two shards of GPT-2's tokens in documents, written where they are not there yet."""
+    data = folder / "documents"
+    for kind in ("train", "val"):
+        path = data / f"fineweb_{kind}_000001.bin"
+        if not path.exists():
+            write_shard(path, _DOCUMENT_TOKENS, _GPT2, mean_document=_MEAN_DOCUMENT)
     return data
 
 

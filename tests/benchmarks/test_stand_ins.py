@@ -24,3 +24,22 @@ def test_attention_gives_the_shapes_of_flash_attention_3(monkeypatch: pytest.Mon
     assert out.shape == q.shape
     out.sum().backward()
     assert all(one.grad.shape == one.shape for one in (q, k, v))
+
+
+def test_lines_of_several_lengths_lie_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    attention = pytest.importorskip("kernels").get_kernel("varunneal/flash-attention-3").flash_attn_interface
+    q, k, v = (torch.randn(100, 8, 64, requires_grad=True) for _ in range(3))
+    ends = torch.tensor([0, 30, 100], dtype=torch.int32)
+    out = attention.flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends, max_seqlen_q=70, max_seqlen_k=70, causal=True
+    )
+    assert out.shape == q.shape
+    out.sum().backward()
+    assert all(one.grad.shape == one.shape for one in (q, k, v))
+
+
+def test_no_other_kernel_has_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    with pytest.raises(LookupError, match="only FlashAttention 3"):
+        pytest.importorskip("kernels").get_kernel("kernels-community/activation")

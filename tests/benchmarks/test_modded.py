@@ -1,0 +1,92 @@
+"""modded-nanogpt's records: which logs are read, how a script is cut, and what the table says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import logged_data, modded
+from benchmarks.accuracy.logged import Answer
+from benchmarks.accuracy.logged_sources import Peaks
+from benchmarks.accuracy.modded import Record, cut, read_records, report
+
+SOURCE = "class Hyperparameters:\n    num_iterations: int = 1770 # number of iterations to run\n"
+URL = "https://github.com/KellerJordan/modded-nanogpt/blob/" + "a" * 40 + "/records/track_1_short/2025-01-13_Fp8LmHead/log.txt"
+ROW = {
+    "url": URL,
+    "log_path": "records/track_1_short/2025-01-13_Fp8LmHead/log.txt",
+    "gpu": "NVIDIA H100 80GB HBM3",
+    "torch": "2.7.0+cu126",
+    "world_size": "8",
+    "script": "c0ffee123456",
+}
+
+
+def record(source: str = SOURCE, **row: str) -> Record:
+    return Record({**ROW, **row}, Peaks(100, 200), source)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    num_iterations : int = 1490 # number",
+        "    num_iterations = 1395",
+        "    num_scheduled_iterations: int = 2290",
+        "    num_extension_iterations: int = 40",
+    ],
+)
+def test_a_script_is_cut_to_few_steps(line: str) -> None:
+    assert re.search(r"= 6\b", cut(f"class A:\n{line}\n"))
+
+
+def test_a_number_of_steps_which_follows_from_others_stays() -> None:
+    line = "    num_iterations: int = num_scheduled_iterations + num_extension_iterations"
+    assert cut(f"class A:\n{line}\n").splitlines()[1] == line
+
+
+@pytest.mark.parametrize(
+    ("torch", "release"),
+    [
+        ("2.7.0+cu126", "2.7.0+cu126"),
+        ("2.9.0.dev20250713+cu126", "2.9.0+cu126"),
+        ("2.6.0.dev20241223+cu126", "2.7.0"),
+        ("2.6.0.dev20241101+cu126", "2.6.0+cu126"),
+    ],
+)
+def test_a_nightly_has_the_code_of_the_release_after_it(torch: str, release: str) -> None:
+    assert record(torch=torch).torch == release
+
+
+def test_what_cannot_be_run_says_why() -> None:
+    assert record().left_out() == ""
+    assert record(source="").left_out() == "a log without its source"
+    assert "counted in another way" in record(source="print(1)").left_out()
+    assert "is not known" in record(gpu="").left_out()
+
+
+def test_a_log_needs_both_peaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(modded, "source_at", lambda repository, url: SOURCE)
+    rows = [{**ROW, "metric": "allocated", "value_mib": "100"}, {**ROW, "metric": "reserved", "value_mib": "200"}]
+    assert [one.peaks for one in read_records(rows, tmp_path)] == [Peaks(100, 200)]
+    assert read_records(rows[:1], tmp_path) == []
+
+
+def test_the_table_has_both_peaks_and_says_where_one_was_not_run() -> None:
+    done = record()
+    kept = {(done.key, ""): Answer(done.key, line=(100, 210))}
+    text = report([done, record(script="other")], kept, None)
+    assert "| +0.00 % | +5.00 % | another torch |" in text
+    assert "not run" in text
+
+
+def test_documents_begin_with_the_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logged_data, "_DOCUMENT_TOKENS", 100_000)
+    folder = logged_data.documents(tmp_path)
+    words = np.fromfile(folder / "fineweb_val_000001.bin", dtype="<u2")[2 * 256 :]
+    begins = np.flatnonzero(words == 50256)
+    assert len(words) == 100_000
+    assert begins[0] == 0
+    assert 500 < np.diff(begins).mean() < 1500
