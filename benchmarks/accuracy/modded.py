@@ -33,10 +33,13 @@ from vramcast.stack import parse, same_minor
 
 TABLE: Final = "public/modded_nanogpt.csv"
 KEPT: Final = BUILD / "modded.jsonl"
+_SCRIPT: Final = "train_gpt.py"
 _STEPS: Final = 6  # arbitrary: schedules of windows and batches pass through all their stages in these
 _TIMEOUT_S: Final = 900.0  # arbitrary: two minutes on an idle machine
 # What the records call their number of steps; those which extend a schedule have two.
 _CUT: Final = re.compile(r"(?m)^(\s+num_(?:scheduled_|extension_)?iterations\s*(?::\s*int)?\s*=\s*)\d+")
+# Other files of the record stand in the log behind the script, each below a heading.
+_FILE: Final = re.compile(r"(?m)^-{40}\n# (\w+\.py)\n-{40}\n")
 _NEEDS_STAND_IN: Final = re.compile(r"flash_attn_interface|get_kernel\(")
 _NIGHTLY: Final = re.compile(r"\.dev(\d{8})")
 _CUT_2_6: Final = 20241210  # spec: github.com/pytorch/pytorch/issues/142814: nightlies after it are 2.7's, whatever their name
@@ -101,9 +104,10 @@ def read_records(rows: Iterable[Mapping[str, str]], repository: Path) -> list[Re
     return list(found.values())
 
 
-def cut(source: str) -> str:
-    """Return a record's script with few steps."""
-    return _CUT.sub(rf"\g<1>{_STEPS}", source)
+def files_of(source: str) -> dict[str, str]:
+    """Return a record's files by name: its script with few steps, and what it imports."""
+    script, *others = _FILE.split(source)
+    return {_SCRIPT: _CUT.sub(rf"\g<1>{_STEPS}", script), **dict(zip(others[::2], others[1::2], strict=True))}
 
 
 def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> Answer:
@@ -113,15 +117,15 @@ def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> A
     command = command_of(record.torch, device(record.row["gpu"]), ranks, python_of(torches, release), timeout_s)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        script = folder / "train_gpt.py"
-        script.write_text(cut(record.source), encoding="utf-8")
+        for path, text in files_of(record.source).items():
+            (folder / path).write_text(text, encoding="utf-8")
         (folder / "logs").mkdir()
         (folder / "data").mkdir()
         (folder / "data" / "fineweb10B").symlink_to(logged_data.documents(data).resolve())
         environment = {**os.environ, **_NO_COMPARISON}
         if _NEEDS_STAND_IN.search(record.source):
             environment["PYTHONPATH"] = with_stand_ins()
-        return answer_of([*command, str(script)], folder, environment, record.key, release)[0]
+        return answer_of([*command, _SCRIPT], folder, environment, record.key, release)[0]
 
 
 def report(records: Sequence[Record], kept: Mapping[tuple[str, str], Answer], torches: Path | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.accuracy import logged_data, modded
 from benchmarks.accuracy.logged import Answer
 from benchmarks.accuracy.logged_sources import Peaks
-from benchmarks.accuracy.modded import Record, cut, read_records, report
+from benchmarks.accuracy.modded import Record, files_of, read_records, report
 
 SOURCE = "class Hyperparameters:\n    num_iterations: int = 1770 # number of iterations to run\n"
 URL = "https://github.com/KellerJordan/modded-nanogpt/blob/" + "a" * 40 + "/records/track_1_short/2025-01-13_Fp8LmHead/log.txt"
@@ -39,12 +39,20 @@ def record(source: str = SOURCE, **row: str) -> Record:
     ],
 )
 def test_a_script_is_cut_to_few_steps(line: str) -> None:
-    assert re.search(r"= 6\b", cut(f"class A:\n{line}\n"))
+    assert re.search(r"= 6\b", files_of(f"class A:\n{line}\n")["train_gpt.py"])
 
 
 def test_a_number_of_steps_which_follows_from_others_stays() -> None:
     line = "    num_iterations: int = num_scheduled_iterations + num_extension_iterations"
-    assert cut(f"class A:\n{line}\n").splitlines()[1] == line
+    assert files_of(f"class A:\n{line}\n")["train_gpt.py"].splitlines()[1] == line
+
+
+def test_what_a_script_imports_stands_behind_it_below_a_heading() -> None:
+    line = "-" * 40
+    files = files_of(f"{SOURCE}import kernels_of_mine\n\n{line}\n# kernels_of_mine.py\n{line}\n\nimport triton\n")
+    assert files.keys() == {"train_gpt.py", "kernels_of_mine.py"}
+    assert files["train_gpt.py"].endswith("import kernels_of_mine\n\n")
+    assert files["kernels_of_mine.py"] == "\nimport triton\n"
 
 
 @pytest.mark.parametrize(
