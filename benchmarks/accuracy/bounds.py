@@ -24,16 +24,17 @@ from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
-from vramcast.bounds.learned import SHIPPED, load, named
+from vramcast.bounds import Bound
+from vramcast.bounds.learned import SHIPPED, LearnedBound, load, named
 from vramcast.bounds.public import PublicBound
 from vramcast.context import Context
 from vramcast.devices import device
-from vramcast.learner import examples, judging, stacks, training
+from vramcast.learner import examples, judging, stacks
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.groups import CAUSES
-from vramcast.learner.model import Learned
+from vramcast.learner.model import Learned, Subject
 from vramcast.units import GIB
 
 _ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")
@@ -103,23 +104,25 @@ def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]
     contexts = stacks.learn(found)
     runs = []
     for one in found:
-        run = judging.scored_of(one, learned, levels, contexts=contexts)
+        run = judging.scored_of(one, None, (), contexts=contexts)
         if run is not None:
-            context = stacks.context_of(one, contexts) or 0
-            bounds = {level: _served(one, learned, run.bounds[level], level, context) for level in levels}
+            bound, card = _served(one, learned), device(one.gpu)
+            size_bytes = stacks.context_of(one, contexts) or 0
+            known = Context(size_bytes, size_bytes, size_bytes, "measured runs", assumed=False)
+            bounds = {level: bound.quantile(level, card, known) for level in levels}
             runs.append(replace(run, bounds=bounds, ran_at=None, died_at=None))
     return runs
 
 
-def _served(example: Example, learned: Learned, size_bytes: int, level: float, context_size_bytes: int) -> int:
-    """Return what is served of a run of which the artifact says so much."""
-    known = Context(context_size_bytes, context_size_bytes, context_size_bytes, "measured runs", assumed=False)
-    rule = PublicBound(example.reserved, frozenset(example.libraries), ("",) * example.unknown)
-    by_rule = rule.quantile(level, device(example.gpu), known)
+def _served(example: Example, learned: Learned) -> Bound:
+    """Return the bound which a run gets where nobody chose an artifact."""
+    unknown = ("",) * example.unknown
+    libraries = frozenset(example.libraries)
+    rule = PublicBound(example.reserved, libraries, unknown)
     if learned.lacks(example.traits):
-        return by_rule
-    is_promised = learned.process_bound(training.subject_of(example, {}), level).is_promised
-    return size_bytes if is_promised or not rule.knows_more else max(size_bytes, by_rule)
+        return rule
+    at_least = rule if rule.knows_more else None
+    return LearnedBound(SHIPPED, learned, Subject.of(example), example.libraries, example.torch, unknown, at_least)
 
 
 def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Scored]:
