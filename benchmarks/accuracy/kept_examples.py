@@ -1,6 +1,7 @@
 """Kept answers of the benchmarks which run public commands, as examples to learn from: whole estimates beside printed peaks.
 
     python -m benchmarks.accuracy.examples golf     # of benchmarks.accuracy.logged
+    python -m benchmarks.accuracy.examples modded   # of benchmarks.accuracy.modded
     python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.titan
     python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
 
@@ -14,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy import logged, published_peaks, titan
+from benchmarks.accuracy import logged, modded, published_peaks, titan
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.logged_sources import Peaks, read_log
 from benchmarks.accuracy.runner import read_rows
@@ -40,11 +42,24 @@ def golf(scripts: Path) -> Iterator[Example]:
         if row is None or not log.exists():
             continue
         peaks = read_log(log.read_text(encoding="utf-8")).peaks
-        if peaks is not None and (example := golf_example(row, answer, peaks)) is not None:
+        if peaks is not None and (example := logged_example("golf", row, answer, peaks)) is not None:
             yield example
 
 
-def golf_example(row: Mapping[str, str], answer: logged.Answer, measured: Peaks) -> Example | None:
+def of_modded() -> Iterator[Example]:
+    """Yield modded-nanogpt's records, both sides in whole MiB; a group is a script."""
+    logs = modded.logs_of(read_rows(modded.TABLE))
+    for answer in logged.kept_answers(modded.KEPT).values():
+        script, _, path = answer.key.partition(" ")
+        if answer.line is None or path not in logs:
+            continue
+        row, peaks = logs[path]
+        named = replace(answer, key=_digest(answer.key))
+        if (example := logged_example("modded", {**row, "script": script}, named, peaks)) is not None:
+            yield example
+
+
+def logged_example(project: str, row: Mapping[str, str], answer: logged.Answer, measured: Peaks) -> Example | None:
     """Return the example of a logged run; None where its answer is not one of the same program at the same place."""
     if answer.otherwise or not answer.said or answer.peaks is None:
         return None
@@ -52,8 +67,8 @@ def golf_example(row: Mapping[str, str], answer: logged.Answer, measured: Peaks)
         return None
     return _example(
         answer.said,
-        id=f"golf {row['script']} {answer.key[:12]} {answer.said['torch']}",
-        group=f"golf {row['script']}",
+        id=f"{project} {row['script']} {answer.key[:12]} {answer.said['torch']}",
+        group=f"{project} {row['script']}",
         stack=f"{row['gpu']}, driver {row['driver']}, torch {row['torch']}",
         allocated=answer.peaks.allocated_mib * MIB,
         reserved=answer.peaks.reserved_mib * MIB,
@@ -84,7 +99,7 @@ def titan_example(row: titan.Row, answer: titan.Answer) -> Example:
     named = [name for pair in _CONFIG.findall(row.typed) for name in pair if name]
     return _example(
         answer.said,
-        id=f"titan {row.commit[:8]} {hashlib.sha256(row.key.encode()).hexdigest()[:8]}",
+        id=f"titan {row.commit[:8]} {_digest(row.key)[:8]}",
         group=f"titan {named[-1] if named else row.short}",
         stack=f"{row.capacity_gib} GiB, nightly of {row.date}",
         allocated=peaks["allocated"],
@@ -121,6 +136,10 @@ def figure_example(figure: published_peaks.Figure) -> Example | None:
     )
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _example(said: Mapping[str, Any], **known: Any) -> Example:
     """Return the example of an estimate's JSON."""
     return Example(
@@ -137,6 +156,7 @@ def _example(said: Mapping[str, Any], **known: Any) -> Example:
 
 KEPT: Final[dict[str, Callable[[Path], Iterable[Example]]]] = {
     "golf": golf,
+    "modded": lambda _: of_modded(),
     "titan": lambda _: of_titan(),
     "qlora": lambda _: of_figures("fsdp_qlora"),
     "nanovlm": lambda _: of_figures("nanoVLM"),

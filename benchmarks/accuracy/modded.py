@@ -90,18 +90,25 @@ class Record:
 
 def read_records(rows: Iterable[Mapping[str, str]], repository: Path) -> list[Record]:
     """Return the logs which have both peaks, with the scripts from a clone of their repository; a script's first one."""
-    by_url: dict[str, dict[str, Mapping[str, str]]] = {}
-    for row in rows:
-        by_url.setdefault(row["url"], {})[row["metric"]] = row
-    found: dict[str, Record] = {}
-    for url, metrics in by_url.items():
-        if metrics.keys() >= {"allocated", "reserved"}:
-            source = source_at(repository, url)
-            row = {**metrics["reserved"], "script": sha_of(source.encode())}
-            peaks = Peaks(*(round(float(metrics[name]["value_mib"])) for name in ("allocated", "reserved")))
-            record = Record(row, peaks, source)
-            found.setdefault(f"{row['script']} {row['gpu']} {row['world_size']}", record)
+    found: dict[tuple[str, ...], Record] = {}
+    for row, peaks in logs_of(rows).values():
+        source = source_at(repository, row["url"])
+        script = sha_of(source.encode())
+        found.setdefault((script, row["gpu"], row["world_size"]), Record({**row, "script": script}, peaks, source))
     return list(found.values())
+
+
+def logs_of(rows: Iterable[Mapping[str, str]]) -> dict[str, tuple[Mapping[str, str], Peaks]]:
+    """Return the logs which have both peaks, by their place: a row of the table, and the peaks."""
+    by_path: dict[str, dict[str, Mapping[str, str]]] = {}
+    for row in rows:
+        by_path.setdefault(row["log_path"], {})[row["metric"]] = row
+    both = ("allocated", "reserved")
+    return {
+        path: (metrics["reserved"], Peaks(*(round(float(metrics[name]["value_mib"])) for name in both)))
+        for path, metrics in by_path.items()
+        if metrics.keys() >= set(both)
+    }
 
 
 def files_of(source: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import kept_examples, logged, published_peaks, titan
-from benchmarks.accuracy.kept_examples import figure_example, golf_example, report, titan_example
+from benchmarks.accuracy import kept_examples, logged, modded, published_peaks, titan
+from benchmarks.accuracy.kept_examples import figure_example, logged_example, report, titan_example
 from benchmarks.accuracy.logged_sources import Peaks
 from vramcast.learner import examples
 from vramcast.units import MIB
@@ -33,7 +33,7 @@ FIGURE = published_peaks.Figure("fsdp_qlora, x", "reserved", 41.0, 40.0, group="
 
 
 def test_a_logged_run_is_what_both_scripts_printed() -> None:
-    example = golf_example(ROW, ANSWER, Peaks(10, 14))
+    example = logged_example("golf", ROW, ANSWER, Peaks(10, 14))
     assert example is not None
     assert (example.allocated, example.reserved) == (9 * MIB, 12 * MIB)
     assert (example.measured_allocated, example.measured_reserved) == (10 * MIB, 14 * MIB)
@@ -42,7 +42,7 @@ def test_a_logged_run_is_what_both_scripts_printed() -> None:
 
 
 def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:
-    example = golf_example(ROW, replace(ANSWER, line=None), Peaks(10, 14))
+    example = logged_example("golf", ROW, replace(ANSWER, line=None), Peaks(10, 14))
     assert example is not None
     assert (example.allocated, example.reserved, example.facts["reached"]) == (11 * MIB, 13 * MIB, "steps")
 
@@ -51,7 +51,7 @@ def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:
     "change", [{"line": None, "said": {**SAID, "steps": 1}}, {"otherwise": ["layers 9, here 10"]}, {"said": {}}]
 )
 def test_a_run_which_was_cut_short_or_is_another_teaches_nothing(change: dict[str, Any]) -> None:
-    assert golf_example(ROW, replace(ANSWER, **change), Peaks(10, 14)) is None
+    assert logged_example("golf", ROW, replace(ANSWER, **change), Peaks(10, 14)) is None
 
 
 def test_torchtitan_logs_rank_0() -> None:
@@ -94,8 +94,19 @@ def test_logged_answers_are_found_by_their_blob(tmp_path: Path, monkeypatch: pyt
     assert example.measured_reserved == 14 * MIB
 
 
+def test_records_are_found_by_their_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {name: text for name, text in ROW.items() if name != "script"}
+    rows = [{**row, "metric": "allocated", "value_mib": "10"}, {**row, "metric": "reserved", "value_mib": "14"}]
+    monkeypatch.setattr(kept_examples, "read_rows", lambda name: rows)
+    monkeypatch.setattr(modded, "KEPT", tmp_path / "modded.jsonl")
+    logged.keep(replace(ANSWER, key=f"{ROW['script']} {ROW['log_path']}"), modded.KEPT)
+    logged.keep(replace(ANSWER, key=f"{ROW['script']} elsewhere.txt"), modded.KEPT)
+    (example,) = kept_examples.KEPT["modded"](tmp_path)
+    assert (example.group, example.reserved, example.measured_reserved) == ("modded 0123456789ab", 12 * MIB, 14 * MIB)
+
+
 def test_the_report_says_how_far_off_each_class_is() -> None:
-    example = golf_example(ROW, ANSWER, Peaks(10, 16))
+    example = logged_example("golf", ROW, ANSWER, Peaks(10, 16))
     assert example is not None
     text = report([example, replace(example, group="other")])
     assert "| attention, yes, same, several, any | 2 | allocated | 2 | 10.00 % |" in text
