@@ -20,6 +20,7 @@ _VAL_BATCH: Final = 524_288  # spec: the scripts' own default
 _VAL_BATCHES: Final = 2  # arbitrary: what the second one leaves behind is there for the rest
 _GPT2: Final = 50257  # spec: its vocabulary; the last token begins a document
 _DOCUMENT_TOKENS: Final = 100_000_000  # spec: as in modded-nanogpt's shards
+_TRAIN_SHARDS: Final = 3  # arbitrary: scripts load the next one ahead
 _MEAN_DOCUMENT: Final = 900  # arbitrary: near FineWeb's own
 _WORDS: Final = 12  # arbitrary: in a line of the tokenizer's text
 
@@ -57,12 +58,15 @@ def shards(folder: Path, vocabulary: int, real_val_tokens: int, *, train_tokens:
 
 
 def documents(folder: Path) -> Path:
-    """Return the folder of two shards of GPT-2's tokens in documents, written where they are not there yet."""
+    """Return the folder of shards of GPT-2's tokens in documents, the same ones, written where they are not there yet."""
     data = folder / "documents"
-    for kind in ("train", "val"):
-        path = data / f"fineweb_{kind}_000001.bin"
+    first = data / "fineweb_val_000000.bin"
+    if not first.exists():
+        write_shard(first, _DOCUMENT_TOKENS, _GPT2, mean_document=_MEAN_DOCUMENT)
+    for number in range(1, _TRAIN_SHARDS + 1):
+        path = data / f"fineweb_train_{number:06}.bin"
         if not path.exists():
-            write_shard(path, _DOCUMENT_TOKENS, _GPT2, mean_document=_MEAN_DOCUMENT)
+            path.symlink_to(first.name)
     return data
 
 

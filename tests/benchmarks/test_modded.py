@@ -93,7 +93,7 @@ def test_the_table_has_both_peaks_and_says_where_one_was_not_run() -> None:
 def test_documents_begin_with_the_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_data, "_DOCUMENT_TOKENS", 100_000)
     folder = logged_data.documents(tmp_path)
-    words = np.fromfile(folder / "fineweb_val_000001.bin", dtype="<u2")[2 * 256 :]
+    words = np.fromfile(folder / "fineweb_train_000002.bin", dtype="<u2")[2 * 256 :]
     begins = np.flatnonzero(words == 50256)
     assert len(words) == 100_000
     assert begins[0] == 0
