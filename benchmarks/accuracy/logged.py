@@ -429,7 +429,7 @@ def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[s
 
 def _printed(folder: Path) -> str:
     """Return what the script wrote into its logs."""
-    return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/*.txt")))
+    return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/**/*.txt")))
 
 
 def kept_answers(path: Path = KEPT) -> dict[tuple[str, str], Answer]:

@@ -126,7 +126,7 @@ def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> A
         folder = Path(name)
         for path, text in files_of(record.source).items():
             (folder / path).write_text(text, encoding="utf-8")
-        (folder / "logs").mkdir()
+        (folder / "logs" / "final").mkdir(parents=True)  # where some of them log
         (folder / "data").mkdir()
         (folder / "data" / "fineweb10B").symlink_to(logged_data.documents(data).resolve())
         environment = {**os.environ, **_NO_COMPARISON}
