@@ -40,6 +40,7 @@ _TIMEOUT_S: Final = 900.0  # arbitrary: two minutes on an idle machine
 _CUT: Final = re.compile(r"(?m)^(\s+num_(?:scheduled_|extension_)?iterations\s*(?::\s*int)?\s*=\s*)\d+")
 # Other files of the record stand in the log behind the script, each below a heading.
 _FILE: Final = re.compile(r"(?m)^-{40}\n# (\w+\.py)\n-{40}\n")
+_LOGS: Final = re.compile(r"\blogs/([\w-]+)/")  # where some of them log, without making the folder
 _NEEDS_STAND_IN: Final = re.compile(r"flash_attn_interface|get_kernel\(")
 _NIGHTLY: Final = re.compile(r"\.dev(\d{8})")
 _CUT_2_6: Final = 20241210  # spec: github.com/pytorch/pytorch/issues/142814: nightlies after it are 2.7's, whatever their name
@@ -126,7 +127,8 @@ def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> A
         folder = Path(name)
         for path, text in files_of(record.source).items():
             (folder / path).write_text(text, encoding="utf-8")
-        (folder / "logs" / "final").mkdir(parents=True)  # where some of them log
+        for place in ("", *_LOGS.findall(record.source)):
+            (folder / "logs" / place).mkdir(parents=True, exist_ok=True)
         (folder / "data").mkdir()
         (folder / "data" / "fineweb10B").symlink_to(logged_data.documents(data).resolve())
         environment = {**os.environ, **_NO_COMPARISON}
