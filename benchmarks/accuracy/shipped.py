@@ -1,6 +1,6 @@
 """Train the artifact which is shipped: models/default.
 
-    for set in xmem golf titan qlora nanovlm; do python -m benchmarks.accuracy.examples $set; done
+    for set in xmem golf modded titan qlora nanovlm; do python -m benchmarks.accuracy.examples $set; done
     python -m benchmarks.accuracy.tabled
     python -m benchmarks.accuracy.shipped [--out models/default]
 
@@ -37,6 +37,7 @@ class Source:
 SOURCES: Final = (
     Source("xmem", "Stone-ResearchLife/xMem (Jiabo Shi)", "MIT", "NVML less its first sample: reserved; torch 2.6"),
     Source("golf", "openai/parameter-golf, logs", "MIT", "PyTorch's reserved peak, as printed"),
+    Source("modded", "KellerJordan/modded-nanogpt, logs of records", "MIT", "PyTorch's reserved peak, as printed; 8 x H100"),
     Source("titan", "pytorch/torchtitan, logs in commit messages and tables", "BSD-3-Clause", "PyTorch's reserved peak"),
     Source("qlora", "AnswerDotAI/fsdp_qlora, benchmarks of March 2024", "Apache-2.0", "PyTorch's reserved peak"),
     Source(
