@@ -16,10 +16,14 @@ NO_TORCH := learner simulator charts native datasets/histories $(RESEARCH:%=benc
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+
+# What `vramcast check` says of a repository whose branch makes a model deeper (docs/ci-gate.md).
+demo-gate: $(VENV)/.ready
+	contrib/ci-gate/demo.sh $(BIN)/vramcast
 
 setup: $(VENV)/.ready
 

@@ -31,7 +31,9 @@ labels = "64x1024"
 SMALL = FITS + '[tool.vramcast.jobs.small]\ntarget = "model.py:mlp"\nbatch = "64x1024"\nmemory = "512MiB"\n'
 BROKEN = FITS + '[tool.vramcast.jobs.broken]\ntarget = "model.py:mpl"\nbatch = "64x1024"\n'
 WRONG_SHAPE = FITS + '[tool.vramcast.jobs.shape]\ntarget = "model.py:mlp"\nbatch = "64x16"\n'
-UNCERTAIN = FITS + """
+UNCERTAIN = (
+    FITS
+    + """
 [tool.vramcast.jobs.tight]
 target = "model.py:mlp"
 batch = "64x1024"
@@ -39,6 +41,7 @@ labels = "64x1024"
 strict = true
 memory = {memory}
 """
+)
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_a_job_between_point_and_bound_is_uncertain(call: Call, project: Path) -
 def test_files_are_written_and_serve_as_a_base(call: Call, project: Path) -> None:
     assert call("check", "--results", "main.json", "--markdown", "comment.md")[0] == 0
     first = Path("comment.md").read_text()
-    assert first.startswith("<!-- vramcast -->\n### GPU memory: the job fits\n")
+    assert first.startswith("<!-- vramcast -->\n### GPU memory: 1 of 1 jobs fit\n")
     (project / "model.py").write_text(MODEL.format(width=65536))
     code, out, _ = call("check", "--base", "main.json", "--markdown", "-")
     assert code == 0

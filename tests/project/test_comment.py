@@ -28,7 +28,7 @@ def test_a_table_says_what_changed_since_the_base(outcome: Make) -> None:
     )
     text = as_markdown(found)
     assert text.splitlines()[0] == MARKER
-    assert text.splitlines()[1] == "### GPU memory: all 4 jobs fit"
+    assert text.splitlines()[1] == "### GPU memory: 4 of 4 jobs fit"
     assert "| job | card | process peak | since main | upper bound | card has | verdict |" in text
     assert "| `grown` | `t4` | 2.00 GiB | +1.00 GiB | 2.50 GiB at 0.99 | 15.00 GiB | fits |" in text
     assert "| `same` | `t4` | 10.0 MiB | no change |" in text
@@ -40,7 +40,7 @@ def test_a_table_says_what_changed_since_the_base(outcome: Make) -> None:
 def test_without_a_base_nothing_is_said_of_changes(outcome: Make) -> None:
     text = as_markdown(compared({"a": outcome(2048)}))
     assert "since" not in text
-    assert "### GPU memory: the job fits" in text
+    assert "### GPU memory: 1 of 1 jobs fit" in text
 
 
 def test_the_heading_counts_what_is_wrong(outcome: Make) -> None:

@@ -51,8 +51,9 @@ def as_markdown(comparison: Comparison) -> str:
 def _summary(comparison: Comparison) -> str:
     codes = [job.exit_code for job in comparison.found.jobs.values()]
     bad = [f"{codes.count(code)} {words}" for code, words in _WORDS.items() if code and code in codes]
-    of_all = f"of {len(codes)} job{'' if len(codes) == 1 else 's'}"
-    return f"{', '.join(bad)}, {of_all}" if bad else f"{'the job fits' if len(codes) == 1 else f'all {len(codes)} jobs fit'}"
+    if not bad:
+        return f"{len(codes)} of {len(codes)} jobs fit"
+    return f"{', '.join(bad)}, of {len(codes)} job{'' if len(codes) == 1 else 's'}"
 
 
 def _header(comparison: Comparison) -> list[str]:
