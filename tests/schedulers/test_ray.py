@@ -140,6 +140,18 @@ def f_linear(width: int) -> Callable[[], Any]:
     return lambda: torch.nn.Linear(width, width)
 
 
+def test_ray_counts_the_share_which_is_asked_for(sized: Any) -> None:
+    import ray
+
+    def share() -> float:
+        import ray
+
+        return float(ray.get_runtime_context().get_assigned_resources()["GPU"])
+
+    request = Request(3228, 10_000, grain_bytes=1)  # of num_gpus=0.3228 Ray takes 0.3227
+    assert ray.get(sized.Task(share, request).remote(), timeout=WAIT_S) == request.share == 0.3229
+
+
 def test_options_which_the_estimate_says_are_refused(sized: Any) -> None:
     with pytest.raises(UsageError, match="num_gpus: the estimate says it"):
         sized.Task(print, of(1), num_gpus=1)

@@ -33,6 +33,15 @@ def test_a_request_is_rounded_up_and_stays_on_the_card(size_bytes: int, more_byt
     assert round(request.share * 10_000) * request.card_bytes >= request.size_bytes * 10_000
 
 
+def test_no_share_loses_a_part_where_it_is_cut() -> None:
+    cut = [parts for parts in range(1, 10_001) if int(parts / 10_000 * 10_000) != parts]
+    assert 3228 in cut  # so that this test can fail
+    for parts in range(1, 10_001):
+        share = Request(parts, 10_000, grain_bytes=1).share
+        assert parts <= int(share * 10_000) <= parts + 2
+        assert share <= 1
+
+
 @given(st.integers(1, 80 * GIB))
 def test_requests_grow_to_the_whole_card_and_end(size_bytes: int) -> None:
     request: Request | None = Request(size_bytes, 80 * GIB)
