@@ -104,6 +104,11 @@ def test_any_name_and_verdict_have_one_row(name: str, verdict: str) -> None:
     assert len(as_text(found).splitlines()) == 2
 
 
+@pytest.mark.parametrize("asked", [{"device": "t4", "on": "h100"}, {"on": "t4", "device": "h100"}, {"on": "h100"}])
+def test_the_card_of_a_job_without_an_estimate_is_the_one_which_was_asked_for(asked: dict[str, str]) -> None:
+    assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": Outcome(asked, 3, "why")}))
+
+
 def test_text_is_aligned(outcome: Make) -> None:
     lines = as_text(compared({"a": outcome(5), "a long name": outcome(5000)}, {})).splitlines()
     assert {line.index("t4") for line in lines[1:]} == {lines[0].index("card  ", lines[0].index("card has") + 8)}

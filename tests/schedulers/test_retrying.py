@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
@@ -128,3 +130,12 @@ def test_what_cannot_be_queued_is_told_at_once_and_a_second_time_in_the_result()
 def test_a_wrong_number_of_attempts_is_refused() -> None:
     with pytest.raises(UsageError, match="attempts is 0"):
         retried(needs(1, []), FIRST, attempts=0)
+
+
+@pytest.mark.parametrize(("module", "package"), [("ray", "ray"), ("dask", "distributed")])
+def test_a_scheduler_which_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
+    name = f"vramcast.schedulers.{module}"
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(UsageError, match=rf"{name} needs {package}: pip install 'vramcast\[{module}\]'"):
+        importlib.import_module(name)

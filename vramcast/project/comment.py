@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from vramcast.checks import SHOWN
 from vramcast.project.comparison import Comparison
@@ -65,7 +66,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
     rows = []
     for name, job in comparison.found.jobs.items():
         estimate = job.estimate
-        sizes, card = [_UNKNOWN] * 3, _plain(str(job.asked.get("on", job.asked.get("device", _UNKNOWN))), SHOWN)
+        sizes, card = [_UNKNOWN] * 3, _plain(_asked_card(job.asked), SHOWN)
         if estimate is not None:
             bound = estimate["upper_bound"]
             sizes = [
@@ -77,6 +78,12 @@ def _rows(comparison: Comparison) -> list[list[str]]:
         since = [_change(comparison, name)] if comparison.base is not None else []
         rows.append([_plain(name, SHOWN), card, sizes[0], *since, *sizes[1:], _plain(job.verdict, _LONGEST_REASON)])
     return rows
+
+
+def _asked_card(asked: Mapping[str, Any]) -> str:
+    """Return the card of a job's table; of two the later one holds, as on the command line."""
+    cards = [value for key, value in asked.items() if key in ("device", "on")]
+    return str(cards[-1]) if cards else _UNKNOWN
 
 
 def _change(comparison: Comparison, name: str) -> str:
