@@ -109,6 +109,11 @@ def test_the_card_of_a_job_without_an_estimate_is_the_one_which_was_asked_for(as
     assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": Outcome(asked, 3, "why")}))
 
 
+def test_a_bases_name_is_no_markdown() -> None:
+    found = Comparison(Outcomes({}), Base("a|<b>`@c`", Outcomes({})))
+    assert "| process peak | since a??b???c? | upper bound |" in as_markdown(found)
+
+
 def test_text_is_aligned(outcome: Make) -> None:
     lines = as_text(compared({"a": outcome(5), "a long name": outcome(5000)}, {})).splitlines()
     assert {line.index("t4") for line in lines[1:]} == {lines[0].index("card  ", lines[0].index("card has") + 8)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from vramcast.units import gib, shortened
 MARKER: Final = "<!-- vramcast -->"
 _LONGEST_REASON: Final = 300  # arbitrary: characters of why there is no estimate
 _UNKNOWN: Final = "-"
+_MARKDOWN: Final = re.compile(r"[^\w./-]")
 _WORDS: Final = {0: "fit", 1: "does not fit", 2: "is asked wrongly", 3: "cannot be estimated", 4: "is uncertain"}
 
 
@@ -58,7 +60,8 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _header(comparison: Comparison) -> list[str]:
-    since = [f"since {comparison.base.name}"] if comparison.base is not None else []
+    # A revision may be called almost anything; what is Markdown in its name becomes a question mark.
+    since = [f"since {_MARKDOWN.sub('?', comparison.base.name)}"] if comparison.base is not None else []
     return ["job", "card", "process peak", *since, "upper bound", "card has", "verdict"]
 
 
