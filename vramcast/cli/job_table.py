@@ -41,6 +41,9 @@ def options_of(name: str, table: Mapping[str, Any]) -> argparse.Namespace:
         read = _parser().parse_args(words)
     except argparse.ArgumentError as error:
         raise UsageError(f"Job {shown(name)}: {error}.") from None
+    for key, value in options.items():
+        if isinstance(value, list) and not isinstance(getattr(read, known[key].dest), list):
+            raise UsageError(f"Job {shown(name)}: {key} is {shown(value)}: a text or a number is expected.")
     read.target = _text(name, "target", table["target"]) if "target" in table else None
     read.command = _command(name, table["command"]) if "command" in table else []
     return read
@@ -80,7 +83,7 @@ def _words(name: str, key: str, value: object, action: argparse.Action) -> list[
         if isinstance(action, argparse.BooleanOptionalAction):
             return [f"--{key}" if value else f"--no-{key}"]
         return [f"--{key}"] if value else []
-    values = value if isinstance(value, list) and isinstance(action, argparse._AppendAction) else [value]
+    values = value if isinstance(value, list) else [value]
     may_be_empty = action.type is str
     return [f"--{key}={_text(name, key, one, may_be_empty=may_be_empty)}" for one in values]
 
