@@ -9,17 +9,25 @@ BIN      := $(VENV)/bin
 # Packages of benchmarks/ which are typed like the product, and have tests of their own.
 RESEARCH := authors baselines cluster planners
 # What knows nothing of torch: it is not run a second time beside another build.
-NO_TORCH := learner simulator charts native datasets/histories $(RESEARCH:%=benchmarks/%) \
+NO_TORCH := learner simulator charts native schedulers datasets/histories $(RESEARCH:%=benchmarks/%) \
             $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
             cli/test_train tracer/test_warm tracer/test_cudnn_fetch $(addprefix views/test_,curves placement save style))
 # A file's tests stay together in one of so many processes: they share what its fixtures made. PYTEST_ARGS: more for pytest.
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate demo-ray setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+
+# What `vramcast check` says of a repository whose branch makes a model deeper (docs/ci-gate.md).
+demo-gate: $(VENV)/.ready
+	contrib/ci-gate/demo.sh $(BIN)/vramcast
+
+# Four jobs and one card by a local Ray cluster (docs/ray-dask.md).
+demo-ray: $(VENV)/.ready
+	$(BIN)/python contrib/ray/demo.py
 
 setup: $(VENV)/.ready
 

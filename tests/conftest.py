@@ -44,6 +44,8 @@ INTEGRATION_PATHS = (
     "tests/datasets/collector/test_callbacks.py",
     "tests/learner/test_dask_engine.py",
     "tests/native",
+    "tests/schedulers/test_dask.py",
+    "tests/schedulers/test_ray.py",
     "tests/test_packaging.py",
     "tests/tracer/cpu",
     "tests/tracer/fake",

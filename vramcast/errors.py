@@ -7,6 +7,7 @@
     ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
     ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
     ├── OutputError               an answer, a report or a picture cannot be written                exit 3
+    ├── RequestRefused            no card which a scheduler has is large enough for a job               exit 1
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
@@ -63,6 +64,12 @@ class DownloadError(VramcastError, RuntimeError):
 
 class OutputError(VramcastError, OSError):
     """What was asked for cannot be written: stdout is closed or full, or there is no place for a file."""
+
+
+class RequestRefused(VramcastError, RuntimeError):
+    """No card which a scheduler has is large enough for a job, which is not queued: it would wait for ever, or die."""
+
+    exit_code = 1
 
 
 class SimulatedOutOfMemory(VramcastError):

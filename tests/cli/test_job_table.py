@@ -1,0 +1,104 @@
+"""A job's table of pyproject.toml means what the command line would: the same names, the same values, the same refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramcast.cli import job_table
+from vramcast.cli.main import parser
+from vramcast.errors import UsageError
+
+# Tables, and the words of the same question.
+SAME: list[tuple[dict[str, Any], list[str]]] = [
+    ({"target": "a:b"}, ["a:b"]),
+    ({"target": "a:b", "batch": "8x16", "labels": "8:int64<4"}, ["a:b", "--batch", "8x16", "--labels", "8:int64<4"]),
+    ({"target": "a:b", "batch": ["8x16", "mask=8:int64=1"]}, ["a:b", "--batch", "8x16", "--batch", "mask=8:int64=1"]),
+    ({"target": "a:b", "on": "t4", "level": 0.9, "steps": 5}, ["a:b", "--on", "t4", "--level", "0.9", "--steps", "5"]),
+    ({"target": "a:b", "device": "t4", "memory": "12GiB"}, ["a:b", "--device", "t4", "--memory", "12GiB"]),
+    ({"target": "a:b", "memory": 12 << 30}, ["a:b", "--memory", str(12 << 30)]),
+    ({"target": "a:b", "checkpointing": True, "channels-last": False}, ["a:b", "--checkpointing"]),
+    ({"target": "a:b", "overlap-inputs": False, "strict": True}, ["a:b", "--no-overlap-inputs", "--strict"]),
+    ({"target": "a:b", "overlap-inputs": True, "bracket": False}, ["a:b", "--overlap-inputs", "--no-bracket"]),
+    ({"target": "a:b", "alloc-conf": ""}, ["a:b", "--alloc-conf", ""]),
+    ({"target": "a:b", "precision": "amp-bf16", "optimizer": "adamw:fused=true"},
+     ["a:b", "--precision", "amp-bf16", "--optimizer", "adamw:fused=true"]),
+    ({"target": "a:b", "parallel": "fsdp", "world-size": 8}, ["a:b", "--parallel", "fsdp", "--world-size", "8"]),
+    ({"target": "a:b", "stack": "torch==2.8.0", "lr": 1e-4}, ["a:b", "--stack", "torch==2.8.0", "--lr", "1e-4"]),
+    ({"target": "-a:b"}, ["--", "-a:b"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "words"), SAME)
+def test_a_table_reads_as_the_command_line_does(table: dict[str, Any], words: list[str]) -> None:
+    said = vars(job_table.options_of("job", table))
+    meant = vars(parser(["check"]).parse_args(["check", *words]))
+    assert said.pop("command") == []
+    assert said == {key: meant[key] for key in said}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("torchrun --nproc_per_node=2 train.py --name 'a b'", ["torchrun", "--nproc_per_node=2", "train.py", "--name", "a b"]),
+        (["train.py", "--epochs", 1, ""], ["train.py", "--epochs", "1", ""]),
+    ],
+)
+def test_a_command_is_split_as_a_shell_would(command: object, words: list[str]) -> None:
+    said = job_table.options_of("job", {"command": command, "until": "steps"})
+    assert (said.command, said.target, said.until) == (words, None, "steps")
+
+
+def test_every_option_of_a_job_is_a_key() -> None:
+    known = job_table._actions()
+    assert {
+        "batch",
+        "labels",
+        "device",
+        "on",
+        "level",
+        "precision",
+        "optimizer",
+        "world-size",
+        "ranks",
+        "strict",
+    } <= known.keys()
+    assert not {"json", "snapshot", "plot", "what-if", "markdown", "base", "help", "no-bracket"} & known.keys()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "needs a target or a command"),
+        ({"target": "a:b", "command": "train.py"}, "and not both"),
+        ({"target": "a:b", "optimiser": "sgd"}, "did you mean optimizer"),
+        ({"target": "a:b", "colour": "red"}, "must be an option of vramcast check"),
+        ({"target": "a:b", "json": True}, "must be an option"),
+        ({"target": "a:b", "world_size": 8}, "did you mean world-size"),
+        ({"target": "a:b", "precision": "fp8"}, "--precision.*fp8.*bf16"),
+        ({"target": "a:b", "steps": "many"}, "--steps.*many"),
+        ({"target": "a:b", "strict": "yes"}, "strict is 'yes': it is either true or false"),
+        ({"target": "a:b", "level": [0.9]}, r"level is \[0.9\]: a text or a number"),
+        ({"target": "a:b", "level": float("nan")}, "level is nan"),
+        ({"target": "a:b", "device": True}, "device is True"),
+        ({"target": "a:b", "device": ""}, "device is empty"),
+        ({"target": "a:b", "stack": "torch=2"}, "--stack"),
+        ({"target": ""}, "target is empty"),
+        ({"target": 5.5j}, "a text or a number"),
+        ({"command": ""}, "command is empty"),
+        ({"command": []}, "command is empty"),
+        ({"command": "'"}, "No closing quotation"),
+        ({"command": [{}]}, r"command is \{\}"),
+    ],
+)
+def test_a_wrong_table_names_its_job(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=f"(?s)Job 'the job'.*{said}"):
+        job_table.options_of("the job", table)
+
+
+def test_options_which_describe_a_job_are_told_apart() -> None:
+    of_check = parser(["check"])
+    assert job_table.described(of_check.parse_args(["check", "--json", "--markdown", "-"])) == []
+    given = of_check.parse_args(["check", "--on", "t4", "--steps", "5", "--strict", "--batch", "8x16"])
+    assert set(job_table.described(given)) == {"--batch", "--device", "--steps", "--strict"}  # --on is --device

@@ -1,0 +1,47 @@
+"""Jobs which note when they run, for clusters of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def noting(tmp_path: Path) -> Callable[[float], Callable[[str], None]]:
+    """A job of a name, which notes its start in the file `log`, waits until another one has started, and notes its end.
+
+    It waits so many seconds at most. What a cluster pickles has no name of this module's in it.
+    """
+    path = str(tmp_path / "log")
+
+    def make(wait_s: float) -> Callable[[str], None]:
+        def job(name: str) -> None:
+            import time
+            from pathlib import Path
+
+            def note(word: str) -> None:
+                with Path(path).open("a") as log:
+                    log.write(f"{word} {name}\n")
+
+            note("start")
+            latest = time.monotonic() + wait_s
+            while Path(path).read_text().count("start") < 2 and time.monotonic() < latest:
+                time.sleep(0.02)
+            note("end")
+
+        return job
+
+    return make
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Callable[[], list[str]]:
+    """The starts and ends which were noted so far, without the names."""
+
+    def read() -> list[str]:
+        log = tmp_path / "log"
+        return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+    return read

@@ -1,0 +1,109 @@
+"""What a job asks for: never less than its bound, never more than a card, and more each time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.errors import RequestRefused, UsageError
+from vramcast.estimator import Estimator
+from vramcast.job import Job
+from vramcast.result import Estimate
+from vramcast.schedulers.request import Request, request_of
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@given(st.integers(1, 200 * GIB), st.integers(0, 200 * GIB), st.integers(1, 2 * GIB))
+def test_a_request_is_rounded_up_and_stays_on_the_card(size_bytes: int, more_bytes: int, grain_bytes: int) -> None:
+    request = Request(size_bytes, size_bytes + more_bytes, grain_bytes=grain_bytes)
+    assert size_bytes <= request.size_bytes <= request.card_bytes
+    assert request.size_bytes % grain_bytes == 0 or request.size_bytes == request.card_bytes
+    assert request.size_bytes - size_bytes < grain_bytes
+    assert 0 < request.share <= 1
+    # A share has four digits, and as many bytes as the request at least.
+    assert round(request.share * 10_000) == pytest.approx(request.share * 10_000, abs=1e-9)
+    assert round(request.share * 10_000) * request.card_bytes >= request.size_bytes * 10_000
+
+
+def test_no_share_loses_a_part_where_it_is_cut() -> None:
+    cut = [parts for parts in range(1, 10_001) if int(parts / 10_000 * 10_000) != parts]
+    assert 3228 in cut  # so that this test can fail
+    for parts in range(1, 10_001):
+        share = Request(parts, 10_000, grain_bytes=1).share
+        assert parts <= int(share * 10_000) <= parts + 2
+        assert share <= 1
+
+
+@given(st.integers(1, 80 * GIB))
+def test_requests_grow_to_the_whole_card_and_end(size_bytes: int) -> None:
+    request: Request | None = Request(size_bytes, 80 * GIB)
+    sizes = []
+    while request is not None:
+        sizes.append(request.size_bytes)
+        assert request.attempt == len(sizes)
+        request = request.larger()
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == 80 * GIB
+    assert all(2 * after >= 3 * before or after == 80 * GIB for before, after in pairwise(sizes))
+    assert len(sizes) < 20  # 256 MiB times 1.5 to the 15th is above 80 GiB
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [((0, 5), "size_bytes is 0"), ((6, 5), "at most 5"), ((5, 0), "card_bytes is 0"), ((1.5, 5), "whole number")],
+)
+def test_a_wrong_number_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Request(*given)
+
+
+def test_what_says_no_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match="give an Estimate, a Request, or a function"):
+        request_of("8GiB")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="A job's memory is 8"):
+        request_of(lambda: 8)  # type: ignore[arg-type, return-value]
+
+
+def test_a_function_is_asked_with_the_calls_arguments() -> None:
+    asked = request_of(lambda size, *, card: Request(size, card, grain_bytes=1), (5,), {"card": 10})
+    assert (asked.size_bytes, asked.card_bytes) == (5, 10)
+
+
+# ------------------------------------------------------------------------------------------------ of estimates
+@pytest.fixture
+def estimated(make_job: Callable[..., Job], tiny_models: Any, auto_tracer: str) -> Callable[..., Estimate]:
+    def make(**options: Any) -> Estimate:
+        job = make_job(
+            target=f"{tiny_models}:wide", batch="64x1024", labels="64x1024", device="t4", search_path=tuple(sys.path), **options
+        )
+        return Estimator("t4").of(job)
+
+    return make
+
+
+def test_the_bound_is_asked_for(estimated: Callable[..., Estimate]) -> None:
+    estimate = estimated()
+    request = request_of(estimate)
+    assert estimate.upper_bound <= request.size_bytes < estimate.upper_bound + 256 * MIB
+    assert (request.card, request.card_bytes) == ("Tesla T4", estimate.card_bytes)
+    assert request_of(lambda: estimate) == request
+    assert Request.of(estimate, 5 * GIB).size_bytes == 5 * GIB
+    assert Request.of(estimate, 500 * GIB).size_bytes == estimate.card_bytes
+
+
+def test_a_job_whose_bound_is_above_its_card_asks_for_all_of_it_and_a_larger_one_is_refused(
+    estimated: Callable[..., Estimate],
+) -> None:
+    estimate = estimated()
+    between = (estimate.process + estimate.upper_bound) // 2
+    assert request_of(estimated(memory_bytes=between)).share == 1
+    with pytest.raises(RequestRefused, match=r"The job takes .* and Tesla T4 has .* it is not queued"):
+        request_of(estimated(memory_bytes=estimate.process - 64 * MIB))

@@ -1,0 +1,117 @@
+"""What one process of a job asks a scheduler for: bytes of one card, rounded up; and more after it ran out of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from vramcast.checks import shown, whole
+from vramcast.errors import RequestRefused, UsageError
+from vramcast.result import Estimate
+from vramcast.units import MIB, gib
+
+# arbitrary: requests of few sizes; Ray keeps a queue, and worker processes, for each size
+GRAIN_BYTES: Final = 256 * MIB
+# spec: Ray's docs, "Fractional resource requirements": resources have a precision of 0.0001
+_SHARES: Final = 10_000
+_GROWTH_PERCENT: Final = 150  # arbitrary: a second request which most often is enough, and seldom the whole card
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Memory of one card, for one process of a job (of a job of several ranks: for each rank).
+
+    Attributes:
+        size_bytes: What is asked for; at most the card.
+        card_bytes: The card's size.
+        card: Its name.
+        grain_bytes: `size_bytes` is a multiple of it, or the whole card.
+        attempt: The how many-th request of its job it is.
+    Raises:
+        UsageError: a number is out of range.
+    """
+
+    size_bytes: int
+    card_bytes: int
+    card: str = "GPU"
+    grain_bytes: int = GRAIN_BYTES
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        card_bytes = whole("card_bytes", self.card_bytes, least=1)
+        grain_bytes = whole("grain_bytes", self.grain_bytes, least=1)
+        size_bytes = whole("size_bytes", self.size_bytes, least=1, most=card_bytes, advice=", the size of the card")
+        object.__setattr__(self, "size_bytes", min(_rounded_up(size_bytes, grain_bytes), card_bytes))
+
+    @classmethod
+    def of(cls, estimate: Estimate, size_bytes: int | None = None, *, grain_bytes: int = GRAIN_BYTES) -> Request:
+        """Return the request of an estimated job.
+
+        Args:
+            estimate: Of the job, on the card on which it shall run.
+            size_bytes: What to ask for, as `vramcast.online.Online.request` says it; default: the upper bound at the estimate's
+                level. More than the card has is the whole card, and so is a job for which no bound holds.
+            grain_bytes: Requests are multiples of it.
+        Raises:
+            RequestRefused: not even the point estimate fits on the card.
+        """
+        card = estimate.job.device.name
+        if not estimate.point_fits():
+            raise RequestRefused(
+                f"The job takes {gib(estimate.process)}, and {card} has {gib(estimate.card_bytes)}: it is not queued. Give it "
+                "a larger card, or make it smaller (vramcast estimate ... --advise says how)."
+            )
+        if size_bytes is None:
+            size_bytes = estimate.card_bytes if estimate.open_calls else estimate.upper_bound
+        return cls(min(size_bytes, estimate.card_bytes), estimate.card_bytes, card, grain_bytes)
+
+    @property
+    def share(self) -> float:
+        """The part of the card, rounded up to a multiple of 0.0001 which Ray counts as it is."""
+        parts = -(-self.size_bytes * _SHARES // self.card_bytes)
+        # measured: Ray 2.60 counts in whole parts and cuts: of 0.3228, which times 10,000 is 3227.9999..., it took 0.3227.
+        while int(parts / _SHARES * _SHARES) != parts:
+            parts += 1
+        return parts / _SHARES
+
+    def larger(self) -> Request | None:
+        """Return what to ask for after this was too little; None: it was the whole card."""
+        if self.size_bytes == self.card_bytes:
+            return None
+        size_bytes = min(-(-self.size_bytes * _GROWTH_PERCENT // 100), self.card_bytes)
+        return replace(self, size_bytes=size_bytes, attempt=self.attempt + 1)
+
+    def whole_card(self) -> Request:
+        """Return the same for the whole card."""
+        return replace(self, size_bytes=self.card_bytes)
+
+    def __str__(self) -> str:
+        return f"{gib(self.size_bytes)} of {self.card} ({gib(self.card_bytes)})"
+
+
+# How a job's request is known: it itself, or what follows from the arguments of its call.
+Sizing: TypeAlias = "Estimate | Request | Callable[..., Estimate | Request]"
+
+
+def request_of(sizing: Sizing, arguments: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> Request:
+    """Return the request of one call.
+
+    Args:
+        sizing: An estimate, a request, or a function of the call's arguments which returns one of them.
+        arguments: Of the call.
+        named: Its keyword arguments.
+    Raises:
+        RequestRefused: the job fits on no card.
+        UsageError: `sizing` is something else.
+    """
+    found = sizing if isinstance(sizing, Estimate | Request) or not callable(sizing) else sizing(*arguments, **(named or {}))
+    if isinstance(found, Estimate):
+        return Request.of(found)
+    if not isinstance(found, Request):
+        raise UsageError(f"A job's memory is {shown(found)}: give an Estimate, a Request, or a function which returns one.")
+    return found
+
+
+def _rounded_up(size_bytes: int, grain_bytes: int) -> int:
+    return -(-size_bytes // grain_bytes) * grain_bytes
