@@ -75,5 +75,5 @@ def client(folder: Path, workers: Instant, *, token: str = "", body_bytes: int =
     """Give a client of a service in a folder, which ends with it."""
     with closing(Store(folder)) as store:
         service = Service(store, workers, "v1")  # type: ignore[arg-type]
-        with TestClient(create_app(service, workers, Rules(token, body_bytes))) as found:  # type: ignore[arg-type]
+        with TestClient(create_app(service, [workers], Rules(token, body_bytes=body_bytes))) as found:  # type: ignore[arg-type]
             yield found

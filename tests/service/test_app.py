@@ -61,7 +61,7 @@ def test_a_check_says_what_to_request(http: Any) -> None:
 
 @pytest.mark.parametrize(
     ("model", "status", "kind"),
-    [("resnet34", 422, "cannot_estimate"), ("resnet50", 422, "cannot_estimate"), ("resnet101", 429, "overloaded")],
+    [("resnet34", 422, "cannot_estimate"), ("resnet50", 422, "worker"), ("resnet101", 429, "overloaded")],
 )
 def test_what_goes_wrong_has_a_status_and_a_reason(http: Any, model: str, status: int, kind: str) -> None:
     found = http.post("/v1/checks", json=named(model))
@@ -77,6 +77,14 @@ def test_a_job_which_fails_is_not_traced_again_and_one_whose_worker_died_is(http
     for model in ("resnet34", "resnet34", "resnet50", "resnet50"):
         http.post("/v1/estimates", json=named(model))
     assert workers.asked == ["resnet34", "resnet50", "resnet50"]
+
+
+@pytest.mark.parametrize("asked", [{"command": ["train.py"]}, {"target": "os:system"}, {"target": "timm:local-dir:/etc"}])
+def test_code_is_not_run(http: Any, workers: Instant, asked: dict[str, Any]) -> None:
+    for path in ("/v1/estimates", "/v1/checks"):
+        found = http.post(path, json=asked)
+        assert (found.status_code, found.json()["error"]["kind"]) == (403, "forbidden")
+    assert workers.asked == []
 
 
 def test_a_large_body_is_not_read(http: Any) -> None:
@@ -139,3 +147,20 @@ def test_the_api_is_described(http: Any) -> None:
     paths = http.get("/openapi.json").json()["paths"]
     body = paths["/v1/checks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"target", "batch", "precision", "device"} <= body["properties"].keys()
+
+
+def test_who_came_back_too_late_is_told_why_there_is_no_answer(http: Any, workers: Instant) -> None:
+    workers.gate.clear()
+    id_ = http.post("/v1/estimates", json={**named("resnet50"), "wait_s": 0.01}).json()["id"]
+    http.portal.call(workers.gate.set)
+    for _ in range(100):
+        found = http.get(f"/v1/estimates/{id_}")
+        if found.status_code != 202:
+            break
+    assert (found.status_code, found.json()["error"]["kind"]) == (422, "worker")
+
+
+def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:
+    assert observed(http, request_bytes=3 * GIB).status_code == 201  # of a peak of four
+    group = '{group="operators convolution"}'
+    assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text

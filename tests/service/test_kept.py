@@ -32,6 +32,15 @@ def test_an_observation_which_cannot_be_kept_moves_no_group(tmp_path: Path) -> N
         assert store.groups() == {"dense": GroupState(0.98, 1)}
 
 
+def test_of_too_many_answers_the_oldest_go(tmp_path: Path) -> None:
+    with closing(Store(tmp_path, most=10)) as store:
+        for number in range(20):
+            store.keep(str(number), b"answer")
+        kept = [number for number in range(20) if store.answer(str(number)) is not None]
+    assert 10 <= len(kept) <= 11
+    assert kept == list(range(20 - len(kept), 20))
+
+
 def test_a_folder_is_one_service_s(tmp_path: Path) -> None:
     with closing(Store(tmp_path)), pytest.raises(DatasetError, match="another service"):
         Store(tmp_path)

@@ -53,6 +53,7 @@ def test_equal_jobs_have_one_id_and_others_another() -> None:
         (b"{}", "no job"),
         (body(trace="AAAA"), "target and trace"),
         (body(files={"a.py": ""}), "belong to a command"),
+        (body(environment={"A": "1"}), "belongs to a command"),
         (body(device="/etc/card.toml"), "opens no file"),
         (body(device="h900"), "not known"),
         (body(batch=["8xx3"]), "8xx3"),
@@ -88,9 +89,20 @@ def test_what_is_wrong_is_said(text: bytes, said: str) -> None:
         "torchvision:resnet18?" + "[" * 9_000,
     ],
 )
-def test_a_name_which_would_run_or_open_something_is_refused(target: str) -> None:
-    with pytest.raises(UsageError):
-        read_question(body(target=target))
+def test_a_name_which_would_run_or_open_something_is_code(target: str) -> None:
+    assert read_question(body(target=target)).is_code
+
+
+def test_a_model_s_name_a_trace_and_a_run_are_no_code() -> None:
+    for text in (body(), b'{"trace": "AAAA"}', run("torchvision:resnet18")):
+        assert not read_question(text).is_code
+    assert read_question(b'{"command": ["train.py"], "files": {"train.py": "", "a/b.py": ""}}').is_code
+
+
+@pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "", "a\0b"])
+def test_a_file_lies_within_the_job_s_folder(name: str) -> None:
+    with pytest.raises(UsageError, match="within the job's folder"):
+        read_question(json.dumps({"command": ["train.py"], "files": {name: ""}}).encode())
 
 
 def run(target: str) -> bytes:
@@ -107,6 +119,8 @@ def test_a_measured_run_is_a_job_and_one_which_names_code_is_none() -> None:
     assert read_question(run("torchvision:resnet18")).kind == "run"
     with pytest.raises(UsageError, match="code"):
         read_question(run("os:system"))
+    with pytest.raises(UsageError, match="says itself"):
+        read_question(json.dumps({**json.loads(run("torchvision:resnet18")), "device": "t4"}).encode())
     with pytest.raises(UsageError, match="incomplete"):
         read_question(b'{"run": {"schema": 1, "id": "1"}}')
 

@@ -48,8 +48,7 @@ def within(
     script.write_text(WORKER)
 
     async def whole() -> Any:
-        workers = Workers(count, queue, Limits(time_s, 250 * MIB))
-        workers._command = [sys.executable, str(script)]
+        workers = Workers([sys.executable, str(script)], count, queue, Limits(time_s, 250 * MIB))
         await workers.start()
         try:
             return await use(workers)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+from vramcast.cache import VARIABLE
 from vramcast.cli.streams import say
-from vramcast.errors import UsageError
+from vramcast.errors import CannotEstimate, UsageError
 from vramcast.units import parse_bytes
 
 _BACKLOG = 2048  # spec: uvicorn's own; connections which the kernel keeps until they are accepted
@@ -29,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction; default: $VRAMCAST_ARTIFACT, else the shipped")
     parser.add_argument("--level", type=float, default=0.99, help="of requests, kept true by observations (default: 0.99)")
     parser.add_argument("--token-file", metavar="FILE", help="clients must show the token which is in it")
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="answer commands and files too, each in a sandbox (bubblewrap); needs --token-file",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -37,25 +45,35 @@ def main(options: argparse.Namespace) -> int:
         import uvicorn
 
         from vramcast.service.app import Rules, create_app
-        from vramcast.service.connections import Impatient
+        from vramcast.service.connections import Impatient, limit_connections
     except ImportError as error:
         raise UsageError(
             f"The service needs packages which are not installed: pip install 'vramcast[serve]' ({error.name})."
         ) from None
     from vramcast.service.kept import Store
+    from vramcast.service.sandbox import sandboxed
     from vramcast.service.service import Service
     from vramcast.service.versions import answered_by
     from vramcast.service.workers import Limits, Workers
 
+    token = _token(options.token_file)
+    if options.allow_code and not token:
+        raise UsageError("--allow-code runs what clients write: give --token-file, so that you know them.")
     if options.workers < 1 or options.queue < 1:
         raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
     store = Store(Path(options.data))
     try:
         limits = Limits(options.job_timeout, parse_bytes(options.job_memory))
-        arguments = ["--artifact", options.artifact] if options.artifact else []
-        workers = Workers(options.workers, options.queue, limits, arguments)
-        service = Service(store, workers, answered_by(options.artifact), options.level)
-        app = create_app(service, workers, Rules(_token(options.token_file)))
+        program = ["-m", "vramcast.service.answering", *(["--artifact", options.artifact] if options.artifact else [])]
+        workers = Workers([sys.executable, *program], options.workers, options.queue, limits)
+        sandboxes = None
+        if options.allow_code:
+            command = sandboxed(program, _prepared(Path(options.data).absolute() / "sandbox"))
+            sandboxes = Workers(command, options.workers, options.queue, limits, is_fresh=True)
+        service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes)
+        pools = [workers] if sandboxes is None else [workers, sandboxes]
+        app = create_app(service, pools, Rules(token, options.allow_code))
+        limit_connections()
         say(f"vramcast serves on http://{options.host}:{options.port}, its API is shown at /docs")
         config = uvicorn.Config(
             app, options.host, options.port, http=Impatient, access_log=False, log_level="warning", backlog=_BACKLOG
@@ -64,6 +82,20 @@ def main(options: argparse.Namespace) -> int:
     finally:
         store.close()
     return 0
+
+
+def _prepared(folder: Path) -> Path:
+    """Return a cache folder with what a sandbox may read: the null GPU, compiled.
+
+    Raises:
+        CannotEstimate: it cannot be compiled here.
+    """
+    code = "from vramcast.tracer.nullgpu.client import NullGpuTracer; NullGpuTracer.shared().close()"
+    environment = {**os.environ, VARIABLE: str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotEstimate(f"The sandbox's null GPU cannot be prepared: {done.stderr.strip()[-500:]}")
+    return folder
 
 
 def _token(path: str | None) -> str:

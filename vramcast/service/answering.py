@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -23,6 +24,7 @@ from vramcast.devices import device
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.estimator import Estimator
 from vramcast.job import Job
+from vramcast.result import Estimate
 from vramcast.service.questions import job_of_question
 from vramcast.tracer.base import Observation
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -40,8 +42,9 @@ _NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; el
 def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
     """Return the answer to a question's values; an error is one too."""
     try:
-        estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
-        estimate = _of_trace(values, estimator) if values["trace"] is not None else estimator.of(job_of_question(values))
+        stack = values["stack"] if values["command"] is not None else None  # other jobs have their own
+        estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s, stack=stack)
+        estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
         fits = {"point": estimate.point_fits(), "bound": estimate.fits()}
         return {"estimate": estimate.to_dict(), "levels": levels, "fits": fits}
@@ -58,7 +61,26 @@ def failed(kind: str, error: object) -> dict[str, Any]:
     return {"error": {"kind": kind, "message": shortened(str(error), _LONGEST_MESSAGE)}}
 
 
-def _of_trace(values: dict[str, Any], estimator: Estimator) -> Any:
+def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:
+    if values["trace"] is not None:
+        return _of_trace(values, estimator)
+    _write(values["files"])
+    if values["command"] is None:
+        return estimator.of(job_of_question(values))
+    os.environ.update(values["environment"])
+    known = {name: values[name] for name in ("steps", "world_size", "nproc_per_node")}
+    return estimator.command(values["command"], memory=values["capacity_bytes"], **known)
+
+
+def _write(files: Mapping[str, str]) -> None:
+    """Write a client's files to the current folder: only a sandbox gets any."""
+    for name, text in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _of_trace(values: dict[str, Any], estimator: Estimator) -> Estimate:
     trace = _read(values["trace"])
     observed = Observation(trace, str(trace.header.get("tracer", "recorded")), str(trace.header.get("torch", "")))
     job = Job(device(values["device"]), target="trace", memory_bytes=values["capacity_bytes"])

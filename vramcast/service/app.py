@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from vramcast.errors import Overloaded, TimeLimit, UsageError, VramcastError
+from vramcast.errors import UsageError
 from vramcast.service.prometheus import Metrics
 from vramcast.service.questions import JobRequest, Observation, Question, read_observation, read_question
 from vramcast.service.service import Answer, Service
@@ -28,11 +28,13 @@ _BEARER: Final = "Bearer "
 _STATUS: Final = {
     "usage": 400,
     "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
     "too_large": 413,
     "cannot_estimate": 422,
     "overloaded": 429,
     "timeout": 422,
+    "worker": 422,
 }
 
 
@@ -42,10 +44,12 @@ class Rules:
 
     Attributes:
         token: Which a client must show; "": none.
+        allows_code: Whether what a client wrote is run, in a sandbox.
         body_bytes: No larger request is read.
     """
 
     token: str = ""
+    allows_code: bool = False
     body_bytes: int = 32 << 20
 
 
@@ -58,19 +62,21 @@ class _Refused(Exception):
         self.headers = headers
 
 
-def create_app(service: Service, workers: Workers, rules: Rules) -> FastAPI:
+def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> FastAPI:
     """Return the application; it starts and ends the workers."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await workers.start()
+        for pool in pools:
+            await pool.start()
         try:
             yield
         finally:
-            await workers.stop()
+            for pool in pools:
+                await pool.stop()
 
     app = FastAPI(title="vramcast", description="How much GPU memory a PyTorch training job will take.", lifespan=lifespan)
-    metrics = Metrics(service, workers)
+    metrics = Metrics(service, pools)
 
     def route(path: str, method: str, model: Any = None, **about: Any) -> Callable[[Any], Any]:
         """Register a handler which may raise: of a request and its body, or of its path."""
@@ -84,14 +90,8 @@ def create_app(service: Service, workers: Workers, rules: Rules) -> FastAPI:
                     answered: Response = await handler(request, body)
                 except _Refused as refused:
                     answered = _error(refused.kind, str(refused), refused.headers)
-                except Overloaded as error:
-                    answered = _error("overloaded", str(error), {"Retry-After": str(error.retry_after_s)})
                 except UsageError as error:
                     answered = _error("usage", str(error))
-                except TimeLimit as error:
-                    answered = _error("timeout", str(error))
-                except VramcastError as error:
-                    answered = _error("cannot_estimate", str(error))
                 metrics.answered(path, answered.status_code, time.perf_counter() - began)
                 return answered
 
@@ -105,7 +105,7 @@ def create_app(service: Service, workers: Workers, rules: Rules) -> FastAPI:
 
     @route("/v1/estimates", "POST", JobRequest, summary="Estimate a job")
     async def estimates(_: Request, body: bytes) -> Response:
-        id_, found = await service.answer(read_question(body))
+        id_, found = await service.answer(_question(body, rules))
         return _answered(id_, found)
 
     @route("/v1/estimates/{id}", "GET", summary="An estimate which was asked for")
@@ -118,11 +118,10 @@ def create_app(service: Service, workers: Workers, rules: Rules) -> FastAPI:
 
     @route("/v1/checks", "POST", JobRequest, summary="Whether a job fits its card, and what to request")
     async def checks(_: Request, body: bytes) -> Response:
-        question: Question = read_question(body)
-        id_, found = await service.answer(question)
+        id_, found = await service.answer(_question(body, rules))
         if not isinstance(found, bytes):
             return _answered(id_, found)
-        return _json({"id": id_, "state": "done", **_verdict(Answer.read(id_, found), service)})
+        return _json({"id": id_, "state": "done", **_verdict(service.read(id_, found), service)})
 
     @route("/v1/observations", "POST", Observation, summary="How a job went")
     async def observations(_: Request, body: bytes) -> Response:
@@ -138,6 +137,14 @@ def create_app(service: Service, workers: Workers, rules: Rules) -> FastAPI:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _question(body: bytes, rules: Rules) -> Question:
+    """Return what a body asks, if the service answers such questions."""
+    question = read_question(body)
+    if question.is_code and not rules.allows_code:
+        raise _Refused("forbidden", f"The {question.kind} is code, and this service runs none (--allow-code): name a model.")
+    return question
 
 
 def _verdict(answer: Answer, service: Service) -> dict[str, Any]:
@@ -168,7 +175,9 @@ def _answered(id_: str, found: bytes | dict[str, Any] | None) -> Response:
     if found is None:
         return _json({"id": id_, "state": "running"}, 202)
     if isinstance(found, dict):
-        return _error(found["error"]["kind"], found["error"]["message"], id_=id_)
+        error = found["error"]
+        headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
+        return _error(error["kind"], error["message"], headers, id_=id_)
     begin = f'{{"id": "{id_}", "state": "done", '.encode()
     return Response(begin + found[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from vramcast.errors import DatasetError
 
 _FILE: Final = "service.sqlite"
+_PORTION: Final = 10  # arbitrary: a tenth too many go at once
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, answer BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS observations
@@ -47,11 +48,15 @@ class GroupState:
 class Store:
     """The file, for one process and any of its threads.
 
+    Args:
+        folder: Where it lies.
+        most: Answers which are kept; some 6 kB each.
     Raises:
         DatasetError: it cannot be opened, or another service has it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int = 100_000) -> None:
+        self._most = most
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,9 +82,13 @@ class Store:
         return row[0] if row else None
 
     def keep(self, id_: str, answer: bytes) -> None:
-        """Keep an answer."""
+        """Keep an answer; of more than `most` the oldest go."""
         with self._lock:
             self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (id_, answer, time.time()))
+            (count,) = self._file.execute("SELECT COUNT(*) FROM answers").fetchone()
+            if count > self._most + self._most // _PORTION:
+                oldest = "SELECT id FROM answers ORDER BY at LIMIT ?"
+                self._file.execute(f"DELETE FROM answers WHERE id IN ({oldest})", (count - self._most,))
 
     def observation(self, job_id: str) -> str | None:
         """Return the id of what was observed of a scheduler's job."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -21,9 +23,11 @@ from vramcast.stack import parse as parse_stack
 from vramcast.tracer.targets import refusal
 
 KINDS: Final = ("target", "trace", "run", "command")
+_WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
 _NO_OPTION: Final = "lr"  # moves no memory
 _MOST_STEPS: Final = 20  # arbitrary: peaks settle in the second; more is somebody else's time
 _SHOWN_ERRORS: Final = 3  # arbitrary
+_SHORT_BYTES: Final = 10_000  # arbitrary: longer ones, with traces and runs, are rarely sent twice
 
 
 class _Asked(BaseModel):
@@ -70,13 +74,14 @@ class Observation(BaseModel):
 
     estimate_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     outcome: str = Field(pattern="^(finished|out_of_memory)$")
+    request_bytes: int | None = Field(None, gt=0, le=1 << 50, description="what was requested; default: what would be now")
     process_bytes: int | None = Field(None, gt=0, le=1 << 50, description="the process peak, as NVML says")
     reserved_bytes: int | None = Field(None, gt=0, le=1 << 50, description="torch.cuda.max_memory_reserved()")
     job_id: str | None = Field(None, max_length=200, description="the scheduler's own; the same one is taken in once")
     device: str | None = Field(None, max_length=100)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """One request, checked, as a worker process gets it.
 
@@ -93,31 +98,57 @@ class Question:
         """How the job is given: one of `KINDS`."""
         return next(kind for kind in KINDS if self.values[kind] is not None)
 
+    @property
+    def is_code(self) -> bool:
+        """Whether an answer runs what its client wrote."""
+        return self.kind == "command" or (self.kind == "target" and bool(_refusal(self.values["target"])))
+
     def key(self, answered_by: str) -> str:
         """Return the id of the answer: the same for equal jobs, cards and levels, as long as the same program answers."""
-        text = json.dumps([answered_by, self.values], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(f"{answered_by} {self._text}".encode()).hexdigest()
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return json.dumps(self.values, sort_keys=True)
 
 
 def read_question(body: bytes) -> Question:
-    """Return what a body asks.
+    """Return what a body asks; its values are not to be changed. Whether code is answered is the service's to say.
 
     Raises:
         UsageError: it is no request, or of a job which is not named.
     """
+    return _remembered(body) if len(body) <= _SHORT_BYTES else _question(body)
+
+
+@functools.lru_cache(maxsize=10_000)  # a scheduler asks for the same job again: reading it takes most of the time
+def _remembered(body: bytes) -> Question:
+    return _question(body)
+
+
+def _question(body: bytes) -> Question:
     asked = _read(JobRequest, body)
     values = asked.model_dump()
     given = [kind for kind in KINDS if values[kind] is not None]
     if len(given) != 1:
         raise UsageError(f"The request has {' and '.join(given) or 'no job'}: give exactly one of {', '.join(KINDS)}.")
-    if values["command"] is None and (values["files"] or values["environment"]):
-        raise UsageError("The request has files or environment: these belong to a command.")
+    if values["run"] is not None and asked.model_fields_set - _WITH_A_RUN:
+        others = ", ".join(sorted(asked.model_fields_set - _WITH_A_RUN))
+        raise UsageError(f"The request has a run and {others}: a run says itself what ran, and on which card.")
+    if values["command"] is None and values["environment"]:
+        raise UsageError("The request has an environment: it belongs to a command.")
+    for name in values["files"]:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name:
+            raise UsageError(f"files has '{name[:200]}': give paths within the job's folder.")
     if values["device"].endswith(ENDING):
         raise UsageError(f"device is '{values['device']}': give a card's name; the service opens no file.")
     values["device"] = device(values["device"]).key
     question = Question(values, values.pop("wait_s"))
-    if question.kind in ("target", "run"):
-        job_of_question(values)  # what is wrong with it is said before it waits for a worker
+    if question.kind in ("target", "run") and not question.is_code:
+        if values["files"]:
+            raise UsageError("The request has files: they belong to a command, or to a target which is in them.")
+        job = job_of_question(values)  # what is wrong with it is said before it waits for a worker
+        values["device"], values["capacity_bytes"] = job.device.key, job.total_bytes
     return question
 
 
@@ -133,11 +164,16 @@ def read_observation(body: bytes) -> Observation:
     return found
 
 
+@functools.lru_cache(maxsize=10_000)
+def _refusal(target: str) -> str:
+    return refusal(target)
+
+
 def job_of_question(values: dict[str, Any]) -> Job:
     """Return the job of a question which names a model or a measured run.
 
     Raises:
-        UsageError: it is wrong, or would run or open what somebody else wrote.
+        UsageError: it is wrong.
     """
     stack = parse_stack(values["stack"]) if values["stack"] is not None else None
     if values["run"] is not None:
@@ -148,8 +184,6 @@ def job_of_question(values: dict[str, Any]) -> Job:
         if isinstance(job, str):
             raise UsageError(f"The run cannot be estimated: {job}.")
         return job
-    if reason := refusal(values["target"]):
-        raise UsageError(f"target '{values['target'][:200]}' is not served: {reason.partition(': pass')[0]}.")
     memory = values["capacity_bytes"]
     given = {**values, "lr": Training().lr, "memory": None if memory is None else str(memory), "stack": stack}
     return job_of(argparse.Namespace(**given))

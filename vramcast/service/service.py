@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.devices import device
-from vramcast.errors import UsageError
+from vramcast.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
 from vramcast.learner.groups import CAUSES
 from vramcast.online import Online
 from vramcast.service.kept import GroupState, Store
@@ -24,8 +24,17 @@ from vramcast.service.workers import Workers
 
 _IN_MEMORY: Final = 10_000  # arbitrary: answers; some 4 kB each
 _FAILURES: Final = 1_000  # arbitrary
-_LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
+LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
+_TRANSIENT: Final = "worker"  # another time it may go well
 NO_CAUSE: Final = "no known cause"
+
+
+def error_of(error: VramcastError) -> dict[str, Any]:
+    """Return why a question has no answer, as JSON has it."""
+    kinds: dict[type[VramcastError], str] = {Overloaded: "overloaded", TimeLimit: "timeout", WorkerError: _TRANSIENT}
+    kind = next((kind for cls, kind in kinds.items() if isinstance(error, cls)), LASTING)
+    retry = {"retry_after_s": error.retry_after_s} if isinstance(error, Overloaded) else {}
+    return {"error": {"kind": kind, "message": str(error), **retry}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +78,37 @@ class Answer:
         return self.levels[known[min(bisect.bisect_left(known, level), len(known) - 1)]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """A job as it was requested, which is what an observation is held against."""
+
+    card_bytes: int
+
+    def quantile(self, level: float) -> int:
+        """Return the request."""
+        return self.card_bytes
+
+
 class Service:
     """Answers questions, each once.
 
     Args:
         store: What is kept.
         workers: Who answers.
+        sandboxes: Who answers what its client wrote; None: nobody.
         answered_by: What decides answers besides the questions: versions and the artifact.
         level: Of requests.
     """
 
-    def __init__(self, store: Store, workers: Workers, answered_by: str, level: float = 0.99) -> None:
+    def __init__(
+        self, store: Store, workers: Workers, answered_by: str, level: float = 0.99, sandboxes: Workers | None = None
+    ) -> None:
         self._store = store
         self._workers = workers
+        self._sandboxes = sandboxes
         self._answered_by = answered_by
         self._texts: OrderedDict[str, bytes] = OrderedDict()
+        self._read: OrderedDict[str, Answer] = OrderedDict()
         self._failures: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._observing = asyncio.Lock()
@@ -108,6 +133,14 @@ class Service:
             self._remember(self._texts, id_, text, _IN_MEMORY)
         return text
 
+    def read(self, id_: str, text: bytes) -> Answer:
+        """Return a kept answer, read."""
+        answer = self._read.get(id_)
+        if answer is None:
+            answer = Answer.read(id_, text)
+            self._remember(self._read, id_, answer, _IN_MEMORY)
+        return answer
+
     def failure(self, id_: str) -> dict[str, Any] | None:
         """Return why a question has no answer, where that is its own fault."""
         return self._failures.get(id_)
@@ -117,16 +150,12 @@ class Service:
         return id_ in self._asking
 
     async def answer(self, question: Question) -> tuple[str, bytes | dict[str, Any] | None]:
-        """Return the question's id, and its answer: JSON, an error, or None where it is not there when its client must go.
-
-        Raises:
-            Overloaded: too many others wait.
-        """
+        """Return the question's id, and its answer: JSON, an error, or None where it is not there when its client must go."""
         id_ = question.key(self._answered_by)
         if (text := self.kept(id_)) is not None:
             self.from_cache += 1
             return id_, text
-        if (failure := self.failure(id_)) is not None:
+        if (failure := self.failure(id_)) is not None and failure["error"]["kind"] == LASTING:
             return id_, failure
         task = self._asking.get(id_)
         if task is None:
@@ -142,10 +171,17 @@ class Service:
         return id_, found if "error" in found else self.kept(id_)
 
     async def _ask(self, id_: str, question: Question) -> dict[str, Any]:
-        found = await self._workers.ask(question.values)
+        """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
+        self._failures.pop(id_, None)
+        try:
+            pool = self._workers if not question.is_code else self._sandboxes
+            if pool is None:
+                raise UsageError(f"The {question.kind} is code, and nobody runs it here.")
+            found = await pool.ask(question.values)
+        except VramcastError as error:
+            found = error_of(error)
         if "error" in found:
-            if found["error"]["kind"] == _LASTING:
-                self._remember(self._failures, id_, found, _FAILURES)
+            self._remember(self._failures, id_, found, _FAILURES)
             return found
         text = json.dumps(found).encode()
         await asyncio.to_thread(self._store.keep, id_, text)
@@ -182,7 +218,7 @@ class Service:
                 raise UsageError(f"estimate_id {observed.estimate_id} is not known here: ask for the estimate first.")
             if observed.device is not None:
                 device(observed.device)
-            answer = Answer.read(observed.estimate_id, text)
+            answer = self.read(observed.estimate_id, text)
             state = self._judged(answer, observed)
             id_ = await asyncio.to_thread(self._store.observe, observed.model_dump(), answer.group, state)
             self.groups[answer.group] = state
@@ -191,10 +227,11 @@ class Service:
     def _judged(self, answer: Answer, observed: Observation) -> GroupState:
         """Return where a job's group stands after it."""
         before = self.groups.get(answer.group, GroupState(self.level))
-        online, request_bytes = self._online(answer.group), self.request_bytes(answer)
+        request_bytes = observed.request_bytes or self.request_bytes(answer)
         died = observed.outcome == "out_of_memory"
         measured_bytes = self._process_bytes(answer, observed)
-        asked = online.observe(answer, measured_bytes or 0, ran_out_of_memory=died)
+        requested = _Requested(request_bytes)
+        asked = self._online(answer.group).observe(requested, measured_bytes or 0, ran_out_of_memory=died)
         covered = not died and measured_bytes is not None and measured_bytes <= request_bytes
         over = request_bytes / measured_bytes - 1 if measured_bytes else 0.0
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)

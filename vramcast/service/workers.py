@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,14 +41,16 @@ class Workers:
         count: How many.
         queue: How many questions may wait for one of them.
         limits: Of each question.
-        arguments: Of `vramcast.service.answering`.
+        command: Which starts one: it answers as `vramcast.service.answering` does.
+        is_fresh: Each question has a process of its own, which ends with it.
     """
 
-    def __init__(self, count: int, queue: int, limits: Limits, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, command: Sequence[str], count: int, queue: int, limits: Limits, *, is_fresh: bool = False) -> None:
+        self._command = command
         self._count = count
         self._queue = queue
         self._limits = limits
-        self._command = [sys.executable, "-m", "vramcast.service.answering", *arguments]
+        self._is_fresh = is_fresh
         self._free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
         self._all: set[asyncio.subprocess.Process] = set()
         self.waiting = 0
@@ -82,12 +83,18 @@ class Workers:
         try:
             found = await self._answer(process, values)
         except BaseException:  # cancelled too: what it is at belongs to nobody any more
-            await self._end(process)
             self.replaced += 1
-            self._free.put_nowait(await self._started())
+            await self._replace(process)
             raise
-        self._free.put_nowait(process)
+        if self._is_fresh:
+            await self._replace(process)
+        else:
+            self._free.put_nowait(process)
         return found
+
+    async def _replace(self, process: asyncio.subprocess.Process) -> None:
+        await self._end(process)
+        self._free.put_nowait(await self._started())
 
     async def _answer(self, process: asyncio.subprocess.Process, values: dict[str, Any]) -> dict[str, Any]:
         assert process.stdin is not None
