@@ -9,7 +9,7 @@ BIN      := $(VENV)/bin
 # Packages of benchmarks/ which are typed like the product, and have tests of their own.
 RESEARCH := authors baselines cluster planners
 # What knows nothing of torch: it is not run a second time beside another build.
-NO_TORCH := learner simulator charts native schedulers datasets/histories $(RESEARCH:%=benchmarks/%) \
+NO_TORCH := learner simulator charts native schedulers service datasets/histories $(RESEARCH:%=benchmarks/%) \
             $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
             cli/test_train tracer/test_warm tracer/test_cudnn_fetch $(addprefix views/test_,curves placement save style))
 # A file's tests stay together in one of so many processes: they share what its fixtures made. PYTEST_ARGS: more for pytest.

@@ -16,6 +16,7 @@ TREE = {
     "DatasetError": ("VramcastError", 2),
     "ArtifactError": ("VramcastError", 2),
     "DownloadError": ("VramcastError", 3),
+    "Overloaded": ("VramcastError", 3),
     "OutputError": ("VramcastError", 3),
     "RequestRefused": ("VramcastError", 1),
     "SimulatedOutOfMemory": ("VramcastError", 1),

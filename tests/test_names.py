@@ -14,6 +14,7 @@ TWICE = {
     "mode.py": "the dispatch mode of each portable tracer",
     "replay.py": "the verb, and what it does",
     "run.py": "the verb, and what is measured: a run",
+    "serve.py": "the verb, and what keeps a tracer warm",
 }
 
 

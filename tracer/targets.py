@@ -32,6 +32,7 @@ _OWN: Final = {"vramcast.datasets.workloads.networks": ("cnn", "mlp", "transform
 # Arguments with which a library fetches or opens something. init_weights asks for random ones.
 _LOADING: Final = re.compile(r"pretrained|checkpoint|(?<!init_)weights|cache_dir|backbone$|auto_map|remote_code|quantiz|hub")
 _WORD: Final = re.compile(r"[\w .,+-]*")  # names no file elsewhere: no slash, no colon
+_NAME: Final = re.compile(r"[\w.+-]+")  # of a registry; timm takes hf-hub:USER/MODEL and local-dir:PATH for names too
 # Words of a Hugging Face config which stand for themselves.
 _FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
 
@@ -110,6 +111,8 @@ def refusal(text: str) -> str:
         return CODE
     if target.scheme == "hf" and _is_file(target.name):
         return f"its config is no file in the set's folder: {TRUST}"
+    if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
+        return f"its name is a place, where something is fetched: {TRUST}"
     loading = _loading(target.options)
     return f"its argument '{loading[:60]}' may open a file: {TRUST}" if loading else ""
 

@@ -6,6 +6,7 @@
     ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
     ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
     ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
+    ├── Overloaded                the service has as many questions as it may keep                    exit 3
     ├── OutputError               an answer, a report or a picture cannot be written                exit 3
     ├── RequestRefused            no card which a scheduler has is large enough for a job               exit 1
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
@@ -60,6 +61,14 @@ class ArtifactError(VramcastError, ValueError):
 
 class DownloadError(VramcastError, RuntimeError):
     """A library cannot be fetched: no pip, no network, no such version, another hash, or no place for it."""
+
+
+class Overloaded(VramcastError, RuntimeError):
+    """The service has as many questions as it may keep; `retry_after_s` says when to ask again."""
+
+    def __init__(self, waiting: int, retry_after_s: int) -> None:
+        super().__init__(f"{waiting} questions wait, and more may not (--queue): ask again in {retry_after_s} s.")
+        self.retry_after_s = retry_after_s
 
 
 class OutputError(VramcastError, OSError):

@@ -41,14 +41,18 @@ class Online:
         level: Share of jobs which shall stay below their request, in (0, 1).
         state: File of what was observed; None: kept in memory alone.
         rate: How far one job moves the level.
+        asked: The level to go on from, where somebody else keeps the state; None: `level`.
     Raises:
         UsageError: level or rate out of range.
         DatasetError: the state cannot be read, or is of another level.
     """
 
-    def __init__(self, level: float = 0.99, state: str | os.PathLike[str] | None = None, *, rate: float = RATE) -> None:
+    def __init__(
+        self, level: float = 0.99, state: str | os.PathLike[str] | None = None, *, rate: float = RATE,
+        asked: float | None = None,
+    ) -> None:  # fmt: skip
         try:
-            self._adaptive = Adaptive(level, rate)
+            self._adaptive = Adaptive(level, rate, level if asked is None else asked)
         except ValueError as error:
             raise UsageError(str(error)) from None
         self._path = Path(state) if state is not None else None

@@ -23,7 +23,7 @@ from vramcast.units import MIB, gib, shortened
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
     "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "adopt",
-    "doctor", "stub_checkpoint",
+    "serve", "doctor", "stub_checkpoint",
 )  # fmt: skip
 _BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given

@@ -1,0 +1,1 @@
+"""The service under load, under attack, and when it is killed."""

@@ -1,0 +1,84 @@
+"""The service is killed at random moments while it takes in observations: each which it acknowledged must be there afterwards.
+
+python -m benchmarks.serving.kills [--kills 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.accuracy.figures import table
+from benchmarks.serving.load import job
+from benchmarks.serving.running import Connection, Running, message, running
+from vramcast.service.kept import Store
+
+_SEED: Final = 0  # arbitrary
+_CLIENTS: Final = 4  # arbitrary
+_LONGEST_S: Final = 1.0  # arbitrary: a service lives up to so long after the first observation
+
+
+async def _observe(service: Running, number: int, lives_s: float) -> tuple[str, list[str]]:
+    """Return the estimate's id, and the jobs of which an observation was acknowledged before the service was killed."""
+    first = await Connection.open(service.port)
+    status, body = await first.ask(message("/v1/estimates", job("torchvision:resnet18", 2)))
+    if status != 200:
+        raise RuntimeError(f"The estimate failed: {body.decode()[:300]}")
+    id_ = json.loads(body)["id"]
+    known: list[str] = []
+
+    async def client(client: int) -> None:
+        try:
+            connection = await Connection.open(service.port)
+            for count in range(1_000_000):
+                name = f"{number}.{client}.{count}"
+                said: dict[str, Any] = {"estimate_id": id_, "outcome": "finished", "process_bytes": 10**9, "job_id": name}
+                status, _ = await connection.ask(message("/v1/observations", said))
+                if status == 201:
+                    known.append(name)
+        except (OSError, asyncio.IncompleteReadError):
+            return  # it was killed
+
+    clients = asyncio.gather(*(client(one) for one in range(_CLIENTS)))
+    await asyncio.sleep(lives_s)
+    await asyncio.to_thread(service.kill)
+    await clients
+    return id_, known
+
+
+def killed(folder: Path, kills: int) -> tuple[int, int, int, int]:
+    """Return how many observations were acknowledged, of these lost, found twice, and how many estimates were made again."""
+    dice = random.Random(_SEED)
+    acknowledged: list[str] = []
+    ids = set()
+    for number in range(kills):
+        with running(folder, "--workers", "1") as service:
+            id_, known = asyncio.run(_observe(service, number, dice.uniform(0, _LONGEST_S)))
+        acknowledged += known
+        ids.add(id_)
+    with closing(Store(folder)) as store:
+        kept = [one["job_id"] for one in store.observations()]
+        state = next(iter(store.groups().values()))
+    lost = len(set(acknowledged) - set(kept))
+    assert state.observed == len(kept), "a group counts another number of observations than there are"
+    return len(acknowledged), lost, len(kept) - len(set(kept)), len(ids) - 1
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=50)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        counts = killed(Path(folder), options.kills)
+    print(table(["kills", "acknowledged", "lost", "twice", "estimates made again"], [[options.kills, *counts]]))
+
+
+if __name__ == "__main__":
+    main()

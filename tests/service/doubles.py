@@ -1,0 +1,79 @@
+"""A service without processes: workers which answer at once, or when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from vramcast.errors import Overloaded, WorkerError
+from vramcast.service.app import Rules, create_app
+from vramcast.service.kept import Store
+from vramcast.service.service import Service
+
+GIB = 1 << 30
+
+
+def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
+    """Return an answer as a worker gives it."""
+    said: dict[str, Any] = {
+        "schema": 1,
+        "memory_bytes": 40 * GIB,
+        "context_bytes": GIB,
+        "peaks": {"process": process_bytes},
+        "upper_bound": {"level": 0.99, "bytes": 2 * process_bytes},
+        "open_calls": [],
+        "traits": {"operators": "convolution"},
+        **changes,
+    }
+    levels = {"0.5": process_bytes, "0.99": 2 * process_bytes, "0.9999": 3 * process_bytes}
+    return {"estimate": said, "levels": levels, "fits": {"point": True, "bound": True}}
+
+
+class Instant:
+    """Stands for `Workers`: a question's answer follows from its target.
+
+    resnet18 is answered, resnet34 fails, resnet50 dies, resnet101 is one too many; `gate` holds all of them back.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waiting = 0
+        self.replaced = 0
+        self.is_started = False
+
+    async def start(self) -> None:
+        """Note it."""
+        self.is_started = True
+
+    async def stop(self) -> None:
+        """Note it."""
+        self.is_started = False
+
+    async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Answer."""
+        name = values["target"].partition(":")[2]
+        self.asked.append(name)
+        await self.gate.wait()
+        if name == "resnet34":
+            return {"error": {"kind": "cannot_estimate", "message": "it raised"}}
+        if name == "resnet50":
+            raise WorkerError("The process which traced the job died of it.")
+        if name == "resnet101":
+            raise Overloaded(64, 7)
+        return estimate()
+
+
+@contextmanager
+def client(folder: Path, workers: Instant, *, token: str = "", body_bytes: int = 10_000) -> Iterator[TestClient]:
+    """Give a client of a service in a folder, which ends with it."""
+    with closing(Store(folder)) as store:
+        service = Service(store, workers, "v1")  # type: ignore[arg-type]
+        with TestClient(create_app(service, [workers], Rules(token, body_bytes=body_bytes))) as found:  # type: ignore[arg-type]
+            yield found

@@ -1,0 +1,127 @@
+"""The pool: limits of time and memory, what happens to a worker which exceeds them, and how much may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psutil")
+from vramcast.errors import Overloaded, TimeLimit, WorkerError  # after the line above
+from vramcast.service.workers import Limits, Workers
+
+pytestmark = pytest.mark.integration
+MIB = 1 << 20
+
+WORKER = """
+import json, os, subprocess, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["do"] == "sleep":
+        time.sleep(60)
+    elif asked["do"] == "exit":
+        os._exit(1)
+    elif asked["do"] == "fill":
+        held = bytearray(300 << 20)
+        time.sleep(60)
+    elif asked["do"] == "fork":
+        child = [sys.executable, "-c", "b = bytearray(200 << 20); import time; time.sleep(60)"]
+        children = [subprocess.Popen(child) for _ in "ab"]
+        open(asked["note"], "w").write(" ".join(str(child.pid) for child in children))
+        time.sleep(60)
+    elif asked["do"] == "babble":
+        print("no JSON", flush=True)
+    print(json.dumps({"pid": os.getpid(), "said": asked["do"]}), flush=True)
+"""
+
+
+def within(
+    use: Callable[[Workers], Awaitable[Any]], tmp_path: Path, *, count: int = 1, queue: int = 8, time_s: float = 30.0
+) -> Any:
+    """Return what `use` makes of a pool whose workers do as they are told."""
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+
+    async def whole() -> Any:
+        workers = Workers([sys.executable, str(script)], count, queue, Limits(time_s, 250 * MIB))
+        await workers.start()
+        try:
+            return await use(workers)
+        finally:
+            await workers.stop()
+
+    return asyncio.run(whole())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
+    async def use(workers: Workers) -> Any:
+        return [await workers.ask({"do": "answer"}) for _ in range(3)]
+
+    answers = within(use, tmp_path)
+    assert len({one["pid"] for one in answers}) == 1
+    assert {one["said"] for one in answers} == {"answer"}
+
+
+@pytest.mark.parametrize(
+    ("do", "time_s", "error", "said"),
+    [
+        ("sleep", 0.5, TimeLimit, "--job-timeout"),
+        ("fill", 30.0, WorkerError, "--job-memory"),
+        ("exit", 30.0, WorkerError, "died"),
+        ("babble", 30.0, WorkerError, "died"),
+    ],
+)
+def test_who_exceeds_a_limit_is_replaced(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:
+    async def use(workers: Workers) -> Any:
+        first = (await workers.ask({"do": "answer"}))["pid"]
+        with pytest.raises(error, match=said):
+            await workers.ask({"do": do})
+        second = (await workers.ask({"do": "answer"}))["pid"]
+        return first, second, workers.replaced
+
+    first, second, replaced = within(use, tmp_path, time_s=time_s)
+    assert first != second
+    assert replaced == 1
+    assert not is_alive(first)
+
+
+def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "children"
+
+    async def use(workers: Workers) -> Any:
+        with pytest.raises(WorkerError, match="--job-memory"):
+            await workers.ask({"do": "fork", "note": str(note)})
+
+    within(use, tmp_path)
+    children = [int(pid) for pid in note.read_text().split()]
+    assert len(children) == 2
+    assert not any(map(is_alive, children))
+
+
+def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
+    async def use(workers: Workers) -> Any:
+        asked = [asyncio.create_task(workers.ask({"do": "sleep"})) for _ in range(3)]  # one is at work, two wait
+        await asyncio.sleep(0.1)
+        with pytest.raises(Overloaded) as refused:
+            await workers.ask({"do": "answer"})
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return refused.value.retry_after_s, await workers.ask({"do": "answer"})
+
+    retry_after_s, answer = within(use, tmp_path, queue=2)
+    assert retry_after_s >= 1
+    assert answer["said"] == "answer"

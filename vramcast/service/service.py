@@ -1,0 +1,244 @@
+"""What the service does with a question: kept answers first, equal questions joined, workers for the others; and observations.
+
+Requests at the service's level are kept true per class of jobs (`vramcast.online`): each observed job moves the level which is
+asked of the next one of its class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vramcast.devices import device
+from vramcast.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
+from vramcast.learner.groups import CAUSES
+from vramcast.online import Online
+from vramcast.service.kept import GroupState, Store
+from vramcast.service.questions import Observation, Question
+from vramcast.service.workers import Workers
+
+_IN_MEMORY: Final = 10_000  # arbitrary: answers; some 4 kB each
+_FAILURES: Final = 1_000  # arbitrary
+LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
+_TRANSIENT: Final = "worker"  # another time it may go well
+NO_CAUSE: Final = "no known cause"
+
+
+def error_of(error: VramcastError) -> dict[str, Any]:
+    """Return why a question has no answer, as JSON has it."""
+    kinds: dict[type[VramcastError], str] = {Overloaded: "overloaded", TimeLimit: "timeout", WorkerError: _TRANSIENT}
+    kind = next((kind for cls, kind in kinds.items() if isinstance(error, cls)), LASTING)
+    retry = {"retry_after_s": error.retry_after_s} if isinstance(error, Overloaded) else {}
+    return {"error": {"kind": kind, "message": str(error), **retry}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as it is kept: the estimate's JSON, and its bound at several levels.
+
+    Attributes:
+        id: Of the question.
+        estimate: The contract's JSON.
+        levels: Bytes by level, ascending.
+        point_fits, bound_fits: Whether the point, and the bound, fit the card.
+    """
+
+    id: str
+    estimate: dict[str, Any]
+    levels: Mapping[float, int]
+    point_fits: bool
+    bound_fits: bool
+
+    @classmethod
+    def read(cls, id_: str, text: bytes) -> Answer:
+        """Return the answer which was kept as this text."""
+        found = json.loads(text)
+        levels = {float(level): size for level, size in found["levels"].items()}
+        return cls(id_, found["estimate"], levels, found["fits"]["point"], found["fits"]["bound"])
+
+    @property
+    def card_bytes(self) -> int:
+        """The size of the job's card."""
+        return int(self.estimate["memory_bytes"])
+
+    @property
+    def group(self) -> str:
+        """The class of the job: its causes of wide residuals."""
+        traits = self.estimate["traits"]
+        return ", ".join(f"{trait} {value}" for trait, value in CAUSES if traits.get(trait) == value) or NO_CAUSE
+
+    def quantile(self, level: float) -> int:
+        """Return the process peak's quantile: that of the next kept level, or of the last."""
+        known = list(self.levels)
+        return self.levels[known[min(bisect.bisect_left(known, level), len(known) - 1)]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """A job as it was requested, which is what an observation is held against."""
+
+    card_bytes: int
+
+    def quantile(self, level: float) -> int:
+        """Return the request."""
+        return self.card_bytes
+
+
+class Service:
+    """Answers questions, each once.
+
+    Args:
+        store: What is kept.
+        workers: Who answers.
+        sandboxes: Who answers what its client wrote; None: nobody.
+        answered_by: What decides answers besides the questions: versions and the artifact.
+        level: Of requests.
+    """
+
+    def __init__(
+        self, store: Store, workers: Workers, answered_by: str, level: float = 0.99, sandboxes: Workers | None = None
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._sandboxes = sandboxes
+        self._answered_by = answered_by
+        self._texts: OrderedDict[str, bytes] = OrderedDict()
+        self._read: OrderedDict[str, Answer] = OrderedDict()
+        self._failures: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._observing = asyncio.Lock()
+        self.level = level
+        self.groups = store.groups()
+        self.from_cache = 0
+        self.joined = 0
+
+    @property
+    def asking(self) -> int:
+        """How many questions are being answered, or wait for it."""
+        return len(self._asking)
+
+    def kept(self, id_: str) -> bytes | None:
+        """Return the kept answer to a question, as JSON."""
+        text = self._texts.get(id_)
+        if text is not None:
+            self._texts.move_to_end(id_)
+            return text
+        text = self._store.answer(id_)
+        if text is not None:
+            self._remember(self._texts, id_, text, _IN_MEMORY)
+        return text
+
+    def read(self, id_: str, text: bytes) -> Answer:
+        """Return a kept answer, read."""
+        answer = self._read.get(id_)
+        if answer is None:
+            answer = Answer.read(id_, text)
+            self._remember(self._read, id_, answer, _IN_MEMORY)
+        return answer
+
+    def failure(self, id_: str) -> dict[str, Any] | None:
+        """Return why a question has no answer, where that is its own fault."""
+        return self._failures.get(id_)
+
+    def is_asked(self, id_: str) -> bool:
+        """Return whether a question is being answered."""
+        return id_ in self._asking
+
+    async def answer(self, question: Question) -> tuple[str, bytes | dict[str, Any] | None]:
+        """Return the question's id, and its answer: JSON, an error, or None where it is not there when its client must go."""
+        id_ = question.key(self._answered_by)
+        if (text := self.kept(id_)) is not None:
+            self.from_cache += 1
+            return id_, text
+        if (failure := self.failure(id_)) is not None and failure["error"]["kind"] == LASTING:
+            return id_, failure
+        task = self._asking.get(id_)
+        if task is None:
+            task = asyncio.create_task(self._ask(id_, question))
+            self._asking[id_] = task
+            task.add_done_callback(lambda _: self._asking.pop(id_, None))
+        else:
+            self.joined += 1
+        done, _ = await asyncio.wait({task}, timeout=question.wait_s)
+        if not done:
+            return id_, None
+        found = task.result()
+        return id_, found if "error" in found else self.kept(id_)
+
+    async def _ask(self, id_: str, question: Question) -> dict[str, Any]:
+        """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
+        self._failures.pop(id_, None)
+        try:
+            pool = self._workers if not question.is_code else self._sandboxes
+            if pool is None:
+                raise UsageError(f"The {question.kind} is code, and nobody runs it here.")
+            found = await pool.ask(question.values)
+        except VramcastError as error:
+            found = error_of(error)
+        if "error" in found:
+            self._remember(self._failures, id_, found, _FAILURES)
+            return found
+        text = json.dumps(found).encode()
+        await asyncio.to_thread(self._store.keep, id_, text)
+        self._remember(self._texts, id_, text, _IN_MEMORY)
+        return found
+
+    @staticmethod
+    def _remember(where: OrderedDict[str, Any], id_: str, value: Any, most: int) -> None:
+        where[id_] = value
+        where.move_to_end(id_)
+        while len(where) > most:
+            where.popitem(last=False)
+
+    # -------------------------------------------------------------------------------------------- requests and how jobs went
+    def request_bytes(self, answer: Answer) -> int:
+        """Return what to ask of the card for a job: at the level which jobs of its class ask for now."""
+        return self._online(answer.group).request(answer)
+
+    def _online(self, group: str) -> Online:
+        state = self.groups.get(group)
+        return Online(self.level, asked=None if state is None else state.asked)
+
+    async def observe(self, observed: Observation) -> tuple[str, bool]:
+        """Take in how a job went; return the observation's id, and whether it is new.
+
+        Raises:
+            UsageError: its estimate is not known, or its card is not.
+        """
+        async with self._observing:
+            if observed.job_id is not None and (known := self._store.observation(observed.job_id)) is not None:
+                return known, False
+            text = self.kept(observed.estimate_id)
+            if text is None:
+                raise UsageError(f"estimate_id {observed.estimate_id} is not known here: ask for the estimate first.")
+            if observed.device is not None:
+                device(observed.device)
+            answer = self.read(observed.estimate_id, text)
+            state = self._judged(answer, observed)
+            id_ = await asyncio.to_thread(self._store.observe, observed.model_dump(), answer.group, state)
+            self.groups[answer.group] = state
+            return id_, True
+
+    def _judged(self, answer: Answer, observed: Observation) -> GroupState:
+        """Return where a job's group stands after it."""
+        before = self.groups.get(answer.group, GroupState(self.level))
+        request_bytes = observed.request_bytes or self.request_bytes(answer)
+        died = observed.outcome == "out_of_memory"
+        measured_bytes = self._process_bytes(answer, observed)
+        requested = _Requested(request_bytes)
+        asked = self._online(answer.group).observe(requested, measured_bytes or 0, ran_out_of_memory=died)
+        covered = not died and measured_bytes is not None and measured_bytes <= request_bytes
+        over = request_bytes / measured_bytes - 1 if measured_bytes else 0.0
+        return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
+
+    @staticmethod
+    def _process_bytes(answer: Answer, observed: Observation) -> int | None:
+        """Return the process peak: as measured, else the reserved one and the context which the estimate has."""
+        if observed.process_bytes is not None or observed.reserved_bytes is None:
+            return observed.process_bytes
+        return observed.reserved_bytes + int(answer.estimate["context_bytes"] or 0)

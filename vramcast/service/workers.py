@@ -1,0 +1,163 @@
+"""Warm worker processes, each with a limit of time and of memory: who exceeds one is ended, and another takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+
+from vramcast.errors import Overloaded, TimeLimit, WorkerError
+from vramcast.units import gib
+
+_WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
+_LONGEST_ANSWER: Final = 64 << 20  # arbitrary: bytes of a line; a thousand ranks are about one MiB
+_RETRY_S: Final = 2  # arbitrary: a model takes about a second
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one job may take.
+
+    Attributes:
+        time_s: From its beginning in a worker.
+        memory_bytes: Resident memory of the worker and all that it started, what they share counted for each.
+    """
+
+    time_s: float = 120.0
+    memory_bytes: int = 8 << 30
+
+
+class Workers:
+    """A pool of processes which answer questions.
+
+    Args:
+        count: How many.
+        queue: How many questions may wait for one of them.
+        limits: Of each question.
+        command: Which starts one: it answers as `vramcast.service.answering` does.
+        is_fresh: Each question has a process of its own, which ends with it.
+    """
+
+    def __init__(self, command: Sequence[str], count: int, queue: int, limits: Limits, *, is_fresh: bool = False) -> None:
+        self._command = command
+        self._count = count
+        self._queue = queue
+        self._limits = limits
+        self._is_fresh = is_fresh
+        self._free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+        self._all: set[asyncio.subprocess.Process] = set()
+        self.waiting = 0
+        self.replaced = 0
+
+    async def start(self) -> None:
+        """Start the processes."""
+        for _ in range(self._count):
+            self._free.put_nowait(await self._started())
+
+    async def stop(self) -> None:
+        """End them, and all that they started."""
+        for process in tuple(self._all):
+            await self._end(process)
+
+    async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question's values.
+
+        Raises:
+            Overloaded: too many others wait.
+            WorkerError: it took too much, or its process died; TimeLimit: it took too long.
+        """
+        if self.waiting >= self._queue:
+            raise Overloaded(self.waiting, max(_RETRY_S, round(_RETRY_S * self.waiting / self._count)))
+        self.waiting += 1
+        try:
+            process = await self._free.get()
+        finally:
+            self.waiting -= 1
+        try:
+            found = await self._answer(process, values)
+        except BaseException:  # cancelled too: what it is at belongs to nobody any more
+            self.replaced += 1
+            await self._replace(process)
+            raise
+        if self._is_fresh:
+            await self._replace(process)
+        else:
+            self._free.put_nowait(process)
+        return found
+
+    async def _replace(self, process: asyncio.subprocess.Process) -> None:
+        await self._end(process)
+        self._free.put_nowait(await self._started())
+
+    async def _answer(self, process: asyncio.subprocess.Process, values: dict[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watched = asyncio.create_task(self._memory_exceeded(process.pid))
+        try:
+            process.stdin.write(json.dumps(values).encode() + b"\n")
+            await process.stdin.drain()
+            line = asyncio.create_task(process.stdout.readline())
+            done, _ = await asyncio.wait({line, watched}, timeout=self._limits.time_s, return_when=asyncio.FIRST_COMPLETED)
+            if watched in done:
+                raise WorkerError(
+                    f"The job took more than {gib(self._limits.memory_bytes)} of main memory here (--job-memory)."
+                )
+            if line not in done:
+                raise TimeLimit(f"The job did not end within {self._limits.time_s:g} s (--job-timeout).")
+            if not (text := line.result()):
+                raise WorkerError("The process which traced the job died of it.")
+            found: dict[str, Any] = json.loads(text)
+            return found
+        except (ConnectionError, ValueError) as error:
+            raise WorkerError(f"The process which traced the job died of it ({error}).") from None
+        finally:
+            watched.cancel()
+
+    async def _memory_exceeded(self, pid: int) -> None:
+        """Return once a worker and what it started hold more than they may."""
+        while await asyncio.to_thread(_resident_bytes, pid) <= self._limits.memory_bytes:
+            await asyncio.sleep(_WATCH_S)
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            limit=_LONGEST_ANSWER,
+        )
+        self._all.add(process)
+        return process
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        for pid in (*_children(process.pid), process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await process.wait()
+        self._all.discard(process)
+
+
+def _children(pid: int) -> list[int]:
+    """Return all which a process started, and those which they did."""
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _resident_bytes(pid: int) -> int:
+    total_bytes = 0
+    for one in (pid, *_children(pid)):
+        try:
+            total_bytes += psutil.Process(one).memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total_bytes
