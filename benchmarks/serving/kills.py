@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import json
 import random
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,20 +31,20 @@ async def _observe(service: Running, number: int, lives_s: float) -> tuple[str, 
     status, body = await first.ask(message("/v1/estimates", job("torchvision:resnet18", 2)))
     if status != 200:
         raise RuntimeError(f"The estimate failed: {body.decode()[:300]}")
+    first.close()
     id_ = json.loads(body)["id"]
     known: list[str] = []
 
     async def client(client: int) -> None:
-        try:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # it was killed
             connection = await Connection.open(service.port)
-            for count in range(1_000_000):
-                name = f"{number}.{client}.{count}"
-                said: dict[str, Any] = {"estimate_id": id_, "outcome": "finished", "process_bytes": 10**9, "job_id": name}
-                status, _ = await connection.ask(message("/v1/observations", said))
-                if status == 201:
-                    known.append(name)
-        except (OSError, asyncio.IncompleteReadError):
-            return  # it was killed
+            with contextlib.closing(connection):
+                for count in itertools.count():
+                    name = f"{number}.{client}.{count}"
+                    said: dict[str, Any] = {"estimate_id": id_, "outcome": "finished", "process_bytes": 10**9, "job_id": name}
+                    status, _ = await connection.ask(message("/v1/observations", said))
+                    if status == 201:
+                        known.append(name)
 
     clients = asyncio.gather(*(client(one) for one in range(_CLIENTS)))
     await asyncio.sleep(lives_s)
@@ -62,7 +63,7 @@ def killed(folder: Path, kills: int) -> tuple[int, int, int, int]:
             id_, known = asyncio.run(_observe(service, number, dice.uniform(0, _LONGEST_S)))
         acknowledged += known
         ids.add(id_)
-    with closing(Store(folder)) as store:
+    with contextlib.closing(Store(folder)) as store:
         kept = [one["job_id"] for one in store.observations()]
         state = next(iter(store.groups().values()))
     lost = len(set(acknowledged) - set(kept))

@@ -1,0 +1,38 @@
+"""A real service: equal questions of many clients are answered once and alike, and nothing acknowledged is lost by a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("torchvision")
+from benchmarks.serving.kills import killed  # after the lines above
+from benchmarks.serving.load import job
+from benchmarks.serving.running import ask_all, message, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _with_the_null_gpu(needs_null_gpu: None) -> None:
+    """Skipped where there is none."""
+
+
+def test_many_clients_at_once_get_one_answer_each_and_the_same(tmp_path: Path) -> None:
+    texts = [message("/v1/estimates", job("torchvision:resnet18", batch)) for batch in (1, 2) for _ in range(40)]
+    with running(tmp_path, "--workers", "1", "--queue", "100") as service:
+        found = asyncio.run(ask_all(service.port, texts, len(texts), keep=True))
+    assert found.statuses == [200] * len(texts)
+    assert sorted(Counter(found.bodies).values()) == [40, 40]
+    assert {json.loads(body)["estimate"]["peaks"]["process"] > 0 for body in found.bodies} == {True}
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    acknowledged, lost, twice, made_again = killed(tmp_path, 2)
+    assert acknowledged > 0
+    assert (lost, twice, made_again) == (0, 0, 0)
