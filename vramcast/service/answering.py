@@ -3,7 +3,7 @@
     python -m vramcast.service.answering [--artifact DIR]
 
 A line of standard input is a question in JSON, a line of standard output its answer:
-`{"estimate": ..., "levels": ..., "fits": ...}` or `{"error": {"kind": ..., "message": ...}}`.
+`{"estimate": ..., "levels": ..., "check": ...}` or `{"error": {"kind": ..., "message": ...}}`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from vramcast.cli.checking import verdict_of
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.estimator import Estimator
@@ -46,8 +47,8 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
         estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s, stack=stack)
         estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
-        fits = {"point": estimate.point_fits(), "bound": estimate.fits()}
-        return {"estimate": estimate.to_dict(), "levels": levels, "fits": fits}
+        code, words = verdict_of(estimate, strict=True)
+        return {"estimate": estimate.to_dict(), "levels": levels, "check": {"exit_code": code, "reason": words}}
     except UsageError as error:
         return failed("usage", error)
     except VramcastError as error:

@@ -24,6 +24,7 @@ _JSON: Final = "application/json"
 _BODY_S: Final = 10.0  # arbitrary: by then a body must be there
 _UNKNOWN: Final = "no estimate has this id: it was never asked for, or by another version"
 _BEARER: Final = "Bearer "
+_VERDICTS: Final = {0: "fits", 1: "does_not_fit", 4: "uncertain"}  # spec: the contract's exit codes
 # spec: HTTP's numbers by what went wrong
 _STATUS: Final = {
     "usage": 400,
@@ -149,23 +150,13 @@ def _question(body: bytes, rules: Rules) -> Question:
 
 def _verdict(answer: Answer, service: Service) -> dict[str, Any]:
     """Return whether a job fits, as `vramcast check --strict` says it, and what to request."""
-    estimate, capacity_bytes = answer.estimate, answer.card_bytes
-    process_bytes, request_bytes = estimate["peaks"]["process"], service.request_bytes(answer)
-    if not answer.point_fits:
-        code, verdict, reason = 1, "does_not_fit", "the point estimate is above the card's memory"
-    elif estimate["open_calls"]:
-        code, verdict, reason = 4, "uncertain", f"there is no largest shape for {', '.join(estimate['open_calls'])}"
-    elif answer.bound_fits:
-        code, verdict, reason = 0, "fits", f"the bound at level {estimate['upper_bound']['level']:g} is below the card's memory"
-    else:
-        code, verdict, reason = 4, "uncertain", "the point estimate fits the card, and its upper bound does not"
     return {
-        "verdict": verdict,
-        "exit_code": code,
-        "request_bytes": request_bytes,
-        "process_bytes": process_bytes,
-        "capacity_bytes": capacity_bytes,
-        "reason": reason,
+        "verdict": _VERDICTS[answer.exit_code],
+        "exit_code": answer.exit_code,
+        "request_bytes": service.request_bytes(answer),
+        "process_bytes": answer.estimate["peaks"]["process"],
+        "capacity_bytes": answer.card_bytes,
+        "reason": answer.reason,
         "group": answer.group,
     }
 

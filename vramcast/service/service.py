@@ -45,21 +45,21 @@ class Answer:
         id: Of the question.
         estimate: The contract's JSON.
         levels: Bytes by level, ascending.
-        point_fits, bound_fits: Whether the point, and the bound, fit the card.
+        exit_code, reason: As `vramcast check --strict` ends, and what it says.
     """
 
     id: str
     estimate: dict[str, Any]
     levels: Mapping[float, int]
-    point_fits: bool
-    bound_fits: bool
+    exit_code: int
+    reason: str
 
     @classmethod
     def read(cls, id_: str, text: bytes) -> Answer:
         """Return the answer which was kept as this text."""
         found = json.loads(text)
         levels = {float(level): size for level, size in found["levels"].items()}
-        return cls(id_, found["estimate"], levels, found["fits"]["point"], found["fits"]["bound"])
+        return cls(id_, found["estimate"], levels, found["check"]["exit_code"], found["check"]["reason"])
 
     @property
     def card_bytes(self) -> int:

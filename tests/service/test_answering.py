@@ -1,0 +1,70 @@
+"""What a worker answers, on the null GPU or whatever answers here."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+from vramcast.service.answering import answer, serve  # after the line above
+from vramcast.service.questions import read_question
+
+pytestmark = pytest.mark.integration
+
+
+def values(**asked: Any) -> dict[str, Any]:
+    return read_question(json.dumps(asked).encode()).values
+
+
+@pytest.fixture(autouse=True)
+def _with_the_null_gpu(needs_null_gpu: None) -> None:
+    """Skipped where there is none."""
+
+
+def resnet(**changes: Any) -> dict[str, Any]:
+    return values(target="torchvision:resnet18", batch=["2x3x64x64"], labels="2:int64<1000", device="t4", **changes)
+
+
+def test_a_model_has_the_answer_of_the_command_line() -> None:
+    pytest.importorskip("torchvision")
+    found = answer(resnet(optimizer="sgdm"))
+    assert found["check"] == {"exit_code": 0, "reason": "fits"}
+    assert (found["estimate"]["device"], found["estimate"]["optimizer"]) == ("t4", "sgdm")
+    assert found["levels"]["0.99"] == found["estimate"]["upper_bound"]["bytes"]
+    assert list(found["levels"].values()) == sorted(found["levels"].values())
+
+
+def test_a_small_card_is_one_on_which_it_does_not_fit() -> None:
+    pytest.importorskip("torchvision")
+    found = answer(resnet(capacity_bytes=300 << 20))
+    assert found["check"] == {"exit_code": 1, "reason": "does not fit"}
+
+
+def test_a_trace_has_the_peaks_which_were_recorded(trace: Any, tmp_path: Path) -> None:
+    result = trace(target="torchvision:resnet18", batch="2x3x64x64", labels="2:int64<1000")
+    path = tmp_path / "trace.npz"
+    result.trace.save(path)
+    text = base64.b64encode(path.read_bytes()).decode()
+    found = answer(values(trace=text, device="t4"))
+    assert found["estimate"]["peaks"]["allocated"] == result.trace.header["peaks"]["allocated"]
+
+
+@pytest.mark.parametrize(
+    "text", ["not base64!", base64.b64encode(b"PK nonsense").decode(), base64.b64encode(b"nonsense").decode()]
+)
+def test_what_is_no_trace_is_an_answer_too(text: str) -> None:
+    assert answer(values(trace=text))["error"]["kind"] in ("usage", "cannot_estimate")
+
+
+def test_a_wrong_job_does_not_end_the_worker() -> None:
+    wrong = values(target="torchvision:resnet18", batch=["2x5x64x64"])
+    questions = io.StringIO("".join(json.dumps(one) + "\n" for one in (wrong, wrong)))
+    answers = io.StringIO()
+    serve(questions, answers, None, 60.0)
+    lines = [json.loads(line) for line in answers.getvalue().splitlines()]
+    assert [line["error"]["kind"] for line in lines] == ["cannot_estimate", "cannot_estimate"]
