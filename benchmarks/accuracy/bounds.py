@@ -2,12 +2,13 @@
 
     python -m benchmarks.accuracy.bounds [--level 0.99]
 
-Reads build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`). Three tables:
+Reads build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`). Four tables:
 
 1. the permissive sets by cross-validation over models (a script is a model): reserved, by class, each run judged by an artifact
    which was trained and calibrated without its model; PEF by xMem's two rounds;
 2. the sets which only judge, with the shipped artifact as it is served: process, on the context which the set's own rows show;
-3. other estimators on the same rows, as their authors published them, and estimates with 15 % on top.
+3. other estimators on the same rows, as their authors published them, and estimates with 15 % on top;
+4. of how many runs with convolutions the cuDNN which measured them could be asked.
 
 Groups are models of the set: a split never cuts one.
 """
@@ -15,7 +16,8 @@ Groups are models of the set: a split never cuts one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -130,6 +132,15 @@ def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Sco
     return [replace(run, bounds={level: round(run.estimated_bytes * factor)}) for run in runs]
 
 
+def by_plans(sets: Mapping[str, Sequence[Example]]) -> list[list[object]]:
+    """Return of each set with convolutions how many runs had their own cuDNN asked, and how many another version."""
+    counts = {
+        name: Counter(one.traits["plans"] for one in found if one.traits.get("operators") == "convolution")
+        for name, found in sets.items()
+    }
+    return [[name, *(of[plans] for plans in ("exact", "other"))] for name, of in counts.items() if of]
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -140,6 +151,8 @@ def main() -> None:
     scored = judged(found, level)
     print(table(list(_COLUMNS), by_class(found, scored, level)) + "\n")
     learned = load(named(SHIPPED))
+    sets = {name: examples.read(path_of(name))[0] for name in _ONLY_JUDGE if path_of(name).exists()}
+    sets |= {name: [one for one in found if one.stack == name] for name in sorted({one.stack for one in found})}
     lines: list[list[object]] = []
     for name in _ONLY_JUDGE:
         if path_of(name).exists():
@@ -161,7 +174,10 @@ def main() -> None:
             (f"{title}, published", with_margin(runs, level, 1.0)),
             (f"{title}, + 15 %", with_margin(runs, level, MORE)),
         ]
-    print(table(list(_COLUMNS), [line for title, runs in others if runs and (line := row(title, runs, level)) is not None]))
+    print(
+        table(list(_COLUMNS), [line for title, runs in others if runs and (line := row(title, runs, level)) is not None]) + "\n"
+    )
+    print(table(["convolutions", "their own cuDNN was asked", "another version"], by_plans(sets)))
 
 
 if __name__ == "__main__":
