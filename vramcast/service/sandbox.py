@@ -55,9 +55,9 @@ def sandboxed(program: Sequence[str], cache: Path) -> list[str]:
     setting = [word for name, value in environment.items() for word in ("--setenv", name, value)]
     limits = [f"--nproc={_PROCESSES}", f"--cpu={_CPU_S}", f"--fsize={_SCRATCH_BYTES}", "--core=0"]
     return [
-        *("bwrap", *alone, "--new-session", "--clearenv", *setting, *folders, *shown),
+        *("bwrap", *alone, "--new-session", "--clearenv", *setting, *scratch, *folders, *shown),
         *("--perms", "0755", "--dir", _CACHE, "--ro-bind", str(cache), _CACHE),
-        *("--proc", "/proc", "--dev", "/dev", *scratch, "--chdir", JOB, "--"),
+        *("--proc", "/proc", "--dev", "/dev", "--chdir", JOB, "--"),
         *(*user, "prlimit", *limits, sys.executable, *program),
     ]
 
