@@ -7,7 +7,7 @@ VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
 BIN      := $(VENV)/bin
 # Packages of benchmarks/ which are typed like the product, and have tests of their own.
-RESEARCH := authors baselines cluster planners
+RESEARCH := authors baselines cluster planners serving
 # What knows nothing of torch: it is not run a second time beside another build.
 NO_TORCH := learner simulator charts native schedulers service datasets/histories $(RESEARCH:%=benchmarks/%) \
             $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
