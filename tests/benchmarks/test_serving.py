@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("fastapi")
-pytest.importorskip("torchvision")
 from benchmarks.serving.kills import killed  # after the lines above
 from benchmarks.serving.load import job
 from benchmarks.serving.running import ask_all, message, running
