@@ -16,7 +16,7 @@ NO_TORCH := learner simulator charts native schedulers service datasets/historie
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate demo-ray demo-slurm setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -28,6 +28,10 @@ demo-gate: $(VENV)/.ready
 # Four jobs and one card by a local Ray cluster (docs/ray-dask.md).
 demo-ray: $(VENV)/.ready
 	$(BIN)/python contrib/ray/demo.py
+
+# Slurm's own daemons on this machine, and jobs which are shrunk, refused and queued again (docs/slurm.md); root, on Debian.
+demo-slurm: $(VENV)/.ready
+	contrib/slurm/demo/demo.sh $(BIN)/vramcast
 
 setup: $(VENV)/.ready
 

@@ -46,6 +46,7 @@ INTEGRATION_PATHS = (
     "tests/native",
     "tests/schedulers/test_dask.py",
     "tests/schedulers/test_ray.py",
+    "tests/schedulers/slurm/test_cluster.py",
     "tests/test_packaging.py",
     "tests/tracer/cpu",
     "tests/tracer/fake",

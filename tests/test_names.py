@@ -10,6 +10,7 @@ ROOMS = ("vramcast", "tracer", "simulator", "learner", "datasets")
 # Who comes twice, and why.
 TWICE = {
     "__init__.py": "packages",
+    "__main__.py": "what python -m runs: of the command line, and of Slurm's hooks",
     "main.py": "where a process begins: the command line, and each portable tracer",
     "mode.py": "the dispatch mode of each portable tracer",
     "replay.py": "the verb, and what it does",

@@ -6,6 +6,7 @@
     ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
     ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
     ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
+    ├── NoAnswer                  the service is away, slow, or knows no number of a job              exit 3
     ├── Overloaded                the service has as many questions as it may keep                    exit 3
     ├── OutputError               an answer, a report or a picture cannot be written                exit 3
     ├── RequestRefused            no card which a scheduler has is large enough for a job               exit 1
@@ -61,6 +62,10 @@ class ArtifactError(VramcastError, ValueError):
 
 class DownloadError(VramcastError, RuntimeError):
     """A library cannot be fetched: no pip, no network, no such version, another hash, or no place for it."""
+
+
+class NoAnswer(VramcastError):
+    """A scheduler's hook asked the service, and has no number: it is away, slow, or cannot say one."""
 
 
 class Overloaded(VramcastError, RuntimeError):

@@ -4,7 +4,8 @@
 
 With a header its columns may come in any order; a new header line may follow. Without one, columns are known by their content:
 the job's id, the list with `gres/gpumem`, the list with `gres/gpu`, the state. The memory is on the rows of the steps; the job
-takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code.
+takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code. What our epilog noted in the
+column AdminComment (docs/slurm.md) goes before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 from typing import Final
 
+from vramcast.datasets.histories.noted_peak import NotedPeak
 from vramcast.datasets.histories.slurm import (
     HOST_OOM,
     HOST_OOM_NOTE,
@@ -61,7 +63,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     for job, found in jobs.items():
         if found.state in WAITING:
             tally.skip("of jobs which have not run", len(rows[job]))
-        elif not found.says_gpu and found.gpus is None and not found.peaks and header is not None:
+        elif not found.says_gpu and found.gpus is None and not found.peaks and found.noted is None and header is not None:
             tally.skip("of jobs without a GPU", len(rows[job]))
         else:
             tally.run(rows[job], lambda found=found: found.run("sacct", "sacct"))  # type: ignore[misc]
@@ -112,6 +114,7 @@ def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None, seco
         # The job's own row says what became of it; a step's word counts where there is no such row.
         job.state = job.state or (state_of(row.get("state", "")) if step != "extern" else None)
         return
+    job.noted = NotedPeak.found_in(row.get("admincomment", "")) or job.noted
     job.state = state_of(row.get("state", "")) or job.state
     for name in ("name", "user", "host", "date"):
         column = {"name": "jobname", "host": "nodelist", "date": "end"}.get(name, name)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from vramcast.datasets.histories.tally import lines
+from vramcast.datasets.histories import noted_peak
+from vramcast.datasets.histories.noted_peak import NotedPeak
+from vramcast.datasets.histories.tally import lines, near_capacity
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 # spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's
@@ -88,6 +90,7 @@ class SlurmJob:
     seconds: float | None = None
     peaks: list[int] = field(default_factory=list)
     says_gpu: bool = False
+    noted: NotedPeak | None = None
 
     def run(self, measured_by: str, prefix: str) -> Run:
         """Return the job as a run.
@@ -101,14 +104,21 @@ class SlurmJob:
             messages.append("out of the host's memory")
         if self.gpus is not None and self.gpus > 1 and self.peaks:
             messages.append(f"summed over the cards of a task, of {self.gpus} in the job")
+        how, gpus, gpu, size_bytes, peak_bytes = HOW, self.gpus, self.gpu, None, max(self.peaks, default=None)
+        if self.noted is not None:  # of one card, where gres/gpumem is a sum
+            how, gpus, gpu = noted_peak.HOW, 1, self.noted.card or gpu
+            peak_bytes, size_bytes = self.noted.peak_bytes, self.noted.capacity_bytes
+            messages = [f"the fullest of {self.gpus} cards"] if self.gpus is not None and self.gpus > 1 else []
         return Run(
             id=f"{prefix}-{self.id}",
-            workload=Workload(name=self.name or f"job {self.id}", user=self.user, gpus=self.gpus),
-            passport=Passport(measured_by=measured_by, how=HOW, gpu=self.gpu, host=self.host, date=self.date),
+            workload=Workload(name=self.name or f"job {self.id}", user=self.user, gpus=gpus),
+            passport=Passport(
+                measured_by=measured_by, how=how, gpu=gpu, gpu_total_bytes=size_bytes, host=self.host, date=self.date
+            ),
             measurement=Measurement(
                 status=status,
-                process_bytes=max(self.peaks, default=None),
-                censored=self.state is not None and status != "ok",
+                process_bytes=peak_bytes,
+                censored=(self.state is not None and status != "ok") or near_capacity(peak_bytes, size_bytes),
                 seconds=self.seconds,
                 message="; ".join(messages),
             ),

@@ -71,9 +71,12 @@ class Instant:
 
 
 @contextmanager
-def client(folder: Path, workers: Instant, *, token: str = "", body_bytes: int = 10_000) -> Iterator[TestClient]:
+def client(
+    folder: Path, workers: Instant, *, token: str = "", body_bytes: int = 10_000, admits: bool = False
+) -> Iterator[TestClient]:
     """Give a client of a service in a folder, which ends with it."""
     with closing(Store(folder)) as store:
         service = Service(store, workers, "v1")  # type: ignore[arg-type]
-        with TestClient(create_app(service, [workers], Rules(token, body_bytes=body_bytes))) as found:  # type: ignore[arg-type]
+        rules = Rules(token, body_bytes=body_bytes, admits=admits)
+        with TestClient(create_app(service, [workers], rules)) as found:  # type: ignore[arg-type]
             yield found

@@ -91,6 +91,7 @@ def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     """Return the parser of the command line, with these of its verbs."""
     top = _Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
     top.add_argument("--version", action="version", version=f"vramcast {_version()}")
+    top.set_defaults(json=False)  # of the verbs which have no --json
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name in verbs_wanted:
         verb = importlib.import_module(f"vramcast.cli.{name}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from vramcast.cache import VARIABLE
 from vramcast.cli.streams import say
@@ -37,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="answer commands and files too, each in a sandbox (bubblewrap); needs --token-file",
     )
+    parser.add_argument(
+        "--admission",
+        action="store_true",
+        help="answer Kubernetes' admission reviews too (docs/kubernetes.md); these show no token",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate; needs --tls-key")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -59,6 +68,8 @@ def main(options: argparse.Namespace) -> int:
     token = _token(options.token_file)
     if options.allow_code and not token:
         raise UsageError("--allow-code runs what clients write: give --token-file, so that you know them.")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise UsageError("HTTPS needs --tls-cert and --tls-key: give both, or neither.")
     if options.workers < 1 or options.queue < 1:
         raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
     store = Store(Path(options.data))
@@ -72,11 +83,12 @@ def main(options: argparse.Namespace) -> int:
             sandboxes = Workers(command, options.workers, options.queue, limits, is_fresh=True)
         service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes)
         pools = [workers] if sandboxes is None else [workers, sandboxes]
-        app = create_app(service, pools, Rules(token, options.allow_code))
+        app = create_app(service, pools, Rules(token, options.allow_code, admits=options.admission))
         limit_connections()
-        say(f"vramcast serves on http://{options.host}:{options.port}, its API is shown at /docs")
+        tls = _tls(options.tls_cert, options.tls_key)
+        say(f"vramcast serves on http{'s' if tls else ''}://{options.host}:{options.port}, its API is shown at /docs")
         config = uvicorn.Config(
-            app, options.host, options.port, http=Impatient, access_log=False, log_level="warning", backlog=_BACKLOG
+            app, options.host, options.port, http=Impatient, access_log=False, log_level="warning", backlog=_BACKLOG, **tls
         )
         uvicorn.Server(config).run()
     finally:
@@ -96,6 +108,23 @@ def _prepared(folder: Path) -> Path:
     if done.returncode:
         raise CannotEstimate(f"The sandbox's null GPU cannot be prepared: {done.stderr.strip()[-500:]}")
     return folder
+
+
+def _tls(certificate: str | None, key: str | None) -> dict[str, Any]:
+    """Return uvicorn's options for HTTPS; none for HTTP.
+
+    Raises:
+        UsageError: the files are no certificate with its key.
+    """
+    if certificate is None:
+        return {}
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(
+            f"--tls-cert '{certificate}' cannot be used ({error}): give PEM files which belong together."
+        ) from None
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
 
 
 def _token(path: str | None) -> str:

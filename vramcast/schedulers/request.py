@@ -9,13 +9,13 @@ from typing import Any, Final, TypeAlias
 from vramcast.checks import shown, whole
 from vramcast.errors import RequestRefused, UsageError
 from vramcast.result import Estimate
+from vramcast.schedulers.growth import grown
 from vramcast.units import MIB, gib
 
 # arbitrary: requests of few sizes; Ray keeps a queue, and worker processes, for each size
 GRAIN_BYTES: Final = 256 * MIB
 # spec: Ray's docs, "Fractional resource requirements": resources have a precision of 0.0001
 _SHARES: Final = 10_000
-_GROWTH_PERCENT: Final = 150  # arbitrary: a second request which most often is enough, and seldom the whole card
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,8 @@ class Request:
 
     def larger(self) -> Request | None:
         """Return what to ask for after this was too little; None: it was the whole card."""
-        if self.size_bytes == self.card_bytes:
-            return None
-        size_bytes = min(-(-self.size_bytes * _GROWTH_PERCENT // 100), self.card_bytes)
-        return replace(self, size_bytes=size_bytes, attempt=self.attempt + 1)
+        size_bytes = grown(self.size_bytes, self.card_bytes)
+        return None if size_bytes is None else replace(self, size_bytes=size_bytes, attempt=self.attempt + 1)
 
     def whole_card(self) -> Request:
         """Return the same for the whole card."""

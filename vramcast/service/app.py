@@ -14,7 +14,10 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from vramcast.errors import UsageError
+from vramcast.errors import NoAnswer, UsageError
+from vramcast.schedulers import answer as schedulers
+from vramcast.schedulers.kubernetes.deciding import Ask
+from vramcast.schedulers.kubernetes.routes import admission
 from vramcast.service.prometheus import Metrics
 from vramcast.service.questions import JobRequest, Observation, Question, read_observation, read_question
 from vramcast.service.service import Answer, Service
@@ -22,6 +25,8 @@ from vramcast.service.workers import Workers
 
 _JSON: Final = "application/json"
 _BODY_S: Final = 10.0  # arbitrary: by then a body must be there
+_REVIEW_S: Final = 5.0  # arbitrary: a webhook gets ten seconds by default, and nobody likes to wait for kubectl
+_REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
 _UNKNOWN: Final = "no estimate has this id: it was never asked for, or by another version"
 _BEARER: Final = "Bearer "
 _VERDICTS: Final = {0: "fits", 1: "does_not_fit", 4: "uncertain"}  # spec: the contract's exit codes
@@ -47,11 +52,13 @@ class Rules:
         token: Which a client must show; "": none.
         allows_code: Whether what a client wrote is run, in a sandbox.
         body_bytes: No larger request is read.
+        admits: Whether it answers Kubernetes' admission reviews, which show no token.
     """
 
     token: str = ""
     allows_code: bool = False
     body_bytes: int = 32 << 20
+    admits: bool = False
 
 
 class _Refused(Exception):
@@ -129,6 +136,9 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Fast
         id_, is_new = await service.observe(read_observation(body))
         return _json({"id": id_}, 201 if is_new else 200)
 
+    if rules.admits:
+        app.include_router(admission(_asker(service), _reviewed))
+
     @app.get("/healthz", summary="Whether the service lives")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
@@ -146,6 +156,31 @@ def _question(body: bytes, rules: Rules) -> Question:
     if question.is_code and not rules.allows_code:
         raise _Refused("forbidden", f"The {question.kind} is code, and this service runs none (--allow-code): name a model.")
     return question
+
+
+def _asker(service: Service) -> Ask:
+    """Return what asks the service for a webhook: about models by name alone, whatever its clients may ask."""
+
+    async def ask(asked: dict[str, Any]) -> schedulers.Answer:
+        question = read_question(json.dumps({**asked, "wait_s": _REVIEW_S}).encode())
+        if question.is_code or question.kind != "target":
+            raise UsageError("a pod's job is a model's name")
+        id_, found = await service.answer(question)
+        if found is None:
+            raise NoAnswer("it is not ready yet")
+        if isinstance(found, dict):
+            raise NoAnswer(str(found["error"]["message"]))
+        return schedulers.Answer.of({"id": id_, **_verdict(service.read(id_, found), service)})
+
+    return ask
+
+
+async def _reviewed(request: Request) -> bytes:
+    """Return the body of an admission review."""
+    try:
+        return await _body(request, Rules(body_bytes=_REVIEW_BYTES))
+    except _Refused as refused:
+        raise UsageError(str(refused)) from None
 
 
 def _verdict(answer: Answer, service: Service) -> dict[str, Any]:

@@ -187,3 +187,18 @@ def test_the_same_run_twice_in_one_file_is_kept_aside(tmp_path: Path) -> None:
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="sacct-json"):
         find("excel")
+
+
+def test_sacct_reads_the_peak_that_our_epilog_noted_before_gpumem(tmp_path: Path) -> None:
+    text = (
+        "JobID|JobName|State|AllocTRES|TRESUsageInMax|AdminComment\n"
+        "1|a|COMPLETED|gres/shard=4||vramcast-peak=3250:14913:tesla-t4\n"
+        "2|b|COMPLETED|gres/gpu=2||vramcast-peak=9000:40507:nvidia-a100-sxm4-40gb\n2.0|b|COMPLETED||gres/gpumem=18G|\n"
+        "3|c|COMPLETED|gres/gpu=1||vramcast-peak=14500:14913:tesla-t4\n"
+    )
+    found = by_id(reading("sacct", text.encode(), tmp_path))
+    first, two, full = (found[f"sacct-{k}"] for k in (1, 2, 3))
+    assert (first.measurement.process_bytes, first.passport.gpu_total_bytes) == (3250 * MIB, 14913 * MIB)
+    assert (first.passport.gpu, first.workload.gpus, first.measurement.censored) == ("tesla-t4", 1, False)
+    assert (two.measurement.process_bytes, two.measurement.message) == (9000 * MIB, "the fullest of 2 cards")
+    assert full.measurement.censored

@@ -1,0 +1,48 @@
+"""A job's peak as our epilog notes it in Slurm's AdminComment: `vramcast-peak=3250:14913:tesla-t4`.
+
+It is the fullest card's peak and the card's size, in MiB, and its name. Slurm 22.05's sacctmgr makes small letters of what it
+is given: Jobstats' summaries would not survive that, this does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from vramcast.units import MIB
+
+HOW: Final = "processes sampled by vramcast's node service"
+_WORD: Final = re.compile(r"\bvramcast-peak=(\d{1,9}):(\d{0,9}):([a-z0-9._-]{0,80})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NotedPeak:
+    """The peak of a job's fullest card.
+
+    Attributes:
+        peak_bytes: Of all of its processes on that card, in whole MiB.
+        capacity_bytes: The card; None: nvidia-smi did not say it.
+        card: Its name in small letters, `-` for blanks; "": unknown.
+    """
+
+    peak_bytes: int
+    capacity_bytes: int | None
+    card: str
+
+    @classmethod
+    def of(cls, peak_bytes: int, capacity_bytes: int | None, card: str) -> NotedPeak:
+        """Return the note of a card with a name as nvidia-smi writes it."""
+        return cls(peak_bytes, capacity_bytes, re.sub(r"[^a-z0-9._-]+", "-", card.lower())[:80])
+
+    @classmethod
+    def found_in(cls, comment: str) -> NotedPeak | None:
+        """Return the note in an AdminComment; None: there is none."""
+        match = _WORD.search(comment)
+        if match is None:
+            return None
+        return cls(int(match[1]) * MIB, int(match[2]) * MIB if match[2] else None, match[3].lower())
+
+    def __str__(self) -> str:
+        size = "" if self.capacity_bytes is None else str(self.capacity_bytes // MIB)
+        return f"vramcast-peak={self.peak_bytes // MIB}:{size}:{self.card}"

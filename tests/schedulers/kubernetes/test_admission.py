@@ -1,0 +1,303 @@
+"""Admission reviews as the API server sends them (kubernetes.io, Dynamic Admission Control), and the objects that come out.
+
+The pods are those of the schedulers' documents: docs/kubernetes.md names them. What comes out is held against Kubernetes' own
+JSON schemas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+
+from vramcast.errors import NoAnswer, UsageError
+from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.kubernetes import review as reviews
+from vramcast.schedulers.kubernetes.deciding import Mode, mutate, validate
+from vramcast.units import GIB, MIB
+
+CONTRIB = Path(__file__).parents[3] / "contrib" / "kubernetes"
+NAMED = {
+    "vramcast.dev/target": "torchvision:resnet50",
+    "vramcast.dev/batch": "32x3x224x224",
+    "vramcast.dev/labels": "32:int64<1000",
+    "vramcast.dev/device": "a100-40gb",
+}
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+FITS = Answer("a" * 64, True, 4 * GIB + 1, 3 * GIB, 40 * GIB)
+LARGE = Answer("b" * 64, False, 40 * GIB, 60 * GIB, 40 * GIB)
+
+
+def pod(annotations: dict[str, str] | None = None, resources: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "train", "image": "pytorch", "command": ["torchrun", "train.py"]}
+    if resources is not None:
+        container["resources"] = copy.deepcopy(resources)  # type: ignore[assignment]
+    metadata: dict[str, Any] = {"name": "job", "namespace": "team"}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def job(template: dict[str, Any]) -> dict[str, Any]:
+    inner = {"metadata": {"annotations": template["metadata"].get("annotations", {})}, "spec": template["spec"]}
+    inner["spec"]["restartPolicy"] = "Never"
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {"template": inner}}
+
+
+def review_of(about: dict[str, Any]) -> reviews.Review:
+    """An AdmissionReview as the API server writes it, read."""
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "version": "v1", "kind": about["kind"]},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "job", "namespace": "team", "operation": "CREATE",
+        "userInfo": {"username": "ann", "groups": ["system:authenticated"]},
+        "object": about, "oldObject": None, "dryRun": False,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+    }  # fmt: skip
+    return reviews.read(
+        json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    )
+
+
+def decided(decide: Any, about: dict[str, Any], answer: Answer | Exception, mode: Mode) -> tuple[dict[str, Any], list[Any]]:
+    asked = []
+
+    async def ask(question: dict[str, Any]) -> Answer:
+        asked.append(question)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    found = asyncio.run(decide(review_of(about), ask, mode))
+    assert found["apiVersion"] == "admission.k8s.io/v1"
+    assert found["kind"] == "AdmissionReview"
+    assert found["response"]["uid"] == "705ab4f5-6393-11e8-b7cc-42010a800002"
+    return found["response"], asked
+
+
+def mutated(
+    about: dict[str, Any], answer: Answer | Exception = FITS, mode: Mode = "fill"
+) -> tuple[dict[str, Any], list[str], list[Any]]:
+    """Return the object as the API server would have it then, valid by Kubernetes' schema, and the warnings."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    response, asked = decided(mutate, about, answer, mode)
+    assert response["allowed"] is True
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    assert bool(patch) == (response.get("patchType") == "JSONPatch")
+    after = jsonpatch.apply_patch(about, patch)
+    kubernetes_validate.validate(after, "1.30", strict=True)
+    return after, response.get("warnings", []), asked
+
+
+def limits(after: dict[str, Any]) -> dict[str, str]:
+    return after["spec"]["containers"][0].get("resources", {}).get("limits", {})
+
+
+def test_kai_reads_an_annotation_and_no_card_beside_it() -> None:
+    after, warnings, asked = mutated(pod(NAMED, GPU, schedulerName="kai-scheduler"))
+    assert after["metadata"]["annotations"]["gpu-memory"] == "4097"
+    assert limits(after) == {}
+    assert (after["metadata"]["annotations"]["vramcast.dev/process-mib"], warnings) == ("3072", [])
+    assert asked == [
+        {"target": "torchvision:resnet50", "batch": ["32x3x224x224"], "labels": "32:int64<1000", "device": "a100-40gb"}
+    ]
+
+
+def test_hami_reads_gpumem_beside_the_number_of_cards() -> None:
+    after, _, _ = mutated(pod(NAMED, {"limits": {"nvidia.com/gpu": "2", "cpu": "4"}}, schedulerName="hami-scheduler"))
+    assert limits(after) == {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4097", "cpu": "4"}
+
+
+def test_volcano_reads_its_own_names_in_the_place_of_whole_cards() -> None:
+    resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", "memory": "1Gi"}}
+    after, _, _ = mutated(pod(NAMED, resources, schedulerName="volcano"))
+    assert limits(after) == {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4097"}
+    assert after["spec"]["containers"][0]["resources"]["requests"] == {"memory": "1Gi"}
+
+
+def test_kueue_counts_what_a_jobs_template_asks_for_before_there_is_a_pod() -> None:
+    annotations = {**NAMED, "vramcast.dev/format": "hami"}
+    after, _, _ = mutated(job(pod(annotations, GPU)))
+    container = after["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpumem"] == "4097"
+
+
+def test_every_template_of_a_pytorchjob_is_asked_about_and_the_jobs_own_annotations_hold_for_all() -> None:
+    template = {"spec": pod(None, GPU, schedulerName="volcano")["spec"]}
+    replicas = {name: {"replicas": 1, "template": copy.deepcopy(template)} for name in ("Master", "Worker")}
+    whole = {
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x", "annotations": NAMED},
+        "spec": {"pytorchReplicaSpecs": replicas},
+    }  # fmt: skip
+    response, asked = decided(mutate, whole, FITS, "fill")
+    after = jsonpatch.apply_patch(whole, json.loads(base64.b64decode(response["patch"])))
+    for name in ("Master", "Worker"):
+        container = after["spec"]["pytorchReplicaSpecs"][name]["template"]["spec"]["containers"][0]
+        assert container["resources"]["limits"]["volcano.sh/vgpu-memory"] == "4097"
+    assert len(asked) == 2
+
+
+def test_a_pod_made_from_a_filled_template_stays_as_it_is() -> None:
+    first, _, _ = mutated(pod({**NAMED, "vramcast.dev/format": "hami"}, GPU))
+    again, warnings, _ = mutated(first)
+    assert (again["spec"], warnings) == (first["spec"], [])
+
+
+def test_watching_notes_what_would_be_asked_for() -> None:
+    before = pod(NAMED, GPU, schedulerName="kai-scheduler")
+    after, warnings, _ = mutated(before, mode="watch")
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["annotations"]["vramcast.dev/would-request-mib"] == "4097"
+    assert (after["metadata"]["annotations"]["vramcast.dev/estimate-id"], warnings) == ("a" * 64, [])
+
+
+@pytest.mark.parametrize(
+    ("asked_mib", "mode", "warned", "allowed"),
+    [
+        (5000, "fill", "", True),
+        (3500, "enforce", "may be too little", True),
+        (1000, "fill", "", True),
+        (1000, "enforce", "", False),
+    ],
+)
+def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mode, warned: str, allowed: bool) -> None:
+    about = pod(NAMED, {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(asked_mib)}})
+    after, warnings, _ = mutated(about, mode=mode)
+    assert limits(after) == limits(about)
+    assert warned in "".join(warnings)
+    assert bool(warnings) == (asked_mib < FITS.request_bytes // MIB)
+    response, _ = decided(validate, about, FITS, mode)
+    assert response["allowed"] is allowed
+    if not allowed:
+        assert response["status"]["code"] == 403
+        assert "ask for 4097 MiB" in response["status"]["message"]
+
+
+def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() -> None:
+    about = pod(NAMED, GPU, schedulerName="kai-scheduler")
+    after, warnings, _ = mutated(about, LARGE)
+    assert after["spec"] == about["spec"]
+    assert "takes 60.00 GiB, and the card has 40.00 GiB" in warnings[0]
+    assert decided(validate, about, LARGE, "fill")[0]["allowed"] is True
+    assert decided(validate, about, LARGE, "enforce")[0]["allowed"] is False
+    assert decided(validate, about, FITS, "enforce")[0]["allowed"] is True
+
+
+@pytest.mark.parametrize("error", [NoAnswer("it is not ready yet"), UsageError("batch is wrong")])
+@pytest.mark.parametrize("decide", [mutate, validate])
+def test_without_an_answer_the_pod_passes_with_a_warning(decide: Any, error: Exception) -> None:
+    response, _ = decided(decide, pod(NAMED, GPU, schedulerName="volcano"), error, "enforce")
+    assert (response["allowed"], "patch" in response) == (True, False)
+    assert str(error) in response["warnings"][0]
+
+
+def test_pods_which_name_nothing_pass_without_a_question() -> None:
+    for about in (pod(), pod({}, GPU), pod({"vramcast.dev/batch": "1x2"}, GPU), job(pod(None, GPU))):
+        for decide in (mutate, validate):
+            response, asked = decided(decide, about, FITS, "enforce")
+            assert response == {"uid": response["uid"], "allowed": True}
+            assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "why"),
+    [
+        ({"vramcast.dev/device": None}, {}, "no card is named"),
+        ({"vramcast.dev/container": "other"}, {"schedulerName": "volcano"}, "no container 'other'"),
+        ({}, {}, "one of kai, hami, volcano"),
+        ({"vramcast.dev/format": "slurm"}, {}, "one of kai, hami, volcano"),
+        ({"vramcast.dev/target": "x" * 20_000}, {}, "at most 10000"),
+    ],
+)
+def test_what_is_missing_in_a_pod_is_a_warning(changes: dict[str, str | None], spec: dict[str, Any], why: str) -> None:
+    annotations = {name: text for name, text in {**NAMED, **changes}.items() if text is not None}
+    after, warnings, _ = mutated(pod(annotations, GPU, **spec))
+    assert why in warnings[0]
+    assert limits(after) == GPU["limits"]
+
+
+def test_the_card_is_the_one_which_the_node_selector_names() -> None:
+    annotations = {name: text for name, text in NAMED.items() if not name.endswith("device")}
+    selector = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}
+    _, _, asked = mutated(pod(annotations, GPU, schedulerName="volcano", nodeSelector=selector))
+    assert asked[0]["device"] == "NVIDIA A100 SXM4 40GB"
+    _, _, asked = mutated(pod({**NAMED, "vramcast.dev/world-size": "8", "vramcast.dev/checkpointing": "true"}, GPU))
+    assert (asked[0]["world_size"], asked[0]["checkpointing"]) == (8, True)
+
+
+def test_several_whole_cards_of_kai_stay() -> None:
+    about = pod(NAMED, {"limits": {"nvidia.com/gpu": "4"}}, schedulerName="kai-scheduler")
+    after, warnings, _ = mutated(about)
+    assert after["spec"] == about["spec"]
+    assert "4 whole cards" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"1", b'{"request": 1}', b"[" * 100_000,
+        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1", "object": {}}}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "object": null}}',
+    ],
+)  # fmt: skip
+def test_what_is_no_review_is_an_error(body: bytes) -> None:
+    with pytest.raises(UsageError, match="AdmissionReview"):
+        reviews.read(body)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"kind": "Pod", "spec": None}, {"kind": "Job", "spec": {"template": 5}},
+        {"kind": "Pod", "metadata": {"annotations": NAMED}, "spec": {}},
+        {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": []}},
+        {"kind": "Pod", "metadata": {"annotations": NAMED}, "spec": {"schedulerName": "volcano", "containers": [7]}},
+        {"kind": "Pod", "metadata": {"annotations": [1]}, "spec": {"containers": [{"resources": []}]}},
+        {"kind": "Pod", "metadata": 3, "spec": {"containers": {}}},
+        {"kind": "Secret", "data": {}},
+    ],
+)  # fmt: skip
+def test_odd_objects_pass(about: dict[str, Any]) -> None:
+    for decide in (mutate, validate):
+        response, _ = decided(decide, about, FITS, "enforce")
+        assert response["allowed"] is True
+
+
+# -- what is applied to a cluster ------------------------------------------------------------------------------------
+
+
+def manifests() -> list[dict[str, Any]]:
+    names = yaml.safe_load((CONTRIB / "kustomization.yaml").read_text())["resources"]
+    return [one for name in names for one in yaml.safe_load_all((CONTRIB / name).read_text())]
+
+
+def test_the_manifests_are_valid() -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kinds = []
+    for one in manifests():
+        if "cert-manager" not in one["apiVersion"]:  # no schema of Kubernetes itself
+            kubernetes_validate.validate(one, "1.30", strict=True)
+        kinds.append(one["kind"])
+    assert {"Deployment", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "Certificate"} <= set(
+        kinds
+    )
+
+
+def test_every_webhook_fails_open_and_calls_a_route_of_the_service_within_its_time() -> None:
+    service = pytest.importorskip("vramcast.service.app")
+    webhooks = [hook for one in manifests() for hook in one.get("webhooks", ())]
+    assert len(webhooks) == 5
+    for hook in webhooks:
+        mode, verb = hook["clientConfig"]["service"]["path"].removeprefix("/admission/").split("/")
+        assert hook["name"].startswith(f"{mode}.{verb}.")
+        assert hook["namespaceSelector"]["matchLabels"] == {"vramcast.dev/mode": mode}
+        assert hook["failurePolicy"] == "Ignore"
+        assert hook["timeoutSeconds"] > service._REVIEW_S

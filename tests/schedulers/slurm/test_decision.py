@@ -1,0 +1,146 @@
+"""What becomes of a submission, by what it asks for and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.slurm.asked import Asked, read_options
+from vramcast.schedulers.slurm.decision import Decision, decide, shards_of
+from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.ticket import Ticket
+from vramcast.units import GIB, MIB
+
+ID = "a" * 64
+SETTINGS = Settings("http://x", {"small": "t4", "large": "a100-40gb"}, mode="fill")
+SIZES = {"small": 14913 * MIB, "large": 40507 * MIB}
+
+
+def answers(process_gib: float, request_gib: float) -> dict[str, Answer | str]:
+    return {
+        name: Answer(ID, process_gib * GIB <= size, min(int(request_gib * GIB), size), int(process_gib * GIB), size)
+        for name, size in SIZES.items()
+    }
+
+
+def decided(options: dict[str, Any], process_gib: float = 3, request_gib: float = 3.5, **known: Any) -> Decision:
+    settings = replace(SETTINGS, **known.pop("settings", {}))
+    return decide(read_options(options), answers(process_gib, request_gib), settings, **known)
+
+
+def granted(decision: Decision) -> tuple[str | None, str | None]:
+    return decision.changes.get("gres"), decision.changes.get("partition")
+
+
+@pytest.mark.parametrize(
+    ("options", "cards", "shards"),
+    [
+        ({"gres": "gres:gpu:1"}, 1, 0),
+        ({"gres": "gres:gpu:a100:2,gres:craynetwork:1", "nodes": "2"}, 4, 0),
+        ({"gpus": "a100:3"}, 3, 0),
+        ({"gpus-per-node": "4", "nodes": "2-3"}, 8, 0),
+        ({"gpus-per-task": "1", "nodes": "2", "ntasks-per-node": "4"}, 8, 0),
+        ({"gres": "gres:shard:6"}, 0, 6),
+        ({"gres": "gpu"}, 1, 0),
+        ({"mem": "4G"}, 0, 0),
+        ({"gpus": "x"}, 0, 0),
+    ],
+)
+def test_cards_and_shards_are_read_from_options(options: dict[str, str], cards: int, shards: int) -> None:
+    asked = read_options(options)
+    assert (asked.cards, asked.shards) == (cards, shards)
+
+
+def test_a_whole_card_shrinks_to_the_shards_which_hold_the_job() -> None:
+    decision = decided({"gres": "gres:gpu:1,gres:nic:1", "partition": "small"})
+    assert decision.changes["gres"] == "shard:4,gres:nic:1"
+    assert decision.changes["gpus"] == ""
+    assert Ticket.found_in(decision.changes["comment"]) == Ticket(ID, 4 * GIB, 14913 * MIB)
+    assert "4 of 14 shards instead of the whole card" in decision.line
+
+
+def test_a_whole_card_stays_where_steps_ask_for_it_or_the_site_does_not_shrink() -> None:
+    assert granted(decided({"gpus": "1", "partition": "small"}, steps_ask_for_cards=True)) == (None, None)
+    assert granted(decided({"gpus": "1", "partition": "small"}, settings={"shrinks": False})) == (None, None)
+
+
+def test_a_job_without_a_request_gets_one_and_a_partition() -> None:
+    assert granted(decided({})) == ("shard:4", "small")
+    assert granted(decided({}, 20, 24)) == ("shard:24", "large")
+    assert granted(decided({}, 14, 14.5)) == ("gpu:1", "small")
+
+
+def test_shards_which_cannot_hold_the_job_are_raised_and_those_which_may_not_are_said() -> None:
+    assert granted(decided({"gres": "gres:shard:2", "partition": "small"})) == ("shard:4", None)
+    tight = decided({"gres": "gres:shard:3", "partition": "small"})
+    assert granted(tight) == (None, None)
+    assert "may be too few" in tight.line
+    assert granted(decided({"gres": "gres:shard:9", "partition": "small"})) == (None, None)
+
+
+def test_a_job_which_fits_nowhere_is_refused_and_told_where_it_would() -> None:
+    small = decided({"gres": "gres:gpu:1", "partition": "small"}, 20, 24)
+    assert small.is_refused
+    assert "It fits in partition large" in small.line
+    nowhere = decided({"gres": "gres:gpu:1"}, 60, 70)
+    assert nowhere.is_refused
+    assert "make the job smaller" in nowhere.line
+
+
+def test_of_several_partitions_those_without_room_go() -> None:
+    assert granted(decided({"gres": "gres:gpu:1", "partition": "small,large"}, 20, 24)) == ("shard:24", "large")
+    assert granted(decided({"gres": "gres:gpu:1", "partition": "small,large"})) == ("shard:4", None)
+
+
+def test_jobs_of_several_cards_and_of_unknown_partitions_stay_as_they_are() -> None:
+    assert granted(decided({"gres": "gres:gpu:2", "partition": "small"})) == (None, None)
+    assert decided({"gres": "gres:gpu:1", "partition": "small,other"}) == Decision()
+
+
+def test_watching_changes_nothing_but_the_comment() -> None:
+    watch = {"settings": {"mode": "watch"}}
+    assert set(decided({"gres": "gres:gpu:1", "comment": "mine"}, **watch).changes) == {"comment"}
+    assert decided({"gres": "gres:gpu:1", "comment": "mine"}, **watch).changes["comment"].startswith("mine vramcast=")
+    large = decided({"gres": "gres:gpu:1", "partition": "small"}, 20, 24, **watch)
+    assert not large.is_refused
+    assert Ticket.found_in(large.changes["comment"]) is not None
+
+
+@pytest.mark.parametrize(("when_away", "is_refused"), [("submit", False), ("refuse", True)])
+def test_without_an_answer_the_site_decides(when_away: Any, is_refused: bool) -> None:
+    decision = decide(read_options({}), dict.fromkeys(SIZES, "away"), replace(SETTINGS, when_away=when_away))
+    assert (decision.is_refused, decision.changes) == (is_refused, {})
+    assert "away" in decision.line
+
+
+def test_a_partition_of_which_nothing_is_known_may_have_room() -> None:
+    known = {"small": answers(20, 24)["small"], "large": "not ready"}
+    assert decide(read_options({"gpus": "1"}), known, SETTINGS) == Decision()
+
+
+@given(
+    process_gib=st.floats(0.1, 60), more=st.floats(1, 2), cards=st.integers(0, 2), shards=st.integers(0, 40),
+    partition=st.sampled_from([(), ("small",), ("large",), ("small", "large")]),
+)  # fmt: skip
+def test_what_is_granted_holds_the_point_estimate(
+    process_gib: float, more: float, cards: int, shards: int, partition: tuple[str, ...]
+) -> None:
+    asked = Asked(cards, shards, partition, 1, 1)
+    decision = decide(asked, answers(process_gib, process_gib * more), SETTINGS)
+    if decision.is_refused:
+        assert all(process_gib * GIB > SIZES[name] for name in partition or SIZES)
+    elif (gres := decision.changes.get("gres")) and gres.startswith("shard:"):
+        assert int(gres.removeprefix("shard:")) >= shards_of(int(process_gib * GIB), SETTINGS)
+
+
+def test_a_ticket_survives_a_comment_and_replaces_another() -> None:
+    ticket = Ticket(ID, 3 * GIB, 14 * GIB)
+    comment = ticket.added_to("two words")
+    assert Ticket.found_in(comment) == ticket
+    assert ticket.of(4 * GIB).added_to(comment) == f"two words {ticket.of(4 * GIB)}"
+    assert Ticket.found_in("vramcast=xyz:1:2") is None

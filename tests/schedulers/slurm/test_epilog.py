@@ -1,0 +1,287 @@
+"""The end of a job: its peak as it was sampled, how it ended, what the service and Slurm are told."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.datasets.histories.noted_peak import NotedPeak
+from vramcast.schedulers.slurm import epilog, peaks
+from vramcast.schedulers.slurm.__main__ import main
+from vramcast.schedulers.slurm.afterwards import come_back, note_peak
+from vramcast.schedulers.slurm.ended import EndedJob, outcome_of, read_environment
+from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.ticket import Ticket
+from vramcast.units import GIB, MIB
+
+TICKET = Ticket("c" * 64, 4 * GIB, 14913 * MIB)
+FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ..."
+
+
+def variables(folder: Path, **more: str) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": "12", "SLURM_JOB_UID": str(os.getuid()), "SLURM_JOB_GID": str(os.getgid()), "SLURM_JOB_EXIT_CODE": "0",
+        "SLURM_JOB_RESTART_COUNT": "1", "SLURM_JOB_COMMENT": f"mine {TICKET}", "SLURM_JOB_WORK_DIR": str(folder), **more,
+    }  # fmt: skip
+
+
+def job(folder: Path, **more: str) -> EndedJob:
+    found = read_environment(variables(folder, **more))
+    assert found is not None
+    return found
+
+
+# -- sampling ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def smi(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
+    said: dict[str, list[list[str]]] = {"compute": [], "gpu": [["G0", "14913", "Tesla T4"], ["G1", "[N/A]", "x"]]}
+    monkeypatch.setattr(peaks, "_smi", lambda words: iter(said["compute" if "compute" in words[0] else "gpu"]))
+    return said
+
+
+def test_a_peak_is_the_largest_sum_of_a_jobs_processes_on_a_card(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
+    jobs: dict[str, peaks.JobPeaks] = {}
+    cards = peaks.node_cards()
+    owners = {1: "12", 2: "12", 3: "13"}
+    for rows in (
+        [["G0", "1", "100"], ["G0", "3", "7"]],
+        [["G0", "1", "90"], ["G0", "2", "50"], ["G1", "2", "1"]],
+        [["G0", "1", "[N/A]"]],
+    ):
+        smi["compute"] = [*rows, ["G0", "9", "999"]]
+        peaks.take_sample(jobs, cards, tmp_path, owners.get)
+    found = {one.card.name: one for one in peaks.read_peaks(tmp_path, "12")}
+    assert {name: one.peak_bytes for name, one in found.items()} == {"Tesla T4": 140 * MIB, "x": MIB}
+    assert found["Tesla T4"].card.capacity_bytes == 14913 * MIB
+    assert found["x"].card.capacity_bytes is None
+    assert [one.peak_bytes for one in peaks.read_peaks(tmp_path, "13")] == [7 * MIB]
+
+
+def test_a_job_whose_epilog_has_read_its_peak_is_forgotten(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
+    jobs: dict[str, peaks.JobPeaks] = {}
+    smi["compute"] = [["G0", "1", "100"]]
+    peaks.take_sample(jobs, {}, tmp_path, lambda pid: "12")
+    (tmp_path / "12.json").unlink()
+    smi["compute"] = []
+    peaks.take_sample(jobs, {}, tmp_path, lambda pid: "12")
+    assert jobs == {}
+
+
+def test_damaged_peaks_are_none(tmp_path: Path) -> None:
+    assert peaks.read_peaks(tmp_path, "1") == []
+    for text in ("", "{", "[]", '{"cards": {"a": {}}}', '{"cards": 3}'):
+        (tmp_path / "1.json").write_text(text)
+        assert peaks.read_peaks(tmp_path, "1") == []
+
+
+@pytest.mark.integration
+def test_the_owner_of_a_process_is_in_its_environment_where_there_is_no_cgroup() -> None:
+    child = os.fork()
+    if child == 0:
+        os.execve("/bin/sleep", ["sleep", "60"], {"SLURM_JOB_ID": "77"})
+    try:
+        while Path(f"/proc/{child}/comm").read_text().strip() != "sleep":
+            pass
+        assert peaks._job_of(child) == "77"
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert peaks._job_of(child) is None
+
+
+# -- how it ended --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "file"),
+    [("", "slurm-12.out"), ("%x-%j.out", "*-12.out"), ("o.%4j", "o.0012"), ("%A_%a.log", "10_3.log"), ("100%%", "100%")],
+)
+def test_the_jobs_output_is_found_by_its_pattern(pattern: str, file: str, tmp_path: Path) -> None:
+    more = {"SLURM_JOB_STDOUT": pattern} if pattern else {}
+    if "_" in pattern:
+        more |= {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
+    assert job(tmp_path, **more).outputs == (tmp_path / file,)
+
+
+def test_a_failed_job_ran_out_of_memory_if_its_output_says_so(tmp_path: Path) -> None:
+    failed = job(tmp_path, SLURM_JOB_EXIT_CODE="256", SLURM_JOB_STDOUT="%x.out")
+    assert outcome_of(failed) == "unknown"
+    (tmp_path / "name.out").write_text("x" * 300_000 + FULL)
+    assert outcome_of(failed) == "out_of_memory"
+    assert outcome_of(job(tmp_path, SLURM_JOB_STDOUT="name.out")) == "finished"
+    (tmp_path / "name.out").write_text(FULL + "x" * 300_000)
+    assert outcome_of(failed) == "unknown"
+
+
+def test_a_pipe_or_a_folder_as_output_does_not_hold_the_epilog(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert outcome_of(job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT="pipe")) == "unknown"
+    assert outcome_of(job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT=".")) == "unknown"
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.getuid() != 0, reason="drops root's rights: needs root")
+def test_the_output_is_read_with_the_users_rights(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(FULL)
+    (tmp_path / "secret").chmod(0o600)
+    asked = job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT="secret", SLURM_JOB_UID="65534", SLURM_JOB_GID="65534")
+    assert epilog.outcome_as_user(asked) == "unknown"
+    assert epilog.outcome_as_user(replace(asked, uid=0, gid=0)) == "out_of_memory"
+
+
+def test_what_is_no_epilog_is_no_job() -> None:
+    assert read_environment({}) is None
+    assert read_environment({"SLURM_JOB_ID": "x", "SLURM_JOB_UID": "1"}) is None
+
+
+# -- what is told --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the epilog of a job of which a peak was seen; returns the words of what follows it."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(epilog.subprocess, "Popen", lambda words, **_: started.append(words[5:]))
+    monkeypatch.setattr(epilog, "read_settings", lambda _: current[0])
+    monkeypatch.setattr(epilog, "outcome_as_user", outcome_of)  # without a process
+    current = [settings]
+    settings.peaks_folder.mkdir()
+
+    def run(peak_mib: int | None = 3250, settings: Settings = settings, **more: str) -> list[list[str]]:
+        current[0] = settings
+        if peak_mib is not None:
+            card = {"peak_bytes": peak_mib * MIB, "capacity_bytes": 14913 * MIB, "name": "Tesla T4"}
+            (settings.peaks_folder / "12.json").write_text(json.dumps({"cards": {"G0": card}, "samples": 3}))
+        epilog.main("x.toml", variables(tmp_path, **more))
+        return started
+
+    return run
+
+
+def test_the_service_is_told_the_peak_of_each_attempt(service: Any, settings: Settings, ended: Any) -> None:
+    service.answers["/v1/observations"] = 201, {"id": "1"}
+    assert ended() == []
+    assert service.asked[0][1] == {
+        "estimate_id": TICKET.estimate_id, "outcome": "finished", "request_bytes": 4 * GIB, "job_id": "12.1",
+        "process_bytes": 3250 * MIB,
+    }  # fmt: skip
+    assert list(settings.outbox.iterdir()) == []
+    assert list(settings.peaks_folder.iterdir()) == []
+
+
+def test_what_the_service_did_not_take_waits_and_what_it_never_will_goes(service: Any, settings: Settings, ended: Any) -> None:
+    service.answers["/v1/observations"] = 503, {}
+    ended()
+    assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
+    service.answers["/v1/observations"] = 201, {}
+    ended(SLURM_JOB_ID="13", SLURM_JOB_COMMENT="", peak_mib=None)
+    assert list(settings.outbox.iterdir()) == []
+    service.answers["/v1/observations"] = 404, {}
+    ended()
+    assert list(settings.outbox.iterdir()) == []
+
+
+def test_a_service_which_is_away_costs_nothing_but_the_time(settings: Settings, ended: Any) -> None:
+    ended(settings=replace(settings, service="http://127.0.0.1:9"))
+    assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
+
+
+def test_a_job_which_ran_out_of_memory_comes_back_where_the_site_wants_it(
+    service: Any, settings: Settings, ended: Any, tmp_path: Path
+) -> None:
+    service.answers["/v1/observations"] = 201, {}
+    (tmp_path / "slurm-12.out").write_text(FULL)
+    (tmp_path / "slurm-12.out").chmod(0o644)
+    assert ended(SLURM_JOB_EXIT_CODE="256") == []
+    assert service.asked[0][1]["outcome"] == "out_of_memory"
+    assert ended(SLURM_JOB_EXIT_CODE="256", settings=replace(settings, requeues=True)) == [["come-back", "12", str(TICKET)]]
+
+
+def test_the_peak_is_noted_for_sacct_also_of_jobs_without_an_estimate(service: Any, settings: Settings, ended: Any) -> None:
+    started = ended(settings=replace(settings, writes_admin_comment=True), SLURM_JOB_COMMENT="")
+    assert started == [["note-peak", "12", "vramcast-peak=3250:14913:tesla-t4"]]
+    assert not service.asked
+
+
+def test_a_failure_nobody_knows_of_is_no_observation(service: Any, ended: Any) -> None:
+    ended(SLURM_JOB_EXIT_CODE="256")
+    ended(peak_mib=None)
+    assert not service.asked
+
+
+def test_the_epilog_ends_well_whatever_happens(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    for name, value in variables(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    assert main(["--settings", str(tmp_path / "none"), "epilog"]) == 0
+    assert "cannot be read" in capsys.readouterr().err
+
+
+# -- what follows --------------------------------------------------------------------------------------------------
+
+
+class Slurm:
+    """Slurm's commands: each says what it is told to, and is remembered."""
+
+    def __init__(self, **answers: tuple[bool, str]) -> None:
+        self.answers = answers
+        self.called: list[str] = []
+
+    def __call__(self, words: list[str]) -> tuple[bool, str]:
+        self.called.append(" ".join(words))
+        return self.answers.get(words[1] if words[0] == "scontrol" else words[0], (True, ""))
+
+
+PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
+
+
+def test_a_job_comes_back_with_half_as_much_again(settings: Settings) -> None:
+    slurm = Slurm(**{"--oneliner": (True, PENDING)})
+    assert come_back("12", TICKET, settings, slurm)
+    assert slurm.called[0] == "scontrol requeuehold 12"
+    assert slurm.called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones vramcast=ccc")
+    assert Ticket.found_in(slurm.called[2]) == TICKET.of(6 * GIB)
+    assert slurm.called[3] == "scontrol release 12"
+
+
+def test_near_the_card_it_gets_the_card_and_after_that_it_does_not_come_back(settings: Settings) -> None:
+    slurm = Slurm(**{"--oneliner": (True, PENDING)})
+    assert come_back("12", TICKET.of(10 * GIB), settings, slurm)
+    assert "Gres=gpu:1" in slurm.called[2]
+    assert not come_back("12", TICKET.of(TICKET.capacity_bytes), settings, Slurm())
+
+
+def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings) -> None:
+    refused = Slurm(requeuehold=(False, ""))
+    assert not come_back("12", TICKET, settings, refused)
+    assert len(refused.called) == 1
+    never = Slurm(**{"--oneliner": (True, "JobState=COMPLETING")})
+    assert not come_back("12", TICKET, settings, never, pause_s=0)
+    stays = Slurm(**{"--oneliner": (True, PENDING), "update": (False, "")})
+    assert not come_back("12", TICKET, settings, stays)
+    assert stays.called[-1] == "scontrol release 12"
+
+
+def test_a_peak_is_noted_as_soon_as_the_database_knows_the_job() -> None:
+    answers = iter([(False, ""), (True, " Nothing found"), (True, " Modified jobs...\n  12 submitted at")])
+    called: list[list[str]] = []
+
+    def slurm(words: list[str]) -> tuple[bool, str]:
+        called.append(words)
+        return next(answers)
+
+    assert note_peak("12", "vramcast-peak=1:2:x", slurm, pause_s=0)
+    assert called[-1][-2:] == ["set", "AdminComment=vramcast-peak=1:2:x"]
+
+
+def test_a_noted_peak_survives_small_letters() -> None:
+    noted = NotedPeak.of(3250 * MIB, 14913 * MIB, "Tesla T4")
+    assert NotedPeak.found_in(f"JS1:x {noted} more".lower()) == noted
+    assert NotedPeak.found_in(str(NotedPeak.of(MIB, None, ""))) == NotedPeak(MIB, None, "")
+    assert NotedPeak.found_in("vramcast-peak=") is None

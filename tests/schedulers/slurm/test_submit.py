@@ -1,0 +1,243 @@
+"""A submission, from its options to what Slurm is told, against a service that answers well, slowly, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.errors import NoAnswer, UsageError
+from vramcast.schedulers.slurm import submit
+from vramcast.schedulers.slurm.__main__ import main
+from vramcast.schedulers.slurm.site_settings import Settings, read_settings
+from vramcast.schedulers.slurm.ticket import Ticket
+from vramcast.units import GIB, MIB
+
+NAMED = "#VRAMCAST target=torchvision:resnet50 batch=8x3x224x224\ntorchrun train.py\n"
+SMALL, LARGE = 14913 * MIB, 40507 * MIB
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "job.sh").write_text(f"#!/bin/bash\n{NAMED}")
+    return folder / "job.sh"
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"argv": ["job.sh"], "gres": "gres:gpu:1", "partition": "small", **more}
+
+
+def decided(settings: Settings, kind: str = "sbatch", **more: Any) -> Any:
+    return submit.decision_on(kind, options(**more), Path.cwd(), {}, settings)
+
+
+def both_fit(service: Any) -> None:
+    service.fits("t4", 3 * GIB, 4 * GIB - 1, SMALL)
+    service.fits("a100-40gb", 3 * GIB, 4 * GIB, LARGE)
+
+
+def test_a_named_job_is_asked_about_on_each_card_with_the_token(service: Any, settings: Settings, script: Path) -> None:
+    both_fit(service)
+    decision = decided(settings)
+    assert decision.changes["gres"] == "shard:4"
+    bodies = {body["device"]: body for _, body, _ in service.asked}
+    assert set(bodies) == {"t4", "a100-40gb"}
+    assert bodies["t4"]["target"] == "torchvision:resnet50"
+    assert (bodies["t4"]["level"], 0 < bodies["t4"]["wait_s"] < settings.timeout_s) == (0.99, True)
+    assert {token for _, _, token in service.asked} == {"Bearer secret"}
+
+
+def test_a_training_command_is_sent_with_the_code_around_it(service: Any, settings: Settings, script: Path) -> None:
+    both_fit(service)
+    script.write_text("#!/bin/bash\nexport LR=1\nsrun python train.py --lr $LR\n")
+    for name in ("train.py", "model/net.py", "conf.yaml", ".git/config.py", "data.bin", "wandb/x.py"):
+        path = script.parent / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x = 1")
+    decided(settings, ntasks="2")
+    body = service.asked[0][1]
+    assert body["command"] == ["python", "train.py", "--lr", "1"]
+    assert set(body["files"]) == {"train.py", "model/net.py", "conf.yaml"}
+    assert body["environment"] == {"LR": "1"}
+    assert (body["world_size"], body["nproc_per_node"]) == (2, 2)
+
+
+def test_of_two_commands_the_larger_counts(service: Any, settings: Settings, script: Path) -> None:
+    both_fit(service)
+    script.write_text("cd src\npython a.py\npython b.py\n")
+    (script.parent / "src").mkdir()
+    (script.parent / "src" / "a.py").write_text("")
+    decided(settings)
+    assert sorted((body["device"], body["command"][1]) for _, body, _ in service.asked) == [
+        ("a100-40gb", "a.py"), ("a100-40gb", "b.py"), ("t4", "a.py"), ("t4", "b.py"),
+    ]  # fmt: skip
+    assert set(service.asked[0][1]["files"]) == {"a.py"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "text"),
+    [
+        ("salloc", {}, NAMED),
+        ("sbatch", {"partition": "cpu"}, NAMED),
+        ("sbatch", {"argv": []}, NAMED),
+        ("sbatch", {"argv": ["missing.sh"]}, NAMED),
+        ("sbatch", {}, f"#VRAMCAST off\n{NAMED}"),
+        ("sbatch", {"gres": ""}, "python train.py\n"),
+    ],
+)
+def test_jobs_which_are_not_ours_pass_without_a_question(
+    kind: str, more: dict[str, Any], text: str, service: Any, settings: Settings, script: Path
+) -> None:
+    script.write_text(text)
+    assert decided(settings, kind, **more).changes == {}
+    assert not service.asked
+
+
+def test_a_step_inside_of_a_job_passes_and_an_srun_outside_is_asked_about(
+    service: Any, settings: Settings, script: Path
+) -> None:
+    both_fit(service)
+    step = {"argv": ["python", "train.py"], "gres": "gres:gpu:1", "partition": "small"}
+    assert submit.decision_on("srun", step, Path.cwd(), {"SLURM_JOB_ID": "7"}, settings).changes == {}
+    assert submit.decision_on("srun", step, Path.cwd(), {}, settings).changes["gres"] == "shard:4"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((202, {"state": "running"}), "not ready"),
+        ((429, {}), "too many"),
+        ((422, {"error": {"message": "no such model"}}), "no such model"),
+        ((500, []), "500"),
+        ((200, {"id": 1}), "not understood"),
+    ],
+)
+def test_without_a_number_the_job_is_submitted_as_it_is(
+    answer: Any, why: str, service: Any, settings: Settings, script: Path
+) -> None:
+    service.answers["/v1/checks"] = answer
+    decision = decided(settings)
+    assert (decision.changes, decision.is_refused) == ({}, False)
+    assert why in decision.line
+
+
+def test_a_script_in_which_nothing_is_understood_says_why(settings: Settings, script: Path) -> None:
+    for text, why in (
+        ("python $X\n", "only when it runs"),
+        ("make train\n", "no training command"),
+        ("python a.py\n" * 4, "4 Python"),
+    ):
+        script.write_text(text)
+        with pytest.raises(NoAnswer, match=why):
+            decided(settings)
+
+
+def test_code_beyond_reason_is_not_sent(settings: Settings, script: Path) -> None:
+    script.write_text("python train.py\n")
+    for k in range(501):
+        (script.parent / f"{k}.py").write_text("")
+    with pytest.raises(NoAnswer, match="name the model"):
+        decided(settings)
+
+
+# -- the process ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(settings: Settings, tmp_path: Path) -> Path:
+    path = tmp_path / "vramcast.toml"
+    path.write_text(f'service = "{settings.service}"\nmode = "fill"\ntimeout_s = 1\n[partitions]\nsmall = "t4"\n')
+    return path
+
+
+def test_the_hook_prints_what_slurm_shall_be_told(
+    service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both_fit(service)
+    assert main(["--settings", str(written), "submit", "sbatch", json.dumps(options())]) == 0
+    lines = dict(
+        line.split(" ", 1) if line[:3] != "set" else line[4:].split(" ", 1) for line in capsys.readouterr().out.splitlines()
+    )
+    assert lines["gres"] == "shard:4"
+    assert Ticket.found_in(lines["comment"]) is not None
+    assert lines["say"].startswith("vramcast: 3.00 GiB")
+
+
+def test_a_slow_service_does_not_hold_a_submission(
+    service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.wait_s = 1.2
+    main(["--settings", str(written), "submit", "sbatch", json.dumps(options())])
+    assert "did not answer in time" in capsys.readouterr().out
+
+
+@pytest.mark.integration
+def test_the_hook_ends_itself_whatever_holds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        submit._end_after(0.1, lambda: os.write(writer, b"over") and None)
+        time.sleep(60)
+        os._exit(1)
+    os.close(writer)
+    with open(reader, "rb") as said:
+        assert said.read() == b"over"
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"argv": 5}', "[" * 100_000, '{"argv": ["\\u0000"], "gres": "gpu:1"}'])
+def test_odd_options_end_in_a_line(text: str, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--settings", str(written), "submit", "sbatch", text]) == 0
+    assert capsys.readouterr().err == ""
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_settings_that_are_wrong_are_said_and_the_job_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--settings", str(tmp_path / "none"), "submit", "sbatch", "{}"]) == 0
+    assert capsys.readouterr().out.startswith("say vramcast: The settings")
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_read() -> None:
+    found = read_settings(Path(__file__).parents[3] / "contrib" / "slurm" / "vramcast.toml")
+    assert (found.mode, found.when_away, found.shard_bytes, found.requeues) == ("watch", "submit", GIB, False)
+    assert found.partitions == {"small": "t4", "large": "a100-40gb"}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("mode = 'all'", "write one of watch, fill"),
+        ("timeout_s = -1", "between"),
+        ("timeout_s = '2'", "finite number"),
+        ("level = 2", "between"),
+        ("shard = '0GiB'", "not positive"),
+        ("colour = 1", "known are"),
+        ("requeues = 1", "true or false"),
+        ("token_file = 1", "write a text"),
+        ("partitions = 3", "write a table"),
+        ("x = [", "cannot be read"),
+    ],
+)
+def test_settings_which_are_wrong_say_what_is_expected(line: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f"service = 'http://x'\n{line}\n")
+    with pytest.raises(UsageError, match=why):
+        read_settings(path)
+
+
+def test_a_token_which_cannot_be_read_is_an_error(settings: Settings) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        replace(settings, token_file="/nonexistent").token()
+    assert replace(settings, token_file="").token() == ""

@@ -1,0 +1,62 @@
+"""python -m vramcast.schedulers.slurm [--settings FILE] submit|peaks|epilog|afterwards ..."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from vramcast.errors import VramcastError
+from vramcast.schedulers.slurm.site_settings import PLACE, read_settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of the hooks; return its exit code: 0 also where it could do nothing, for Slurm goes on."""
+    parser = argparse.ArgumentParser(prog="python -m vramcast.schedulers.slurm", description="The hooks of docs/slurm.md.")
+    parser.add_argument("--settings", default=PLACE, metavar="FILE", help=f"the site's settings (default: {PLACE})")
+    hooks = parser.add_subparsers(dest="hook", required=True)
+    submit = hooks.add_parser("submit", help="what Slurm shall be told of a submission; by cli_filter.lua")
+    submit.add_argument("kind", help="sbatch, srun, ...")
+    submit.add_argument("options", help="of the submission, as JSON")
+    hooks.add_parser("peaks", help="sample what jobs take, until ended; on each node")
+    hooks.add_parser("epilog", help="tell the service how a job went; by the epilog")
+    back = hooks.add_parser("come-back", help="put a job back with a larger request; by the epilog")
+    back.add_argument("job")
+    back.add_argument("ticket", help="the word in its comment")
+    note = hooks.add_parser("note-peak", help="write a job's peak where sacct has it; by the epilog")
+    note.add_argument("job")
+    note.add_argument("noted", help="the word for its AdminComment")
+    options = parser.parse_args(arguments)
+    try:
+        if options.hook == "submit":
+            from vramcast.schedulers.slurm import submit as hook
+
+            hook.main(options.kind, options.options, options.settings)
+        elif options.hook == "peaks":
+            from vramcast.schedulers.slurm.peaks import sample_for_ever
+
+            sample_for_ever(read_settings(options.settings).peaks_folder)
+        elif options.hook == "epilog":
+            from vramcast.schedulers.slurm import epilog
+
+            epilog.main(options.settings)
+        elif options.hook == "come-back":
+            from vramcast.schedulers.slurm.afterwards import call_slurm, come_back
+            from vramcast.schedulers.slurm.ticket import Ticket
+
+            if ticket := Ticket.found_in(options.ticket):
+                come_back(options.job, ticket, read_settings(options.settings), call_slurm)
+        else:
+            from vramcast.schedulers.slurm.afterwards import call_slurm, note_peak
+
+            note_peak(options.job, options.noted, call_slurm)
+    except VramcastError as error:
+        print(f"vramcast: {error}", file=sys.stderr)
+        return error.exit_code if options.hook == "peaks" else 0
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

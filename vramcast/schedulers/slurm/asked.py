@@ -1,0 +1,75 @@
+"""What a submission asks Slurm for, read from its options as cli_filter has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+# spec: sbatch(1); each may say cards, of a job, a node, a socket or a task
+CARD_OPTIONS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+_COUNTED: Final = re.compile(r"(?:gres[:/])?(gpu|shard)(?:[:/=][A-Za-z_][\w.-]*)?(?:[:=](\d+))?(?:\(.*\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asks for.
+
+    Attributes:
+        cards: Whole cards, of all nodes; 0: none.
+        shards: Of one node; 0: none.
+        partitions: Named ones; empty: Slurm's default.
+        nodes: Machines.
+        tasks: Processes which `srun` starts.
+        others: Other generic resources, which stay.
+        comment: The user's.
+    """
+
+    cards: int
+    shards: int
+    partitions: tuple[str, ...]
+    nodes: int
+    tasks: int
+    others: tuple[str, ...] = ()
+    comment: str = ""
+
+    @property
+    def is_of_gpus(self) -> bool:
+        """Whether the job asks for cards, whole or in parts."""
+        return bool(self.cards or self.shards)
+
+
+def read_options(options: Mapping[str, Any]) -> Asked:
+    """Return what options ask for.
+
+    Args:
+        options: By long name, as `slurm.json_cli_options` writes them.
+    """
+
+    def text(name: str) -> str:
+        value = options.get(name)
+        return value if isinstance(value, str) else ""
+
+    nodes = _first_number(text("nodes")) or 1
+    tasks = _first_number(text("ntasks")) or nodes * (_first_number(text("ntasks-per-node")) or 1)
+    cards, shards, others = 0, 0, []
+    for part in filter(None, text("gres").split(",")):
+        match = _COUNTED.fullmatch(part)
+        if match is None:
+            others.append(part)
+        elif match[1] == "gpu":
+            cards += int(match[2] or 1) * nodes
+        else:
+            shards += int(match[2] or 1)
+    for name, times in zip(CARD_OPTIONS, (1, nodes, tasks, nodes), strict=True):
+        for part in filter(None, text(name).split(",")):
+            cards = max(cards, int(part.rpartition(":")[2]) * times) if part.rpartition(":")[2].isdecimal() else cards
+    partitions = tuple(filter(None, text("partition").split(",")))
+    return Asked(cards, shards, partitions, nodes, tasks, tuple(others), text("comment"))
+
+
+def _first_number(text: str) -> int:
+    """Return the smallest number of nodes or tasks in `2`, `2-4` or `2k`; 0 where there is none."""
+    match = re.match(r"\d{1,6}", text)
+    return int(match[0]) if match else 0

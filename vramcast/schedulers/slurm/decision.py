@@ -1,0 +1,132 @@
+"""What becomes of a submission: which options change, what its user reads, and whether it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.slurm.asked import CARD_OPTIONS, Asked
+from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.ticket import Ticket
+from vramcast.units import gib
+
+_SAYS: Final = "vramcast: "
+
+
+@dataclass(slots=True)
+class Decision:
+    """What Slurm is told.
+
+    Attributes:
+        line: What the user reads; "": nothing.
+        is_refused: Whether the submission ends here.
+        changes: Options by long name; "" takes one back.
+    """
+
+    line: str = ""
+    is_refused: bool = False
+    changes: dict[str, str] = field(default_factory=dict)
+
+
+def decide(
+    asked: Asked, answers: Mapping[str, Answer | str], settings: Settings, *, steps_ask_for_cards: bool = False
+) -> Decision:
+    """Return what becomes of a job.
+
+    Args:
+        asked: What it asks for.
+        answers: What is known of it on the card of each partition of the settings: an answer, or why there is none.
+        settings: The site's.
+        steps_ask_for_cards: Whether its own `srun` ask for `gpu`.
+    """
+    wanted = [name for name in (asked.partitions or settings.partitions) if name in answers]
+    if not wanted or len(wanted) < len(asked.partitions):
+        return Decision()  # a partition whose card is not known here
+    known = {name: answer for name in wanted if isinstance(answer := answers[name], Answer)}
+    if not known:
+        return _away(str(answers[wanted[0]]), settings)
+    roomy = [name for name, answer in known.items() if answer.fits]
+    if not roomy:
+        if len(known) < len(wanted):
+            return Decision()  # a partition of which nothing is known may have room
+        return _refused(known, answers, settings, asked.comment)
+    return _granted(roomy, known, asked, settings, steps_ask_for_cards=steps_ask_for_cards)
+
+
+def _away(why: str, settings: Settings) -> Decision:
+    if settings.when_away == "refuse":
+        return Decision(f"{_SAYS}refused: {why}. Submit again in a minute.", is_refused=True)
+    return Decision(f"{_SAYS}no estimate ({why}); the job is submitted as it is.")
+
+
+def _refused(known: Mapping[str, Answer], answers: Mapping[str, Answer | str], settings: Settings, comment: str) -> Decision:
+    cards = ", ".join(
+        f"{settings.partitions[name]} ({gib(answer.capacity_bytes)}, partition {name})" for name, answer in known.items()
+    )
+    roomy = [name for name, answer in answers.items() if isinstance(answer, Answer) and answer.fits]
+    advice = f"It fits in partition {roomy[0]}." if roomy else "No partition has a larger card: make the job smaller."
+    line = f"the job takes {gib(min(one.process_bytes for one in known.values()))}, more than {cards}. {advice}"
+    if settings.mode == "watch":  # it runs, and how it ends is worth knowing
+        one = next(iter(known.values()))
+        ticket = Ticket(one.id, one.capacity_bytes, one.capacity_bytes)
+        return Decision(f"{_SAYS}{line}", changes={"comment": ticket.added_to(comment)})
+    return Decision(f"{_SAYS}refused: {line}", is_refused=True)
+
+
+def _granted(
+    roomy: list[str], known: Mapping[str, Answer], asked: Asked, settings: Settings, *, steps_ask_for_cards: bool
+) -> Decision:
+    """Return the decision on a job for which partitions have room: of those asked for each may take it, else the first does."""
+    possible = roomy if asked.partitions else roomy[:1]
+    answer = max((known[name] for name in possible), key=lambda one: one.request_bytes)
+    shards, most = shards_of(answer.request_bytes, settings), answer.capacity_bytes // settings.shard_bytes
+    takes = f"{_SAYS}{gib(answer.process_bytes)}, at most {gib(answer.request_bytes)} at {settings.level:g}"
+    changes: dict[str, str] = {}
+    if not asked.partitions:
+        changes["partition"] = roomy[0]
+    elif set(roomy) < set(asked.partitions) and len(known) == len(asked.partitions):
+        changes["partition"] = ",".join(roomy)
+    granted_bytes = answer.capacity_bytes
+    if asked.cards > 1:
+        line = f"{takes} of each card; {asked.cards} cards stay as asked for."
+    elif asked.shards:
+        line, granted = _of_shards(asked.shards, min(shards, most), shards_of(answer.process_bytes, settings), takes)
+        granted_bytes = min(granted * settings.shard_bytes, answer.capacity_bytes)
+        if granted != asked.shards:
+            changes |= _gres(granted, most, asked)
+    elif shards >= most:
+        line = f"{takes}: the whole card."
+        changes |= {} if asked.cards else _gres(shards, most, asked)
+    elif asked.cards and (steps_ask_for_cards or not settings.shrinks):
+        why = "its steps ask for gpu themselves" if steps_ask_for_cards else "as it was asked for"
+        line = f"{takes}; the whole card stays, {why}."
+    else:
+        line = f"{takes}: {shards} of {most} shards{' instead of the whole card' if asked.cards else ''}."
+        changes |= _gres(shards, most, asked)
+        granted_bytes = shards * settings.shard_bytes
+    comment = {"comment": Ticket(answer.id, granted_bytes, answer.capacity_bytes).added_to(asked.comment)}
+    if settings.mode == "watch":
+        return Decision(f"{line.rstrip('.')} (watching: nothing is changed).", changes=comment)
+    return Decision(line, changes=changes | comment)
+
+
+def _of_shards(asked: int, needed: int, least: int, takes: str) -> tuple[str, int]:
+    """Return what is said of a job that asks for shards itself, and how many it gets."""
+    if asked >= needed:
+        return f"{takes}: the {asked} shards hold it ({needed} would).", asked
+    if asked >= least:
+        return f"{takes}: {asked} shards may be too few, {needed} would hold it.", asked
+    return f"{takes}: {asked} shards cannot hold it, it gets {needed}.", needed
+
+
+def shards_of(size_bytes: int, settings: Settings) -> int:
+    """Return how many shards hold so many bytes."""
+    return max(1, -(-size_bytes // settings.shard_bytes))
+
+
+def _gres(shards: int, most: int, asked: Asked) -> dict[str, str]:
+    """Return the options which ask for shards, or for the whole card where these are all it has; others stay."""
+    wanted = "gpu:1" if shards >= most else f"shard:{shards}"
+    return {"gres": ",".join((wanted, *asked.others)), **dict.fromkeys(CARD_OPTIONS, "")}

@@ -1,0 +1,131 @@
+"""What the epilog runs at a job's end: tells the service how it went. It always ends well: else Slurm drains the node.
+
+An observation lies in the outbox until the service has acknowledged it: one which is away gets it at the next job's end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from vramcast.datasets.histories.noted_peak import NotedPeak
+from vramcast.errors import NoAnswer, VramcastError
+from vramcast.files import atomic_write
+from vramcast.schedulers.slurm.asking import Client
+from vramcast.schedulers.slurm.ended import EndedJob, Outcome, outcome_of, read_environment
+from vramcast.schedulers.slurm.peaks import CardPeak, read_peaks
+from vramcast.schedulers.slurm.site_settings import Settings, read_settings
+
+_NO_USE: Final = range(400, 500)  # the service knows the estimate no more, or will never take this
+_AGAIN: Final = (408, 429)
+
+
+def main(settings_path: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Tell the service how the job went whose epilog this is, and start what comes after it.
+
+    Args:
+        settings_path: Of the site's settings.
+        environment: As Slurm gives it to an epilog.
+    """
+    try:
+        job = read_environment(environment)
+        if job is None:
+            return
+        settings = read_settings(settings_path)
+        seen = read_peaks(settings.peaks_folder, job.id)
+        outcome = outcome_as_user(job) if job.ticket is not None else "unknown"
+        observation = observation_of(job, outcome, [one.peak_bytes for one in seen])
+        if observation is not None:
+            keep(settings.outbox, job.attempt, observation)
+        send_all(settings)
+        fullest = max(seen, key=lambda one: one.peak_bytes, default=None)
+        comes_back = outcome == "out_of_memory" and settings.requeues
+        if comes_back or (fullest is not None and settings.writes_admin_comment):
+            _start_afterwards(settings_path, job, fullest, comes_back=comes_back)
+        (settings.peaks_folder / f"{job.id}.json").unlink(missing_ok=True)
+    except (VramcastError, OSError) as error:
+        print(f"vramcast: {error}", file=sys.stderr)
+
+
+def outcome_as_user(job: EndedJob) -> Outcome:
+    """Return how a job ended, its files read with its user's rights: a link to a file of root's stays closed."""
+    if os.geteuid() != 0 or job.exit_code == 0:
+        return outcome_of(job)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # nothing of Python's own end is run twice
+        try:
+            os.setgroups([])
+            os.setgid(job.gid)
+            os.setuid(job.uid)
+            os.write(writer, outcome_of(job).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return "out_of_memory" if said == b"out_of_memory" else "unknown"
+
+
+def observation_of(job: EndedJob, outcome: Outcome, peaks_bytes: Sequence[int]) -> dict[str, Any] | None:
+    """Return what the service is told; None: it has no estimate, nothing was seen, or nobody knows why the job failed."""
+    if job.ticket is None or outcome == "unknown" or (outcome == "finished" and not peaks_bytes):
+        return None
+    told: dict[str, Any] = {
+        "estimate_id": job.ticket.estimate_id,
+        "outcome": outcome,
+        "request_bytes": job.ticket.request_bytes,
+        "job_id": job.attempt,
+    }
+    return {**told, "process_bytes": max(peaks_bytes)} if peaks_bytes else told
+
+
+def keep(outbox: Path, name: str, observation: Mapping[str, Any]) -> None:
+    """Put an observation where it waits for the service.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    outbox.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with atomic_write(outbox / f"{name}.json") as file:
+        file.write(json.dumps(observation).encode())
+
+
+def send_all(settings: Settings) -> int:
+    """Send what waits, oldest first, until it is all gone or the time is over; return how many were acknowledged."""
+    client, latest, sent = Client.of(settings), time.monotonic() + settings.timeout_s, 0
+    for path in sorted(settings.outbox.glob("*.json"), key=_age):
+        try:
+            status, _ = client.post("/v1/observations", json.loads(path.read_bytes()), latest)
+        except NoAnswer:
+            break
+        except (OSError, ValueError):
+            continue
+        if status in (200, 201) or (status in _NO_USE and status not in _AGAIN):
+            path.unlink(missing_ok=True)
+            sent += status in (200, 201)
+    return sent
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _start_afterwards(settings_path: str, job: EndedJob, fullest: CardPeak | None, *, comes_back: bool) -> None:
+    """Start what calls Slurm itself in a session of its own: an epilog must not wait for the controller, which waits for it."""
+    noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.card.capacity_bytes, fullest.card.name)
+    words = ["come-back", job.id, str(job.ticket)] if comes_back else ["note-peak", job.id, str(noted)]
+    subprocess.Popen(
+        [sys.executable, "-m", "vramcast.schedulers.slurm", "--settings", settings_path, *words],
+        start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""What each job takes of each card, sampled on its node: the largest sum of its processes so far, one small file a job.
+
+    {"cards": {"GPU-4f...": {"peak_bytes": 5056233472, "capacity_bytes": 15637086208, "name": "Tesla T4"}}, "samples": 120}
+
+nvidia-smi says which process holds how much; Slurm's cgroup says which job's process it is, else the variable with which it
+was started. A peak between two samples is missed. Torch's caching allocator keeps what it took, so that a training job's
+process peak lasts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from vramcast.errors import VramcastError
+from vramcast.files import atomic_write
+from vramcast.units import MIB
+
+INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
+_SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes some 0.1 s, on a node in trouble for ever
+_KEPT_S: Final = 7 * 86_400  # arbitrary: an epilog which reads it comes within seconds
+_CGROUP: Final = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
+_STARTED: Final = re.compile(rb"(?:^|\0)SLURM_JOB_ID=(\d+)(?:\0|$)")
+_PROCESSES: Final = ("--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits")
+_CARDS: Final = ("--query-gpu=uuid,memory.total,name", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card of the node; None and "" where nvidia-smi does not say."""
+
+    capacity_bytes: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardPeak:
+    """What a job took of one card."""
+
+    peak_bytes: int
+    card: Card
+
+
+@dataclass(slots=True)
+class JobPeaks:
+    """One job's.
+
+    Attributes:
+        peaks_bytes: By card.
+        samples: How often it was seen.
+    """
+
+    peaks_bytes: dict[str, int] = field(default_factory=dict)
+    samples: int = 0
+
+
+def sample_for_ever(folder: Path, interval_s: float = INTERVAL_S) -> None:
+    """Sample until the process is ended.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs: dict[str, JobPeaks] = {}
+    cards = node_cards()
+    while True:
+        began = time.monotonic()
+        take_sample(jobs, cards, folder, _job_of)
+        time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
+
+
+def take_sample(
+    jobs: dict[str, JobPeaks], cards: Mapping[str, Card], folder: Path, job_of: Callable[[int], str | None]
+) -> None:
+    """Take one sample: add it to `jobs`, and write the files of those whose peak grew.
+
+    Args:
+        jobs: What was seen so far, by job id.
+        cards: Of the node, by uuid.
+        folder: Of the files.
+        job_of: A process's job.
+    """
+    now: dict[tuple[str, str], int] = {}
+    for card, pid, used_bytes in processes():
+        job = job_of(pid)
+        if job is not None:
+            now[job, card] = now.get((job, card), 0) + used_bytes
+    grown = set()
+    for (job, card), used_bytes in now.items():
+        peaks = jobs.setdefault(job, JobPeaks())
+        if used_bytes > peaks.peaks_bytes.get(card, 0):
+            peaks.peaks_bytes[card] = used_bytes
+            grown.add(job)
+    seen = {job for job, _ in now}
+    for job in seen:
+        jobs[job].samples += 1
+    for job in grown:
+        _write(folder, job, jobs[job], cards)
+    for job in set(jobs) - seen:
+        if not (folder / f"{job}.json").exists():  # its epilog has read it
+            del jobs[job]
+    _forget_old(folder)
+
+
+def read_peaks(folder: Path, job_id: str) -> list[CardPeak]:
+    """Return a job's peak on each of its cards; empty where nothing was seen."""
+    try:
+        found = json.loads((folder / f"{job_id}.json").read_bytes())
+        return [
+            CardPeak(int(one["peak_bytes"]), Card(one["capacity_bytes"], str(one["name"]))) for one in found["cards"].values()
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def processes() -> Iterator[tuple[str, int, int]]:
+    """Yield card, process and bytes of each process that holds memory, as nvidia-smi says it; nothing where it fails."""
+    for cells in _smi(_PROCESSES):
+        if len(cells) == 3 and cells[1].isdecimal() and cells[2].isdecimal():
+            yield cells[0], int(cells[1]), int(cells[2]) * MIB
+
+
+def node_cards() -> dict[str, Card]:
+    """Return the node's cards by uuid."""
+    rows = [cells for cells in _smi(_CARDS) if len(cells) == 3]
+    return {uuid: Card(int(size) * MIB if size.isdecimal() else None, name) for uuid, size, name in rows}
+
+
+def _smi(arguments: tuple[str, ...]) -> Iterator[list[str]]:
+    try:
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_SMI_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    for line in done.stdout.splitlines():
+        yield [cell.strip() for cell in line.split(",")]
+
+
+def _job_of(pid: int) -> str | None:
+    """Return the Slurm job of a process. The cgroup is Slurm's own word; without cgroups the start's environment is taken."""
+    try:
+        match = _CGROUP.search(Path(f"/proc/{pid}/cgroup").read_text())
+        if match:
+            return match[1]
+        started = _STARTED.search(Path(f"/proc/{pid}/environ").read_bytes())
+        return started[1].decode() if started else None
+    except OSError:
+        return None
+
+
+def _write(folder: Path, job: str, peaks: JobPeaks, cards: Mapping[str, Card]) -> None:
+    told = {
+        card: {"peak_bytes": peak_bytes, **asdict(cards.get(card, Card()))} for card, peak_bytes in peaks.peaks_bytes.items()
+    }
+    with atomic_write(folder / f"{job}.json", raises=VramcastError) as file:
+        file.write(json.dumps({"cards": told, "samples": peaks.samples}).encode())
+
+
+def _forget_old(folder: Path) -> None:
+    oldest = time.time() - _KEPT_S
+    for path in folder.glob("*.json"):
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except OSError:
+            continue

@@ -1,0 +1,111 @@
+"""The site's settings, in one TOML file that all hooks read."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from vramcast.checks import number, shown, whole
+from vramcast.errors import UsageError
+from vramcast.units import GIB, parse_bytes
+
+_EXAMPLE: Final = "contrib/slurm/vramcast.toml is an example"
+PLACE: Final = "/etc/slurm/vramcast.toml"
+Mode: TypeAlias = Literal["watch", "fill"]
+WhenAway: TypeAlias = Literal["submit", "refuse"]
+_MOST: Final = {"timeout_s": 600.0, "level": 1.0}  # arbitrary: nobody waits longer at a prompt; spec: a share
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {"mode": get_args(Mode), "when_away": get_args(WhenAway)}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a site decides.
+
+    Attributes:
+        service: Where `vramcast serve` listens.
+        partitions: The card of each partition, smallest first; jobs of other partitions pass.
+        token_file: Holds the service's token; "": it asks for none.
+        mode: `watch` writes the estimate's id beside the job and changes nothing else; `fill` fills and corrects requests.
+        when_away: What becomes of a job when there is no answer in time.
+        timeout_s: By then an answer must be there.
+        shard_bytes: What one `shard` of Slurm stands for.
+        level: Of requests.
+        shrinks: Whether a job that asks for one whole card gets the shards which it needs instead.
+        requeues: Whether a job which ran out of the card's memory comes back with a larger request.
+        writes_admin_comment: Whether a job's peak is written into its AdminComment, for sacct.
+        peaks_folder: Where the sampler leaves what it saw.
+        outbox: Where observations wait for the service.
+    """
+
+    service: str
+    partitions: Mapping[str, str]
+    token_file: str = ""
+    mode: Mode = "watch"
+    when_away: WhenAway = "submit"
+    timeout_s: float = 2.0
+    shard_bytes: int = GIB
+    level: float = 0.99
+    shrinks: bool = True
+    requeues: bool = False
+    writes_admin_comment: bool = False
+    peaks_folder: Path = field(default=Path("/run/vramcast/peaks"))
+    outbox: Path = field(default=Path("/var/spool/vramcast"))
+
+    def token(self) -> str:
+        """Return the token; "" where none is asked for.
+
+        Raises:
+            UsageError: its file cannot be read.
+        """
+        if not self.token_file:
+            return ""
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"token_file '{self.token_file}' cannot be read ({error}): give a file of this user's.") from None
+
+
+def read_settings(path: str | Path = PLACE) -> Settings:
+    """Return the settings in a TOML file.
+
+    Raises:
+        UsageError: it cannot be read, or a value is wrong.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"The settings '{path}' cannot be read ({error}): {_EXAMPLE}.") from None
+    if "shard" in values:
+        values["shard_bytes"] = parse_bytes(str(values.pop("shard")))
+    known = {one.name: one for one in fields(Settings)}
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"'{path}' has '{name}': known are {', '.join(sorted(known))} and shard.")
+        values[name] = _checked(name, value, str(known[name].type), path)
+    for name in ("service", "partitions"):
+        if not values.get(name):
+            raise UsageError(f"'{path}' has no '{name}': {_EXAMPLE}.")
+    return Settings(**values)
+
+
+def _checked(name: str, value: Any, kind: str, path: str | Path) -> Any:
+    """Return a value as its field has it."""
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise UsageError(f"'{path}' has {name} = {shown(value)}: write one of {', '.join(_CHOICES[name])}.")
+        return value
+    if name == "partitions":
+        if isinstance(value, dict) and all(isinstance(card, str) for card in value.values()):
+            return value
+        raise UsageError(f"'{path}' has partitions {shown(value)}: write a table, a card's name for each partition.")
+    if kind == "float":
+        return number(name, value, least=0.0, most=_MOST[name])
+    if kind == "int":
+        return whole(name, value, least=1)
+    if not isinstance(value, bool if kind == "bool" else str):
+        wanted = "true or false" if kind == "bool" else "a text"
+        raise UsageError(f"'{path}' has {name} = {shown(value)}: write {wanted}.")
+    return Path(str(value)) if kind == "Path" else value
