@@ -4,8 +4,8 @@
 
 With a header its columns may come in any order; a new header line may follow. Without one, columns are known by their content:
 the job's id, the list with `gres/gpumem`, the list with `gres/gpu`, the state. The memory is on the rows of the steps; the job
-takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code. What our epilog noted in the
-column AdminComment (docs/slurm.md) goes before.
+takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code. What our epilog noted in
+the column AdminComment (docs/slurm.md) goes before.
 """
 
 from __future__ import annotations
