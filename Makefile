@@ -2,6 +2,7 @@
 #   make demo       set up and run a real estimate
 #   make test-fast  the unit tests: no job is traced, no process started
 #   make test       set up and pass all tests, beside a CUDA build of torch and beside another build
+#   make docs       build the site of docs/ into build/docs
 VENV     ?= .venv
 VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
@@ -16,7 +17,7 @@ NO_TORCH := learner simulator charts native schedulers service datasets/historie
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate demo-ray setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden docs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -45,7 +46,7 @@ $(VENV_CPU)/.ready: pyproject.toml
 	touch $@
 
 test:
-	@for lane in lint typecheck test-cuda test-cpu; do \
+	@for lane in lint typecheck docs test-cuda test-cpu; do \
 		start=$$(date +%s); $(MAKE) --no-print-directory $$lane || exit 1; echo "$$lane took $$(($$(date +%s) - start)) s"; \
 	done
 
@@ -55,6 +56,10 @@ lint: $(VENV)/.ready
 
 typecheck: $(VENV)/.ready
 	$(BIN)/mypy -p vramcast $(RESEARCH:%=-p benchmarks.%)
+
+# Ten seconds, without network. A warning is an error: a missing page, a broken reference.
+docs: $(VENV)/.ready
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 
 # No job is traced and no process started: a minute.
 test-fast: $(VENV)/.ready

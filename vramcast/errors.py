@@ -1,4 +1,4 @@
-"""Every error that vramcast raises on purpose, in one tree.
+"""Every error that vramcast raises on purpose, in one tree::
 
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
