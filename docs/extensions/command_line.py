@@ -29,7 +29,7 @@ class CommandLine(SphinxDirective):
 
 
 def _section(name: str, verb: argparse.ArgumentParser) -> nodes.section:
-    """Return what is said of a verb; its anchor is the verb's name."""
+    """Return the section of a verb; its anchor is the verb's name."""
     section = nodes.section(ids=[name], names=[name])
     section += nodes.title(text=name)
     usage = verb.format_usage().removeprefix("usage: ").strip()
