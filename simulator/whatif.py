@@ -159,7 +159,7 @@ def table(cases: Sequence[Case]) -> str:
     heads = ("card", "allocated", "reserved", "fragments")
     lines = [f"{'settings':<{width}}" + "".join(f" {head:>10}" for head in heads) + f" {'retries':>7} {'smallest':>10}  ends"]
     for case in cases:
-        card = "no end" if case.card_bytes is None else gib(case.card_bytes)
+        card = "unlimited" if case.card_bytes is None else gib(case.card_bytes)
         least = "none" if case.min_feasible is None else gib(case.min_feasible)
         lines.append(
             f"{case.settings:<{width}} {card:>10} {gib(case.allocated):>10} {gib(case.reserved):>10} "
