@@ -2,6 +2,7 @@
 #   make demo       set up and run a real estimate
 #   make test-fast  the unit tests: no job is traced, no process started
 #   make test       set up and pass all tests, beside a CUDA build of torch and beside another build
+#   make docs       build the site of docs/ into build/docs
 VENV     ?= .venv
 VENV_CPU ?= .venv-cpu
 PYTHON   ?= python3
@@ -9,14 +10,14 @@ BIN      := $(VENV)/bin
 # Packages of benchmarks/ which are typed like the product, and have tests of their own.
 RESEARCH := authors baselines cluster planners serving
 # What knows nothing of torch: it is not run a second time beside another build.
-NO_TORCH := learner simulator charts native schedulers service datasets/histories $(RESEARCH:%=benchmarks/%) \
+NO_TORCH := docs learner simulator charts native schedulers service datasets/histories $(RESEARCH:%=benchmarks/%) \
             $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
             cli/test_train tracer/test_warm tracer/test_cudnn_fetch $(addprefix views/test_,curves placement save style))
 # A file's tests stay together in one of so many processes: they share what its fixtures made. PYTEST_ARGS: more for pytest.
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray demo-slurm setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate demo-ray demo-slurm setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden docs docs-outputs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -49,7 +50,7 @@ $(VENV_CPU)/.ready: pyproject.toml
 	touch $@
 
 test:
-	@for lane in lint typecheck test-cuda test-cpu; do \
+	@for lane in lint typecheck docs test-cuda test-cpu; do \
 		start=$$(date +%s); $(MAKE) --no-print-directory $$lane || exit 1; echo "$$lane took $$(($$(date +%s) - start)) s"; \
 	done
 
@@ -59,6 +60,14 @@ lint: $(VENV)/.ready
 
 typecheck: $(VENV)/.ready
 	$(BIN)/mypy -p vramcast $(RESEARCH:%=-p benchmarks.%)
+
+# Ten seconds, without network. A warning is an error: a missing page, a broken reference.
+docs: $(VENV)/.ready
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+
+# The outputs which the pages show, written anew: look at the difference before you commit it.
+docs-outputs: $(VENV)/.ready
+	VRAMCAST_WRITE_OUTPUTS=1 $(BIN)/python -m pytest -q -n 0 -m integration tests/docs
 
 # No job is traced and no process started: a minute.
 test-fast: $(VENV)/.ready

@@ -4,7 +4,7 @@ python -m benchmarks.contexts
 
 Prints the table. (1) What nvidia-smi printed of contexts in $VRAMCAST_SHARED/data/public/context_startup.csv, beside the
 row here; what of that file is left out says `vramcast.context_rows`. (2) What processes of one rank had besides, which made
-a process group. (3) The rule, and every row of the table against what would be said of its card without it: a card is left
+a process group. (3) The rule, and every row of the table against what would be assumed for its card without it: a card is left
 out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
 residuals, which are the constants of `vramcast.context`, and the coverage: how many stay below the bound that those of the
 other cards give.
@@ -93,7 +93,7 @@ def left_out(row: Row) -> list[Row]:
 
 
 def without(row: Row) -> float:
-    """Return what would be said of this row's card if neither it nor its like had been measured, MiB."""
+    """Return what would be assumed for this row's card if neither it nor its like had been measured, MiB."""
     rest = left_out(row)
     said = bare_mib(row.kilothreads, rest)
     if row.libraries == BARE:
@@ -113,7 +113,7 @@ def former(row: Row) -> float:
 
 
 def residuals() -> dict[tuple[Source, bool], list[tuple[str, float]]]:
-    """Return what was measured relative to what was said, less 1, with its card; by class, and whether kernels had run."""
+    """Return what was measured relative to what was assumed, less 1, with its card; by class, and whether kernels had run."""
     found: dict[tuple[Source, bool], list[tuple[str, float]]] = defaultdict(list)
     for row in LAZY:
         card, kernels = row.keys[0], row.libraries != BARE

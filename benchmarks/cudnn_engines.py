@@ -333,7 +333,7 @@ def lost(found: Survey, broken: Survey) -> str:
 
 
 def unexplained(found: Survey) -> str:
-    """Return the engines which took no question anywhere, by what was said of them, and those in no INSTANT list."""
+    """Return the engines which took no question anywhere, by cuDNN's reason, and those in no INSTANT list."""
     rows = {f"took no question: {of}": found.never(of) for of in (DEVICE, SILENT, ABSENT, NEW)}
     rows["took some, and is in no INSTANT list"] = {
         operation: [i for of, i in found.built if of == operation and not found.listed[INSTANT, operation, i]]

@@ -3,7 +3,7 @@
     python -m benchmarks.fake_parity [--jobs N] [--part torchvision|timm|hf] [--only TEXT] [--precision amp-bf16]
                                      [--device h100] [--channels-last] [--cudnn-benchmark]
 
-Both traces are played by the simulator on a card without an end, so that only the requests differ. Convolution workspaces are
+Both traces are played by the simulator on an unlimited card, so that only the requests differ. Convolution workspaces are
 compared too, and once more alone: their sizes, in order. Prints one line a job, with the operators whose requests differ, and
 a table at the end; writes build/fake_parity.json.
 """

@@ -6,7 +6,7 @@
 When jobs come, how long they run and on how many cards is a real cluster's: of FILE (see `benchmarks.cluster.arrivals`), else
 drawn from Philly's published run times. Arrivals are so much faster that one job a card could do 1 / load of the work.
 
-What a job takes, and what is said of it, is a measured run's, dealt with a seed. One table a set of runs:
+What a job takes, and its prediction, are a measured run's, dealt with a seed. One table a set of runs:
 
 - xMem's, with what its authors published for four tools. Ours: as `benchmarks.accuracy.bounds` judges them, by an artifact
   which learned from all permissive runs but those of the job's model.
@@ -163,7 +163,7 @@ def of_gpumemnet(names: Sequence[str]) -> Mixed:
 
 
 def mixes(context_size_bytes: int) -> list[Mixed]:
-    """Return what is at hand; where nothing is, runs that are made up."""
+    """Return the available runs; where there are none, made-up ones."""
     here = {name: path_of(name).exists() for name in ("xmem", "cnn", "mlp")}
     for name in (name for name, is_here in here.items() if not is_here):
         print(f"'{path_of(name)}' is not here: run `python -m benchmarks.accuracy.examples {name}`.", file=sys.stderr)

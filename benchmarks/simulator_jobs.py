@@ -2,7 +2,7 @@
 
     python -m benchmarks.simulator_jobs [--jobs N] [--seed S] [--json FILE]
 
-A job is traced once on the null GPU, under torch's default settings on a card without an end. Then, for each setting, the
+A job is traced once on the null GPU, under torch's default settings on an unlimited card. Then, for each setting, the
 simulator says what the trace comes to on three cards, and the null GPU runs the job there:
 
     no end          1 TiB: what the job would take

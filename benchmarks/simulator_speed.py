@@ -54,7 +54,7 @@ class Timing:
 
 
 def long_trace(steps: int) -> Trace:
-    """Return the trace of `steps` training steps of ResNet-50 (batch 32, AdamW) on a card without an end."""
+    """Return the trace of `steps` training steps of ResNet-50 (batch 32, AdamW) on an unlimited card."""
     labels = TensorSpec((32,), "int64", high=1000)
     image = TensorSpec((32, 3, 224, 224))
     training = Training(optimizer="adamw", steps=steps)

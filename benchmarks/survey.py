@@ -5,7 +5,7 @@
 
 Prints one line a job and a table at the end; writes build/survey/PART.json. A job counts as traced when forward, backward
 and the optimizer's steps ran to the end and the allocator's history could be read. A job which does not fit on the card is
-traced again on a card without an end, as `vramcast.estimate` does. The operators are scripts, which only the null GPU runs.
+traced again on an unlimited card, as `vramcast.estimate` does. The operators are scripts, which only the null GPU runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Operators and library features of the survey: each probe is a small plain PyTorch program.
 
-    python benchmarks/survey_operators.py NAME      runs one probe on the CUDA device at hand, also a real one
+    python benchmarks/survey_operators.py NAME      runs one probe on the present CUDA device, also a real one
 
 A probe knows nothing of the null GPU. Where it trains, it takes two steps, so that the optimizer's state is there in the
 second. `jobs()` makes the survey's list: the probes, each with the devices and allocator settings it is to run under, and

@@ -46,7 +46,7 @@ def from_plain(kind: type[T], value: Any, where: str = "") -> T:
     Args:
         kind: A dataclass with fields of str, int, float, bool, Literal, None, tuple[X, ...], tuple of fixed length,
             dict[str, X], dataclasses and unions of these.
-        value: What `to_plain` gave, or anything a stranger wrote.
+        value: What `to_plain` gave, or anything untrusted.
         where: The place in the file, for the message.
     Raises:
         DatasetError: a field is unknown, missing, or of another type; the message names the field.

@@ -66,7 +66,7 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
         "",
         "- Bounds hold on average over jobs like those above; a job unlike them is flagged and its bound is wider.",
         "- A bound is calibrated by the class of the job, and by groups which the runs show (docs/bounds.md); by which, the",
-        "  estimate says. A level q takes q / (1 - q) models of the class: with fewer nothing is promised, which is said.",
+        "  estimate says. A level q takes q / (1 - q) models of the class: with fewer nothing is promised: the result says so.",
         "- Runs of one model count as one.",
         "",
     ]

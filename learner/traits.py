@@ -88,7 +88,7 @@ def traits_of(
         asked_cudnn: The version which answered for its plans; "" none did.
         ranks: How many the job has.
         is_full: It does not fit on its card.
-        batches_vary: Its batches are said to; what its steps ask for shows it too.
+        batches_vary: Its batches are declared to; what its steps ask for shows it too.
     """
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     operators = _operators(trace)

@@ -19,7 +19,7 @@ from typing import Final, Literal, get_args
 from vramcast.errors import UsageError
 
 PAGE_BYTES: Final = 2 << 20  # spec: CUDA driver API, cuMemGetAllocationGranularity on current GPUs: memory comes in 2 MiB pages
-UNLIMITED_BYTES: Final = 1 << 44  # arbitrary: 16 TiB, a card without an end
+UNLIMITED_BYTES: Final = 1 << 44  # arbitrary: 16 TiB, an unlimited card
 BASE: Final = 1 << 46  # arbitrary: where addresses begin; PyTorch never looks at them, only compares them
 SPAN: Final = 1 << 60  # arbitrary: how far they go
 CHUNK_BYTES: Final = 32 << 20  # measured: public histories of Linux (benchmarks.addresses)

@@ -34,13 +34,13 @@ def play(
     Args:
         requests: What is asked for, in order.
         settings: Of the allocator; default: torch's.
-        card: A fresh card; default: one without an end.
+        card: A fresh card; default: an unlimited one.
         stop_at_oom: End at the first request which cannot be served, as a job does. Without, the request is passed over
-            and so is what is said of its block later.
+            and so are later events of its block.
         columns: Whether the columns of the outcome are wanted; without, only peaks and events.
         engine: `auto` is `compiled` where there is a C compiler, else `python`, a hundred times slower.
     Raises:
-        CompilerError: engine is `compiled`, and the compiled allocator is not to be had here.
+        CompilerError: engine is `compiled`, and the compiled allocator is not available here.
     """
     settings, card = settings or Settings(), card or Card()
     if engine != "python":

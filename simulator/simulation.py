@@ -117,7 +117,7 @@ def simulate(
     Args:
         trace: What was traced.
         settings: Of the allocator; default: torch's.
-        card: A fresh card; default: one without an end.
+        card: A fresh card; default: an unlimited one.
         requests: Those of the trace, where they are simulated many times; default: taken from it.
         columns: Whether `replayed` is wanted; without, a simulation takes half the time.
         engine: See `vramcast.simulator.player.play`.

@@ -1,4 +1,4 @@
-"""One trace, many circumstances: settings of the allocator x cards, and the smallest card on which the job still runs."""
+"""One trace, many circumstances: settings of the allocator x cards, and the smallest card on which the job runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         settings: As PYTORCH_CUDA_ALLOC_CONF would say, "default" for torch's own.
-        card_bytes: The card's size; None: a card without an end.
+        card_bytes: The card's size; None: an unlimited card.
         allocated: Peak of live blocks, up to where memory runs out.
         reserved: Peak of segments.
         fragmentation: Reserved but not allocated, when most is allocated.
@@ -75,7 +75,7 @@ def what_if(
     Args:
         trace: A job's trace. Its CONTEXT rows take their part of every card.
         settings: Of the allocator.
-        cards: Sizes in bytes; None: a card without an end.
+        cards: Sizes in bytes; None: an unlimited card.
         n_jobs: Threads; -1: as many as there are processors. The compiled simulator runs outside Python's lock.
     """
     import joblib  # a tenth of a second, which an estimate without this table need not wait
@@ -159,7 +159,7 @@ def table(cases: Sequence[Case]) -> str:
     heads = ("card", "allocated", "reserved", "fragments")
     lines = [f"{'settings':<{width}}" + "".join(f" {head:>10}" for head in heads) + f" {'retries':>7} {'smallest':>10}  ends"]
     for case in cases:
-        card = "no end" if case.card_bytes is None else gib(case.card_bytes)
+        card = "unlimited" if case.card_bytes is None else gib(case.card_bytes)
         least = "none" if case.min_feasible is None else gib(case.min_feasible)
         lines.append(
             f"{case.settings:<{width}} {card:>10} {gib(case.allocated):>10} {gib(case.reserved):>10} "

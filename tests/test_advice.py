@@ -1,4 +1,4 @@
-"""Advice: which variants of a job are traced, what they cost, what is said of the others, and what stays as it is."""
+"""Advice: which variants of a job are traced, what they cost, what is printed for the others, and what stays as it is."""
 
 from __future__ import annotations
 

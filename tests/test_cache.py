@@ -199,7 +199,7 @@ def test_a_cache_of_roots_serves_another_user_who_may_only_read_it(folder: Path,
     assert as_stranger(lambda: cache.find("libraries/NEW"), home) == made
     # What root keeps to itself is not there for others, and made again.
     assert as_stranger(lambda: put("private/one"), home) == home / ".cache" / "vramcast" / "private" / "one"
-    # Without a home there is no place, which is said.
+    # Without a home there is no place, and the error says so.
     assert isinstance(as_stranger(lambda: put("libraries/THIRD", "x"), Path("/root")), CompilerError)
     # What the other user made is nothing which root runs.
     with pytest.raises(CacheError, match=f"belongs to user {STRANGER}"):

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("vramcast", "tracer", "simulator", "learner", "datasets")
+PACKAGES = ("vramcast", "tracer", "simulator", "learner", "datasets")
 # Who comes twice, and why.
 TWICE = {
     "__init__.py": "packages",
@@ -20,5 +20,5 @@ TWICE = {
 
 
 def test_no_two_files_have_one_name_without_a_reason() -> None:
-    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if not path.parent.is_symlink()]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if not path.parent.is_symlink()]
     assert {name for name, count in Counter(path.name for path in files).items() if count > 1} == TWICE.keys()

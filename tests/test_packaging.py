@@ -76,6 +76,7 @@ def test_every_c_file_is_in_the_wheel(wheel: Path) -> None:
     assert len(sources) > 10
     assert sources - names == set()
     assert {"vramcast/py.typed", "vramcast/cli/main.py", "vramcast/tracer/trace.py"} <= names
+    assert {f"vramcast/schema/{path.name}" for path in (ROOT / "vramcast" / "schema").iterdir()} <= names
 
 
 def test_the_wheel_takes_no_top_level_name_but_its_own(wheel: Path) -> None:

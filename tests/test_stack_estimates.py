@@ -1,4 +1,4 @@
-"""An estimate for another machine's software: which cuDNN is asked, which context counts, what is said."""
+"""An estimate for another machine's software: which cuDNN is asked, which context counts, what the result says."""
 
 from __future__ import annotations
 

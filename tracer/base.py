@@ -119,7 +119,7 @@ def _checked(facts: Any) -> dict[str, Any]:
         raise TypeError("its header has no facts")
     value, source = facts["alloc_conf"]
     if source not in get_args(Source):
-        raise ValueError(f"alloc_conf is said by '{str(source)[:50]}'")
+        raise ValueError(f"alloc_conf has the unknown source '{str(source)[:50]}'")
     kinds = {"tracer": str, "torch": str, "steps": int, "out_of_memory": str, "was_expandable": bool, "max_resident_bytes": int}
     for name, kind in kinds.items():
         if type(facts[name]) is not kind:

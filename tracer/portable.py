@@ -14,7 +14,7 @@ from vramcast.tracer.run_options import AS_USUAL, RunOptions
 
 @dataclass(frozen=True, slots=True)
 class PortableTracer:
-    """Runs a job in a process of its own, on a card without an end: its requests are to be played against an allocator.
+    """Runs a job in a process of its own, on an unlimited card: its requests are to be played against an allocator.
 
     Attributes:
         name: What it is called.

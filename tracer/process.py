@@ -175,7 +175,7 @@ def checkout_root(package: ModuleType) -> Path | None:
 def _importable(package: ModuleType) -> Path:
     """Return a folder on whose path `package` is found.
 
-    A checkout's root would do, but its rooms would then pass for packages: to a job which looks whether Hugging Face's
+    A checkout's root would do, but its folders would then pass for packages: to a job which looks whether Hugging Face's
     `datasets` is installed, ours would seem to be it. So the folder has a link to the one package in it.
     """
     folder = Path(next(iter(package.__path__)))

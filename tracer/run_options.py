@@ -18,7 +18,7 @@ class RunOptions:
         context_bytes: What of the card is gone before the first tensor.
         limited: Whether the card ends at its size; without, it has no end (what the job would need).
         expandable: Whether the job is known to switch expandable segments on, by its own code or the environment: on a card
-            without an end they want addresses.
+            on an unlimited card they want addresses.
         follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
         answers: What is told where a large value was drawn (`tracer/values`): a plausible one, the largest shape which the
             operator can return, or that and each yes for a no.

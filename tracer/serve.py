@@ -235,7 +235,7 @@ class _Job:
                     look_ms = _SOON_MS
             if not self._frame.missing_bytes:
                 events = dict(poll.poll(0))
-            if self._said in events and not self._hear():  # one read takes all that was said before the answer
+            if self._said in events and not self._hear():  # one read takes all that came before the answer
                 poll.unregister(self._said)
             if ended or not self._frame.missing_bytes:
                 return status if self._frame.missing_bytes else None

@@ -4,7 +4,7 @@
     package.module:factory  file.py:factory                 code: whatever it is, it is run
 
 Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is a
-stranger's: `refusal` says why it is not built unless the user trusts it. Nothing heavy is imported before a model is built.
+untrusted: `refusal` says why it is not built unless the user trusts it. Nothing heavy is imported before a model is built.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def build(text: str, num_classes: int | None = None) -> Any:
 
 # ------------------------------------------------------------------------------------------------ trust
 def refusal(text: str) -> str:
-    """Return why a TARGET out of a stranger's data is not built; "" where it only names a model.
+    """Return why a TARGET out of untrusted data is not built; "" where it only names a model.
 
     Names of a registry are looked up there when they are built, and nowhere else.
     """

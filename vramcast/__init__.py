@@ -88,7 +88,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the face.
+    # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the public API.
     if name not in __all__:
         raise AttributeError(f"module 'vramcast' has no attribute '{name}'")
     return getattr(importlib.import_module(f"vramcast.{_HOMES.get(name, 'errors')}"), name)

@@ -46,7 +46,7 @@ class Source(Enum):
     INTERPOLATED = "other cards, by the threads which a card can hold"
 
 
-# What contexts came to relative to what was said of them, less 1; ascending. Of a bare context, and after kernels: there a
+# What contexts came to relative to what was assumed for them, less 1; ascending. Of a bare context, and after kernels: there a
 # message is one job on one stack, and which of the two makes it differ nobody can tell, so that it holds for any stack.
 # measured: `python -m benchmarks.contexts`, without what was judged: a stack of the card, or all cards with as many threads
 _BARE_SPREAD: Final[Mapping[Source, tuple[float, ...]]] = {
@@ -89,7 +89,7 @@ class Context:
         added: Low end, point and high end of what of it depends on the job's ranks: NCCL, contexts of others.
         source: Where the context itself, without NCCL and others, was measured.
         own_bytes, own_high_bytes: Of the context itself the point and the upper end.
-        spread: What such contexts came to relative to what was said of them, less 1; ascending.
+        spread: What such contexts came to relative to what was assumed for them, less 1; ascending.
     """
 
     bytes: int

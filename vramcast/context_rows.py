@@ -102,7 +102,7 @@ EAGER_ELSEWHERE: Final = Row(
 # Kernels loaded when first used: CUDA 12 and 13, PyTorch >= 2.1. Left out: jobs with CUDA graphs or kernels of their own.
 # The range of messages is theirs, +-15 MiB for their two decimals; +-10 % where there is one message (arbitrary).
 LAZY: Final = (
-    # Bare contexts: measured by driver 570 and later where none is said; processes in brackets.
+    # Bare contexts: measured by driver 570 and later where no driver is named; processes in brackets.
     Row(_V100, BARE, Interval(308, 293, 323), (308,), _OOM),  # measured: before any library, 2026
     Row(_A100, BARE, Interval(416, 414, 416), (416, 414, 416), _LOGS, ("2.10",)),  # measured: (24), 2026
     Row(("l4",), BARE, Interval(211, 190, 232), (211,), _OOM),  # measured: while loading weights

@@ -1,4 +1,4 @@
-"""Every error that vramcast raises on purpose, in one tree.
+"""Every error that vramcast raises on purpose, in one tree::
 
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
@@ -13,8 +13,8 @@
     ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
         ├── CompilerError         C code cannot be compiled or kept here
-        ├── CacheError            what is in the cache may be a stranger's: it is not used
-        ├── NullGpuError          the null GPU is not to be had here (compiler, torch build)
+        ├── CacheError            what is in the cache may be untrusted: it is not used
+        ├── NullGpuError          the null GPU is not available here (compiler, torch build)
         ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
         ├── IncompleteTrace       what was recorded is not all that the job took
         ├── DoesNotFit            no peak is known, but it is certain that the job does not fit           exit 1
@@ -108,7 +108,7 @@ class CompilerError(CannotEstimate):
 
 
 class CacheError(CannotEstimate):
-    """The cache, or something in it, could be a stranger's work. No tracer goes on without: the message says what to do."""
+    """The cache, or something in it, may be somebody else's. No tracer works without it: the message says what to do."""
 
 
 class NullGpuError(CannotEstimate):

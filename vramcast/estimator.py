@@ -71,7 +71,7 @@ class Estimator:
         stack: Software of the card's machine where it differs from this one's, as for `estimate`.
         bracket: Whether a job whose peaks the card's speed may change also runs on an infinitely slow card; None: one of
             several ranks whose first run was short.
-        learned: An artifact which is at hand, by name, instead of one in a folder.
+        learned: A loaded artifact, by name, instead of one in a folder.
     Raises:
         UsageError: one of them is wrong.
     """
@@ -148,7 +148,7 @@ class Estimator:
             ArtifactError: The artifact is absent or damaged.
             CannotEstimate: No number can be given.
         """
-        _ = self._artifact  # a wrong one is said before the job is traced
+        _ = self._artifact  # a wrong one is reported before the job is traced
         return self.corrected(self.first_principles(job, options))
 
     def attempt(self, job: Job) -> Estimate | CannotEstimate:
@@ -311,7 +311,7 @@ class Estimator:
         if options.answers != "drawn" or not (runs or found.open_calls):
             return found
         open_calls, ceiling = [*found.open_calls], found.reserved
-        # arbitrary: the other way may be a loop without an end
+        # arbitrary: the other way may be an endless loop
         limited = replace(self, timeout_s=min(self.timeout_s, 10 + 10 * found.seconds["total"]))
         way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
         for answers in runs:

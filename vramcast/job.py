@@ -129,7 +129,7 @@ class TensorSpec:
         return not self.dtype.startswith(("float", "bfloat", "complex"))
 
     def integers(self) -> set[int]:
-        """Return which integers the elements are said to be; none where there are no elements, or no integers."""
+        """Return which integers the elements are declared to be; none where there are no elements, or no integers."""
         if not self.is_integer or not self.size_bytes:
             return set()
         if self.content is None:

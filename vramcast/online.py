@@ -1,4 +1,4 @@
-"""Bounds which stay true while jobs, cards and software change: each finished job moves the level asked of the next.
+"""Bounds whose coverage holds while jobs, cards and software change: each finished job moves the level asked of the next.
 
     online = Online(0.99, "state.jsonl")
     request = online.request(estimate)         # bytes to ask the scheduler for

@@ -28,7 +28,7 @@ class RankPeaks:
 
 
 def world_size_of(trace: Trace) -> int:
-    """Return how many ranks a job has; 1 where nothing is said.
+    """Return how many ranks a job has; 1 where the trace does not say.
 
     Raises:
         TraceFileError: the header is damaged.

@@ -60,7 +60,7 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
 
 
 def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
-    """Yield what is to be said of how far a training command was followed."""
+    """Yield remarks on how far a training command was followed."""
     course, steps = course_of(on_card.trace), on_card.seen.steps
     if course.ended:
         yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
@@ -73,7 +73,7 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
 
 
 def _of_stack(job: Job, on_card: OnCard, stack: Stack, *, is_another: bool) -> Iterator[str]:
-    """Yield what is to be said of a stack which is not this machine's."""
+    """Yield remarks on a stack which is not this machine's."""
     torch = on_card.seen.torch
     if stack.torch is not None and not same_minor(stack.torch, torch):
         # measured: docs/accuracy.md, 2026-11

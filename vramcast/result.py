@@ -56,7 +56,7 @@ class Estimate:
         allocated: Peak of live blocks, as `torch.cuda.max_memory_allocated()` would say.
         reserved: Peak of the allocator's segments, as `torch.cuda.max_memory_reserved()` would say.
         process: What the job takes from the card, as nvidia-smi would say: reserved + CUDA context + libraries.
-        min_feasible: The smallest card on which it still runs, the allocator releasing and retrying; None: unknown.
+        min_feasible: The smallest card on which the job runs, the allocator releasing and retrying; None: unknown.
         out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
             those of an unlimited card.
         stack: torch, CUDA and cuDNN of the card's machine, as far as they are known, and who says so.
@@ -373,7 +373,7 @@ class Estimate:
             *(f"{'  of that ' + owed.part:<18}{gib(owed.size_bytes):>12}   {owed}" for owed in self.explain()),
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
-            f"{'smallest card':<18}{smallest:>12}   on which it still runs",
+            f"{'smallest card':<18}{smallest:>12}   on which the job runs",
             f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {verdict}",
         ]
         if self.alloc_conf.value:

@@ -64,7 +64,7 @@ class SiteContext:
         gpu: The card: a key, or the name which torch prints.
         torch, driver: Versions; the driver may be "".
         libraries: Which of cuBLAS and cuDNN had run; none: a bare context, before the first kernel.
-        size_mib, low_mib, high_mib: What the process took beside PyTorch's segments; ends as the point where none is said.
+        size_mib, low_mib, high_mib: What the process took beside PyTorch's segments; ends as the point where none is given.
         file: Which says so.
     """
 

@@ -61,7 +61,7 @@ class Stack:
     """Versions of torch, CUDA and cuDNN as text; None: unknown.
 
     Attributes:
-        torch: `2.8.0`, with a local version where it was said: `2.8.0+cu126`.
+        torch: `2.8.0`, with a local version where it was given: `2.8.0+cu126`.
         cuda: Which torch is built for: `12.8`, or the major version alone.
         cudnn: `9.10.2.21`, or `9.10.2`.
         source: Who says it: `installed`, `torch's wheel metadata`, `given` or `passport`.
@@ -80,7 +80,7 @@ class Stack:
         return int(self.cuda.partition(".")[0]) if self.cuda is not None else None
 
     def over(self, installed: Stack) -> Stack:
-        """Return this stack with what it does not say taken from the machine at hand, and `source` saying so."""
+        """Return this stack with what it does not say taken from this machine, and `source` saying so."""
         filled = replace(
             self, torch=self.torch or installed.torch, cuda=self.cuda or installed.cuda, cudnn=self.cudnn or installed.cudnn
         )

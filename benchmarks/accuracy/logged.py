@@ -9,7 +9,7 @@ A run is one of one rank whose log prints its settings: each is given to the scr
 what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
 Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
 at the same place of the program, where the run is stopped. What Inductor fuses is its release's own:
-with --torches a run has the torch of its log, or the nearest one which is at hand. A script which imports FlashAttention 3
+with --torches a run has the torch of its log, or the nearest available one. A script which imports FlashAttention 3
 finds a stand-in (stand_ins/). Answers are kept in
 build/accuracy/logged.jsonl: a stopped run goes on.
 """
@@ -104,7 +104,7 @@ class Reason(StrEnum):
 _NOT_PRINTED: Final[dict[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {
     "2c12153aaebe": lambda settings: {"VAL_BATCH_SIZE": settings["train_batch_tokens"]}
 }
-# Why one script's runs miss, where a look at it told; the rest is said by rule.
+# Why one script's runs miss, where a look at it told; a rule gives the rest.
 # 188248629c40 does not print VAL_BATCH_SIZE: 2,294 MiB are reserved with an evaluation at the default, 1,158 with none, and
 # 1,390 in the log.
 _LOOKED_AT: Final[dict[str, Reason]] = {"188248629c40": Reason.SETTINGS}
@@ -311,7 +311,7 @@ def judge(run: Run, answer: Answer | None) -> Outcome:
 
 
 def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int = 1) -> list[Run]:
-    """Return the runs of so many ranks whose sources are in the folder; how many are not there is said."""
+    """Return the runs of so many ranks whose sources are in the folder; the number of missing ones is printed."""
     runs, absent = [], 0
     for row in rows:
         if row["world_size"] != str(world_size):

@@ -39,7 +39,7 @@ def true_edge(measured_bytes: int, bin_mib: int) -> int:
 
 
 def edges_of(name: str) -> dict[str, int]:
-    """Return by row the upper edge of the class which is said of it, bytes; {} where the tables are not here.
+    """Return by row the upper edge of the class which was predicted for it, bytes; {} where the tables are not here.
 
     Args:
         name: mlp or cnn.

@@ -5,7 +5,7 @@
 
 A record's log holds its whole script, which takes no settings: what is cut is its number of steps. Data are random tokens of
 GPT-2's vocabulary in documents of many lengths. A script which imports FlashAttention 3, or gets it from a hub, finds a
-stand-in (stand_ins/). With --torches a record has the torch of its log, or the nearest one which is at hand. Answers are kept
+stand-in (stand_ins/). With --torches a record has the torch of its log, or the nearest available one. Answers are kept
 in build/accuracy/modded.jsonl: a stopped run goes on.
 """
 

@@ -212,7 +212,7 @@ def compare(path: str, recorded: Sequence[Mapping[str, Any]], ours: Sequence[Map
 
 
 def run(script: Script, history: Path, sources: Path, packages: Path | None) -> str:
-    """Write the history of a script to `history`; return what was said last."""
+    """Write the history of a script to `history`; return the last message."""
     home = (sources / script.owner).resolve()
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": script.alloc_conf} if script.alloc_conf else {**os.environ}
     added = [str(home / path) for path in script.paths] + ([str(packages.resolve() / script.owner)] if packages else [])

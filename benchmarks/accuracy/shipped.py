@@ -51,7 +51,7 @@ SOURCES: Final = (
 
 
 def permissive() -> list[Example]:
-    """Return what the sets at hand teach: peaks and classes alone; a model's name says of which set it is."""
+    """Return what the available sets teach: peaks and classes alone; a model's name says of which set it is."""
     found = []
     for source in SOURCES:
         if path_of(source.name).exists():

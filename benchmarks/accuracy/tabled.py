@@ -33,7 +33,7 @@ _DRAWN: Final = "DeepSeek-V3 16B"  # whose experts are chosen by values which no
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table: what was measured and said of a script's reserved peak, MiB."""
+    """A row of a table: what was measured and predicted for a script's reserved peak, MiB."""
 
     source: str
     script: str

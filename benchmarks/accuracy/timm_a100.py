@@ -111,7 +111,7 @@ def cases() -> list[Case]:
 
 
 def answers_to(of: list[Case], variant: Variant, *, fresh: bool) -> list[Answer]:
-    """Return the answers on the card's own size, and on a card without an end for jobs which do not fit."""
+    """Return the answers on the card's own size, and on an unlimited card for jobs which do not fit."""
     answers = run_cases(of, variant, fresh=fresh)
     outside = [i for i, answer in enumerate(answers) if answer.status == "oom"]
     endless = [replace(of[i], options=replace(of[i].options, limited=False)) for i in outside]

@@ -13,7 +13,7 @@ TOOLS: Final = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "L
 
 
 def tool_run(row: Mapping[str, str], number: int, tool: str) -> Scored | None:
-    """Return what a tool said of a row of xMem's runs, None where it said nothing."""
+    """Return what a tool predicted for a row of xMem's runs, None where it said nothing."""
     estimated = float(row[f"{tool}_bytes"] or 0)
     if estimated <= 0:
         return None

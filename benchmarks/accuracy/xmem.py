@@ -57,7 +57,7 @@ cloudpickle.register_pickle_by_value(builders)
 
 
 def case_of(row: dict[str, str]) -> Case:
-    """Return the job which one row measured, on a card without an end."""
+    """Return the job which one row measured, on an unlimited card."""
     batch = int(row["batch"])
     if row["family"] == "cnn":
         name, classes = CNNS[row["model"]]
@@ -177,7 +177,7 @@ def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, floa
 def report(rows: list[dict[str, object]]) -> str:
     """Return the tables as markdown."""
     groups = sorted({(str(row["gpu"]), str(row["family"])) for row in rows})
-    columns = {"vramcast": "estimate_bytes", "vramcast, card without an end": "endless_bytes"}
+    columns = {"vramcast": "estimate_bytes", "vramcast, unlimited card": "endless_bytes"}
     columns |= {"vramcast, the installed cuDNN (CNN)": "installed_bytes"}
     columns |= {"vramcast, no cuDNN workspaces (CNN)": "no_workspace_bytes"}
     columns |= {name: f"{tool}_bytes" for name, tool in zip(("xMem", "DNNMem", "SchedTune", "LLMem"), _TOOLS, strict=True)}

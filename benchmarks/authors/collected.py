@@ -1,7 +1,7 @@
 """Rows of the first collector, which came before `vramcast measure`: runs.jsonl, with passport.json beside it.
 
 Peaks are torch's counters. Several workers shared the card at times unknown to the file: an out-of-memory says that the
-shared card was full, and rows with retries are distorted. Both are said in the runs' messages.
+shared card was full, and rows with retries are distorted. The runs' messages say both.
 """
 
 from __future__ import annotations

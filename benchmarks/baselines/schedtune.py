@@ -2,7 +2,7 @@
 
 Source: Albahar et al., SchedTune, CCGrid 2022; columns as in its public table (hadeelalbahar/SchedTune, `model_stats.csv`):
 batch size, MB of activations, parameters and input, and of the card its bandwidth, its memory's clock, its number of SMs.
-Deviations: fitted on the runs at hand (the published forests are of 12 torchvision CNNs on 5 other cards); the card's CUDA and
+Deviations: fitted on the available runs (the published forests: 12 torchvision CNNs on 5 other cards); the card's CUDA and
 tensor cores are left out, because SMs and generation say the same here; the publication adds its largest error to every
 estimate, which is left out, so that its error is not made worse.
 """

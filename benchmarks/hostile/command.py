@@ -71,7 +71,7 @@ def judge(
         return Verdict(Wrong.UNCLEAR, f"'{says}' is not in: {last}")
     if code and code not in (1, 4) and not last:
         return Verdict(Wrong.UNCLEAR, f"exit {code} without a word")
-    if not is_json or code == 2:  # wrong usage is said on stderr alone
+    if not is_json or code == 2:  # wrong usage is reported on stderr alone
         return HANDLED
     try:
         found = json.loads(out)

@@ -117,7 +117,7 @@ def judged(code: int, out: str, err: str, *, is_json: bool) -> Verdict:
         for word in ("does not fit", '"max_batch": null', "not even 1", '"feasible": false', "above the limit")
     ):
         return Verdict(Wrong.EXIT_CODE, f"exit 1, and nothing does not fit: {err[-200:]}")
-    if "Nobody foresaw this" in err:
+    if "This error is unexpected" in err:
         return Verdict(Wrong.UNCLEAR, f"unforeseen: {err[-200:]}")
     if code in (2, 3) and "vramcast: " not in err:
         return Verdict(Wrong.UNCLEAR, f"exit {code} without a message of ours: {err[-200:]}")

@@ -1,4 +1,4 @@
-"""Strangers' code: rows of a data set which name some, and a cache which others can write to; also an honest one, shared.
+"""Untrusted code: rows of a data set which name some, and a cache which others can write to; also an honest one, shared.
 
 What must not happen is seen by a file which the hostile code would make. Needs root for another user's files; without, those
 cases are left out.

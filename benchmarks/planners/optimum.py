@@ -1,7 +1,7 @@
 """How low a pool can be at all: exactly for a few blocks, between two bounds for some more.
 
 `exact` is a search of our own, for ten blocks at most. `solve` asks CP-SAT of OR-tools (optional: `pip install ortools`), which
-gives a lower bound also when it does not come to an end. Peak live bytes are a lower bound too, but not always to be had.
+gives a lower bound also when it does not come to an end. Peak live bytes are a lower bound too, but not always available.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What strangers may try on the service, and whether it goes on answering others meanwhile.
+"""What attackers may try on the service, and whether it goes on answering others meanwhile.
 
     python -m benchmarks.serving.attacks [--connections 20000]
 

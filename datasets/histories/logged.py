@@ -31,7 +31,7 @@ _LONGEST: Final = 10_000  # arbitrary: characters; no line that says a peak or a
 # Settings -----------------------------------------------------------------------------------------------------------
 _SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=](\[[\d., ]*\]|[^\s:=,;|()]+)(?=[\s,;|)]|$)")
 _STEP: Final = re.compile(r"(warmup_)?step:\d")
-_MOST_SETTINGS: Final = 300  # arbitrary: a log at hand has at most 140
+_MOST_SETTINGS: Final = 300  # arbitrary: the known logs have at most 140
 _LARGEST: Final = 1e15  # arbitrary: above any count of parameters or tokens; what is larger is an address
 _BATCH_SIZES: Final = ("batch_size", "local_batch_size", "per_device_train_batch_size", "micro_batch_size")
 _PARAMETERS: Final = ("model_params", "total_params", "num_params", "n_params")

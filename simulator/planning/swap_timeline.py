@@ -79,7 +79,7 @@ class Timeline:
         is_access = trace.is_access() & (trace.step >= 0)
         if not is_access.any():
             raise UsageError(
-                "The trace does not say when blocks are accessed, so that nothing can be said of swapping: trace the job on "
+                "The trace does not say when blocks are accessed, so swapping cannot be planned: trace the job on "
                 "the null GPU with RunOptions(accesses=True). PyTorch's own memory histories never say it."
             )
         # Memory may also run out for a moment, as for a workspace which is then done without: the job goes on.
@@ -94,7 +94,7 @@ class Timeline:
         accesses = np.flatnonzero(is_access & (trace.step == step))
         passed = np.diff(trace.time_us[accesses])
         if (passed < 0).any():
-            raise UsageError("The trace's clock goes back, so that nothing can be said of when: trace the job again.")
+            raise UsageError("The trace's clock goes back, so times of access are unknown: trace the job again.")
         begins = np.append(0, np.flatnonzero(passed) + 1)
         row = accesses[begins]
         ends = np.append(accesses[begins[1:] - 1], accesses[-1])  # last access row of each operator

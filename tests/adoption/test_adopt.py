@@ -43,7 +43,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
     capsys.readouterr()
     assert main(["adopt", *arguments]) == code
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "Nobody foresaw" not in said
+    assert "This error is unexpected" not in said
     return said
 
 

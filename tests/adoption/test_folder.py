@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from vramcast.adoption import folder as rooms
+from vramcast.adoption import folder as folders
 from vramcast.adoption.folder import Folder, digest_of
 from vramcast.errors import ArtifactError, OutputError
 from vramcast.learner import artifact
@@ -108,7 +108,7 @@ def test_a_full_disk_leaves_what_is_in_place(tmp_path: Path, monkeypatch: pytest
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rooms, "_sync", full)
+    monkeypatch.setattr(folders, "_sync", full)
     with pytest.raises(OutputError, match="No space left on device"):
         kept(folder, 2)
     monkeypatch.undo()

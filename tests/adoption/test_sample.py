@@ -1,4 +1,4 @@
-"""What is said of one run of a kind holds for all of it, and those which are learned from stand for the others."""
+"""The prediction of one run of a kind holds for all of it, and those which are learned from stand for the others."""
 
 from __future__ import annotations
 

@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
+import vramcast
 from vramcast.cli.main import main
+
+SCHEMAS = Path(vramcast.__file__).parent / "schema"
+OF_VERB = {"estimate": "estimate", "run": "estimate", "sweep": "sweep", "plan": "plan", "replay": "replay"}
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema which allows no field that it does not describe; the published one allows them, for later releases."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {name: closed(part) for name, part in schema.items()}
+    is_object = isinstance(parts.get("properties"), dict) and "type" in parts
+    return {"additionalProperties": False, **parts} if is_object else parts
+
+
+def validator(name: str) -> Draft202012Validator:
+    """Return what checks a text against a schema, and that nothing is in it which the schema does not describe."""
+    schemas = {path.name: closed(json.loads(path.read_text(encoding="utf-8"))) for path in SCHEMAS.glob("*.json")}
+    if name == "sweep":  # its rows have the size too
+        schemas["estimate.schema.json"]["properties"] |= {"batch": {"type": "integer"}, "world_size": {"type": "integer"}}
+        schemas["sweep.schema.json"]["properties"]["rows"]["items"]["anyOf"][1].pop("additionalProperties")
+    found = Registry().with_resources((schema["$id"], Resource.from_contents(schema)) for schema in schemas.values())
+    return Draft202012Validator(schemas[f"{name}.schema.json"], registry=found)
+
+
+@pytest.fixture(scope="session")
+def require_schema() -> Callable[[str, str], None]:
+    """Fails where a JSON text is not as the published schema of this name has it, and no more."""
+    known: dict[str, Draft202012Validator] = {}
+
+    def require(name: str, text: str) -> None:
+        if name not in known:
+            known[name] = validator(name)
+        wrong = [f"{error.json_path}: {error.message}" for error in known[name].iter_errors(json.loads(text))]
+        assert not wrong, f"{name}.schema.json: {wrong}"
+
+    return require
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs one command in this process; returns exit code, stdout, stderr."""
+def call(capsys: pytest.CaptureFixture[str], require_schema: Callable[[str, str], None]) -> Callable[..., tuple[int, str, str]]:
+    """Runs one command in this process; returns exit code, stdout, stderr. What it prints with --json follows its schema."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -20,6 +64,17 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
         except SystemExit as end:  # argparse's own way out
             code = int(end.code or 0)
         said = capsys.readouterr()
+        if "--json" in arguments and said.out.startswith("{") and (name := _schema_of(arguments[0], json.loads(said.out))):
+            require_schema(name, said.out)
         return code, said.out, said.err
 
     return run
+
+
+def _schema_of(verb: str, said: dict[str, Any]) -> str | None:
+    """Return the schema which an answer of a verb has; None: none is published."""
+    if "error" in said and "message" in said:
+        return "error"
+    if verb == "check":
+        return "jobs" if "jobs" in said else "estimate"
+    return OF_VERB.get(verb)

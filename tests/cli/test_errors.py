@@ -224,7 +224,7 @@ def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypa
     assert one_line(err) == "vramcast: interrupted\n"
 
 
-# ------------------------------------------------------------------------------------------------ what nobody foresaw
+# ------------------------------------------------------------------------------------------------ unexpected errors
 @pytest.mark.parametrize(
     "error",
     [ValueError("no reason"), SystemExit(1), RecursionError(), MemoryError(), OSError(28, "No space"), BrokenPipeError(32, "")],
@@ -251,7 +251,7 @@ def test_a_file_which_the_system_refuses_is_named(call: Call) -> None:
     code, out, err = call("plan", "a" * 3000, "--json")
     assert (code, json.loads(out)["error"]) == (3, "OSError")
     assert "File name too long" in one_line(err)
-    assert "Nobody foresaw" not in err
+    assert "This error is unexpected" not in err
 
 
 def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

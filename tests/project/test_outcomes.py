@@ -1,4 +1,4 @@
-"""What a check found, written and read again: by itself, from an artifact, from a stranger."""
+"""What a check found, written and read again: by itself, from an artifact, from an untrusted file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strangers' code in the sandbox: what it tries, and what it gets."""
+"""Untrusted code in the sandbox: what it tries, and what it gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded histories through the simulator: public ones where they are at hand, and any that the simulator itself records."""
+"""Recorded histories through the simulator: public ones where they are available, and any that the simulator itself records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HISTORIES = sorted(path for path in SNAPSHOTS.glob("*/*") if path.suffix != ".tx
 
 # ------------------------------------------------------------------------------------------------ public histories
 @pytest.mark.slow
-@pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not at hand")
+@pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not available")
 def test_every_public_history_is_predicted_event_for_event() -> None:
     n_replayed = n_expandable = 0
     for path in HISTORIES:

@@ -45,7 +45,7 @@ def trace_of(
     return Trace.build({"action": action, "size_bytes": size_bytes, "block": block, **columns}, ops=ops, modules=modules)
 
 
-# 60 MiB, given back, then 70 and 10: without an end 130 MiB are reserved; 80 are enough if the cache lets go of the 60.
+# 60 MiB, given back, then 70 and 10: on an unlimited card 130 MiB are reserved; 80 are enough if the cache lets go of the 60.
 PHASES = trace_of(("+", 60 * MIB), ("-", 0), ("+", 70 * MIB), ("+", 10 * MIB))
 
 

@@ -425,7 +425,7 @@ def test_the_cudnn_of_the_jobs_stack_is_asked(monkeypatch: pytest.MonkeyPatch, t
 
 
 def ledger_of_one(stack: Stack | None) -> list[str]:
-    """What is said of one convolution which cuDNN answered."""
+    """The answer for one convolution which cuDNN answered."""
     with ConvolutionWorkspaces(A100, A100.total_bytes, stack) as workspaces:
         found = workspaces.ask(CONV, "backward_filter", CudnnSettings(), thread=0)
     assert found is not None

@@ -46,7 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return make
 
 
-# What is wanted, torch's own, what was fetched; which answers, whether it counts as another one, what is said.
+# What is wanted, torch's own, what was fetched; which answers, whether it counts as another one, the remark.
 CASES: dict[str, tuple[str | None, str | None, list[str], str, bool, str]] = {
     "no stack": (None, "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),
     "torch's own": ("9.19.0", "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),

@@ -1,4 +1,4 @@
-"""What is said of a job which failed: what it raised, and where in the user's code."""
+"""The error of a job which failed: what it raised, and where in the user's code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.tracer.job_result import Result
 
 @pytest.fixture
 def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Returns what is said of a script of this source, by that name."""
+    """Returns the error of a script of this source, by that name."""
     monkeypatch.chdir(tmp_path)
 
     def run(source: str, name: str = "train.py") -> str:

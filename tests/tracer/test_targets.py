@@ -1,4 +1,4 @@
-"""Which TARGETs of a stranger's data set are built: those which only name a model, with nothing that opens a file."""
+"""Which TARGETs of an untrusted data set are built: those which only name a model, with nothing that opens a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The job runs for real, on the CPU, and every operator of it asks a card for what CUDA's would ask for.
 
 A dispatch mode sees every ATen operator of the run, forwards and backwards, with its real tensors. What CUDA's operator returns
-and takes besides is said by `tracer/rules`; when it dies is seen here: a block lives as long as the CPU's storage.
+and takes besides is in `tracer/rules`; when it dies is seen here: a block lives as long as the CPU's storage.
 
 What the CPU run shows otherwise than a GPU would, and what is done about it:
   - parameters never move: `hold_model` enters them in the order in which `model.to(device)` would;

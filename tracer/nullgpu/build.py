@@ -1,4 +1,4 @@
-"""Compiles the null GPU for the torch build at hand, once, into a cache folder.
+"""Compiles the null GPU for the installed torch build, once, into a cache folder.
 
 The C sources are compiled against the CUDA headers which come with torch's own NVIDIA wheels, so that every structure has
 the layout of that very version; nothing of NVIDIA's is in this repository or in the wheel.

@@ -179,7 +179,7 @@ class NullGpuTracer:
         """Run `job` once; of its ranks and of a command's processes the one counts which takes most of its card."""
         world, asked = job.world, job.command.ranks if job.command is not None else "auto"
         tape, results = Tape(), dict[int, Result]()
-        waiting: dict[int, int] = {}  # for what others say, by how much had been said
+        waiting: dict[int, int] = {}  # for what others say, by how many answers there were
         # Who the stages of a pipeline are is known when the first rank has run.
         while left := [number for number in world.chosen(asked, tape.pairs)
                        if number not in results or waiting.get(number, len(tape.said)) < len(tape.said)]:  # fmt: skip

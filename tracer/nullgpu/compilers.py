@@ -5,7 +5,7 @@ in the job's own process; whoever asks for several gets forks of it, which have 
 
 What is compiled is kept for the next job, in a folder of our own: the user's must not get code which was chosen on a card
 without time, nor kernels without their bodies (`bare_kernels.py`). What was *chosen* by a benchmark is kept for nobody. A
-benchmark takes memory, so that a job whose choices were at hand would ask for less than the first one did.
+benchmark takes memory, so that a job whose choices were kept would ask for less than the first one did.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers of the cuDNN oracle, kept on disk: cuDNN's heuristics do not change while its version and the record do not.
 
 One sqlite3 file, shared by any number of processes. A cache is a convenience: no fault of it ends the oracle. A damaged
-file is set aside, a full disk is said once on stderr and then done without. Of a file which is somebody else's the answers
+file is set aside, a full disk is reported once on stderr and then done without. Of a file which is somebody else's the answers
 are used, and new ones are not kept.
 """
 

@@ -1,4 +1,4 @@
-"""Which cuDNN answers for a job: that of the job's stack where it is here, else the nearest, and what is said of it.
+"""Which cuDNN answers for a job: that of the job's stack where it is here, else the nearest, and what the result says of it.
 
 A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; beside torch; elsewhere on the import path; or in the
 cache, where `vramcast doctor --get-cudnn` puts it (`cudnn_fetch.py`). Nothing is loaded here: a version is read from the
@@ -123,7 +123,7 @@ def choose(stack: Stack | None) -> Choice:
 
 
 def warning_of(stack: Stack | None) -> str:
-    """Return what is to be said of who answers; "" where there is nothing to say, or nobody answers."""
+    """Return the remark on who answers; "" where there is nothing to say, or nobody answers."""
     try:
         return choose(stack).warning
     except NullGpuError:

@@ -14,7 +14,7 @@ from vramcast.tracer.trace import COURSE, RANKS, Trace
 
 
 def has_failed(result: Result) -> bool:
-    """Return whether nothing can be said of a rank: it failed, or it ended before its time without memory of its card."""
+    """Return whether a rank has no usable peaks: it failed, or it ended before its time without memory of its card."""
     return result.status == "error" or bool(result.ended and not _reserved(result))
 
 

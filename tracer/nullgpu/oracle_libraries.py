@@ -4,7 +4,7 @@
     libcublasLt.so.12/13 descriptors and heuristics without mathematics (csrc/oracle/cublaslt.c)
 
 cuDNN looks their functions up by name, and where one is missing the engines which need it quietly drop out of its
-suggestions. So the names are read from the cuDNN at hand.
+suggestions. So the names are read from the installed cuDNN.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class Tape:
     Attributes:
         store: Keys of the store, and what was set.
         said: (kind, ranks of the group, number of the call, rank) and the pickled object.
-        alike: The same by places in place of ranks: what is said at the same place of another group of as many.
+        alike: The same by places in place of ranks: what is exchanged at the same place of another group of as many.
         pairs: Ranks of which one sends to the other: each may hold another part of the model.
     """
 

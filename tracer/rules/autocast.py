@@ -1,7 +1,7 @@
 """CUDA's autocast for tensors which C++ does not take for CUDA's: the same casts, the same cache of weights.
 
 Which operators are cast is asked of PyTorch's dispatcher: those with a kernel of their own under CUDA's autocast key. How
-is said here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all that are on none of them run in float32.
+is listed here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all that are on none of them run in float32.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         workspaces.ask(Convolution(...), "forward", settings, thread=0)
 
 cuDNN itself says what a plan takes (the oracle of the null GPU, with the same cache). Which operation PyTorch asks about,
-which of cuDNN's suggestions it passes over and which plan it takes is said here, without torch. Where no cuDNN can
+which of cuDNN's suggestions it passes over and which plan it takes is written here, without torch. Where no cuDNN can
 answer (none is installed, no C compiler, another system than Linux) the answer is None, and `ledger` says why.
 
 spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise`) and ATen/native/cudnn/Conv_v8.cpp.

@@ -65,8 +65,8 @@ class Wanted:
 
 def _learners_code() -> str:
     """Return one name for the code which makes an artifact of examples."""
-    rooms = (Path(next(iter(learner.__path__))), Path(__file__).parent)
-    return run_examples.digest(sha256_of(path) for room in rooms for path in sorted(room.glob("*.py")))
+    packages = (Path(next(iter(learner.__path__))), Path(__file__).parent)
+    return run_examples.digest(sha256_of(path) for package in packages for path in sorted(package.glob("*.py")))
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> di
         OutputError: nothing can be written there, or another process adopts into it.
     """
     folder = Folder(wanted.out)
-    older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is said before hours of tracing
+    older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is reported before hours of tracing
     with nullcontext() if wanted.dry_run else folder.locked():
         return _Adoption(wanted, folder, older, _Clock(told)).done()
 

@@ -1,4 +1,4 @@
-"""Histories are long and repeat themselves: which runs are learned from, and what is said of one holds for all of its kind.
+"""Histories are long and repeat themselves: which runs are learned from, and the prediction of one holds for all of its kind.
 
 Runs are of one kind if an artifact sees the same in them: the job on its card, the model, the stack, which peaks were measured.
 They differ in what they measured alone. So each kind is estimated, corrected and bounded once.
@@ -75,7 +75,7 @@ def _spread(kind: Sequence[Example], count: int) -> list[Example]:
 
 
 def said_of_all(scored: Iterable[Scored], examples: Sequence[Example]) -> list[Scored]:
-    """Return every run of the examples' kinds as scored by what was said of one of its kind.
+    """Return every run of the examples' kinds as scored by the prediction of one of its kind.
 
     Args:
         scored: One of each kind, or more; those of kinds which are missing here are left out.

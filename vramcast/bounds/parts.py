@@ -13,7 +13,7 @@ from vramcast.learner import joined
 from vramcast.learner.joined import Array
 from vramcast.units import gib
 
-# How a trait which makes a class wide can be changed, by trait and value; the first that holds is said.
+# How a trait which makes a class wide can be changed, by trait and value; the first that holds is shown.
 _OF_TRAITS: Final[tuple[tuple[str, str, str], ...]] = (
     ("values", "drawn", "shapes hang on values which nobody knows: measure this job once on the card"),
     ("batches", "vary", "pad all batches to one length"),

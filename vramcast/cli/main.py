@@ -1,7 +1,7 @@
 """The command line: one file a verb, and this one, which alone turns errors into text and exit codes.
 
 Exit codes: 0 yes or done, 1 does not fit, 2 wrong usage, 3 cannot estimate, 4 uncertain. With --json one JSON object goes
-to stdout, also for 1, 3 and 4; everything else goes to stderr. What nobody foresaw is 3 too: it is no answer.
+to stdout, also for 1, 3 and 4; everything else goes to stderr. An unexpected error is 3 too: it is no answer.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, MemoryError | ImportError):
             words += " (is main memory short, or limited by ulimit -v?)"
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
-        text = f"{shortened(words, _LONGEST_MESSAGE)}. Nobody foresaw this, and it is no answer: please report it; {report}."
+        text = f"{shortened(words, _LONGEST_MESSAGE)}. This error is unexpected, and is no answer: please report it; {report}."
         return _failed(error, text, _CANNOT_ESTIMATE, is_json=options.json)
 
 

@@ -146,7 +146,7 @@ def _recorded(options: argparse.Namespace) -> _Source:
     return _Source(found.replayed(), found.reserved, Path(options.target).name, False)
 
 
-# ------------------------------------------------------------------------------------------------ what is said
+# ------------------------------------------------------------------------------------------------ output
 def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> dict[str, Any]:
     """Return the contract's JSON; what was not planned is None."""
     peak_bytes, _ = lifetimes.peak_live()

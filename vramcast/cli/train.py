@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner import artifact, dask_engine, drift, model_cards, stacks, training
         from vramcast.run_examples import examples_of_runs
     runs = learning.read_all(options.runs)
-    older = artifact.load(named(options.against)) if options.against else None  # a wrong one is said before hours of tracing
+    older = artifact.load(named(options.against)) if options.against else None  # reported before hours of tracing
     learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
     if not learned_from.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"

@@ -74,8 +74,8 @@ def _with_world(command: Command, world_size: int | None, nproc_per_node: int | 
 def _search_path(command: Command) -> tuple[str, ...]:
     """Return the import path as the interpreter has it before it puts the program's folder first.
 
-    Without the folder in which `python -m vramcast` was started: in a checkout of ours that folder has rooms which would pass
-    for packages, `datasets` for Hugging Face's.
+    Without the folder in which `python -m vramcast` was started: in a checkout that folder has subfolders which would pass for
+    packages, `datasets` for Hugging Face's.
     """
     told = [entry for entry in dict(command.environment).get("PYTHONPATH", "").split(os.pathsep) if entry]
     named = [*told, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]

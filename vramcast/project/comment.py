@@ -15,7 +15,7 @@ MARKER: Final = "<!-- vramcast -->"
 _LONGEST_REASON: Final = 300  # arbitrary: characters of why there is no estimate
 _UNKNOWN: Final = "-"
 _MARKDOWN: Final = re.compile(r"[^\w./-]")
-_WORDS: Final = {0: "fit", 1: "does not fit", 2: "is asked wrongly", 3: "cannot be estimated", 4: "is uncertain"}
+_WORDS: Final = {0: "fit", 1: "does not fit", 2: "has a wrong table", 3: "cannot be estimated", 4: "is uncertain"}
 
 
 def as_text(comparison: Comparison) -> str:
@@ -35,7 +35,7 @@ def as_text(comparison: Comparison) -> str:
 def as_markdown(comparison: Comparison) -> str:
     """Return a heading, a table with a row for each job, and the remarks.
 
-    Whatever a job says of itself stands in code, so that a stranger's branch can neither mention people nor bring in HTML.
+    Whatever a job says of itself stands in code, so that an untrusted branch can neither mention people nor bring in HTML.
     """
     header, rows = _header(comparison), _rows(comparison)
     lines = [

@@ -27,7 +27,7 @@ _EXAMPLE: Final = f"{NAME} needs a table [tool.vramcast.jobs.NAME] with a target
 
 
 def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the jobs of a folder's pyproject.toml by name, each with what is said for all; None: it has no [tool.vramcast].
+    """Return the jobs of a folder's pyproject.toml by name, each with the shared options; None: it has no [tool.vramcast].
 
     Raises:
         UsageError: the file cannot be read, or its table is not of this form.

@@ -53,7 +53,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
         return failed("usage", error)
     except VramcastError as error:
         return failed("cannot_estimate", error)
-    except Exception as error:  # nobody foresaw it, and the next question shall have an answer
+    except Exception as error:  # an unexpected one, and the next question shall have an answer
         return failed("cannot_estimate", CannotEstimate(f"{type(error).__name__}: {error}"))
 
 

@@ -147,7 +147,7 @@ def _question(body: bytes) -> Question:
     if question.kind in ("target", "run") and not question.is_code:
         if values["files"]:
             raise UsageError("The request has files: they belong to a command, or to a target which is in them.")
-        job = job_of_question(values)  # what is wrong with it is said before it waits for a worker
+        job = job_of_question(values)  # an error in it is reported before it waits for a worker
         values["device"], values["capacity_bytes"] = job.device.key, job.total_bytes
     return question
 

@@ -1,4 +1,4 @@
-"""Where strangers' code runs: bubblewrap, no network, an unprivileged user, of this machine only Python and its packages.
+"""Where untrusted code runs: bubblewrap, no network, an unprivileged user, of this machine only Python and its packages.
 
 The sandbox sees /usr, this Python, vramcast and a prepared cache, read-only; its own folders are in memory and end with it. It
 sees no home, no data of the service, no token, no other process. Limits of time and resident memory are the pool's

@@ -165,7 +165,10 @@ said "The same for a job that names its model. Two of them run side by side on o
 takes_mib=3250
 told sbatch resnet50.sh
 told sbatch resnet50.sh
-sleep 2
+for _ in $(seq 20); do
+    [ "$(squeue --noheader --states=RUNNING --name=resnet50 | wc -l)" = 2 ] && break
+    sleep 0.5
+done
 told squeue --format='%i %j %T %P %b'
 ended
 said "Too large for the partition asked for, and for any."
@@ -178,8 +181,8 @@ ended
 said "A job takes more than anybody foresaw: it dies, and comes back with a larger request."
 takes_mib=5000
 told sbatch --comment='the long sequences' resnet50.sh
-sleep 9
 job=$(squeue --noheader --format=%i)
+until squeue --noheader --jobs="$job" --format=%b | grep --quiet shard:6; do sleep 0.5; done
 told squeue --format='%i %j %T %r %b'
 until [ -z "$(squeue --noheader)" ]; do sleep 1; done
 told cat "slurm-$job.out"

@@ -49,7 +49,7 @@ TWO_ROUNDS = {
         12 * GB,
     ),
     "the out of memory was not foreseen": (run(11 * GB, 9 * GB, ran_out_of_memory=True), True, "first round", -9 * GB),
-    "it ran although it was said not to": (run(10 * GB, 13 * GB, said_out_of_memory=True), True, "first round", -13 * GB),
+    "it ran although it was predicted not to": (run(10 * GB, 13 * GB, said_out_of_memory=True), True, "first round", -13 * GB),
     "nobody ran round 2, the estimate is above": (run(6 * GB, 7 * GB), False, "inferred", 5 * GB),
     "nobody ran round 2, the estimate is below": (run(6 * GB, 5 * GB), True, "inferred", -5 * GB),
     "nobody ran round 2, below a lower bound": (run(6 * GB, 5 * GB, censored=True), True, "inferred", -5 * GB),

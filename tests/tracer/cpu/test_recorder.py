@@ -1,4 +1,4 @@
-"""The CPU tracer's traces: the requests of a GPU, which the null GPU knows, and what is said of each block."""
+"""The CPU tracer's traces: the requests of a GPU, which the null GPU knows, and what each block is."""
 
 from __future__ import annotations
 

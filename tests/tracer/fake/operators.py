@@ -1,7 +1,7 @@
 """Runs the survey's operators on the fake card: one warm process, which forks for each of them.
 
     python operators.py ANSWERS [NAME ...]   writes {name: Result} to the file ANSWERS, as a pickle; all names without any
-    python operators.py --here NAME          runs one on the CUDA device at hand, for example on the null GPU
+    python operators.py --here NAME          runs one on the present CUDA device, for example on the null GPU
 
 What takes the time, importing torch, is done once.
 """

@@ -113,7 +113,7 @@ def _granted(
 
 
 def _of_shards(asked: int, needed: int, least: int, takes: str) -> tuple[str, int]:
-    """Return what is said of a job that asks for shards itself, and how many it gets."""
+    """Return the remark on a job that asks for shards itself, and how many it gets."""
     if asked >= needed:
         return f"{takes}: the {asked} shards hold it ({needed} would).", asked
     if asked >= least:

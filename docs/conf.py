@@ -1,0 +1,34 @@
+"""Sphinx's settings for this folder: `make docs` builds the site into build/docs, without network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "extensions")]  # the reference is of this checkout
+
+from vramcast import __version__  # noqa: E402  # only now is it found
+
+project = "vramcast"
+author = "the authors of vramcast"
+release = version = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_line", "json_schema"]
+nitpicky = False  # most types in signatures are private to a module, and have no page
+
+html_theme = "furo"
+html_title = f"vramcast {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+
+myst_enable_extensions = ["deflist", "fieldlist"]
+myst_heading_anchors = 3  # links go to headings as deep as this
+default_role = "code"  # one backtick in a docstring means code, as in Markdown
+pygments_style, pygments_dark_style = "friendly", "monokai"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
+maximum_signature_line_length = 88  # then each argument has a line of its own
+napoleon_numpy_docstring = False

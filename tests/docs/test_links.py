@@ -1,0 +1,81 @@
+"""No link of the documents leads nowhere. Nothing is fetched: outside links are only looked at for their form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install '.[test]')")
+
+ROOT = Path(__file__).parents[2]
+OTHERS = {"docs/float8.md"}  # torchtitan's own
+GENERATED = {"docs/reference/cli.md"}  # its anchors are the verbs, and `VERB-OPTION`
+
+
+def links_of(text: str) -> Iterator[str]:
+    """Yield the targets of a page's links and pictures."""
+    for token in markdown.MarkdownIt("commonmark").enable("table").parse(text):
+        for part in token.children or ():
+            if part.type in ("link_open", "image"):
+                yield str(part.attrs.get("href") or part.attrs.get("src"))
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return what links to a page's headings end with, as MyST and GitHub make it."""
+    tokens = markdown.MarkdownIt("commonmark").enable("table").parse(text)
+    titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", title.lower().strip()).replace(" ", "-") for title in titles}
+
+
+def problem(link: str, page: Path) -> str:
+    """Return why a link of a page leads nowhere; "": it does not."""
+    parts = urlsplit(link)
+    if parts.scheme:
+        return "" if parts.scheme in ("https", "mailto") and (parts.netloc or parts.scheme == "mailto") else "no https address"
+    target = (page.parent / parts.path).resolve() if parts.path else page
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return "no such file"
+    if parts.fragment and target.suffix == ".md" and str(target.relative_to(ROOT)) not in GENERATED:
+        return "" if parts.fragment in anchors_of(target.read_text(encoding="utf-8")) else "no such heading"
+    return ""
+
+
+def test_every_link_leads_somewhere(page: str) -> None:
+    path = ROOT / page
+    found = {link: problem(link, path) for link in links_of(path.read_text(encoding="utf-8"))}
+    assert {link: why for link, why in found.items() if why} == {}
+
+
+def test_every_page_which_is_named_is_there(page: str) -> None:
+    """By its path, which is no link; links are looked at above."""
+    named = set(re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / page).read_text(encoding="utf-8")))
+    assert sorted(name for name in named if not (ROOT / name).is_file()) == []
+
+
+def test_pages_which_code_names_are_there() -> None:
+    folders = ("vramcast", "tracer", "simulator", "learner", "datasets", "benchmarks", "contrib", "tests")
+    named = {
+        (name, str(path.relative_to(ROOT)))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+    assert sorted(pair for pair in named if not (ROOT / pair[0]).is_file() and pair[0] not in OTHERS) == []
+    assert len(named) > 20
+
+
+@pytest.mark.parametrize(
+    ("link", "why"),
+    [
+        ("nowhere.md", "no such file"), ("commands.md#nothing", "no such heading"), ("../../outside.md", "no such file"),
+        ("http://plain.example", "no https address"), ("https:///path", "no https address"),
+        ("commands.md#time-and-main-memory", ""), ("https://pytorch.org/memory_viz", ""), ("#limits", ""),
+    ],
+)  # fmt: skip
+def test_a_wrong_link_is_found(link: str, why: str) -> None:
+    assert problem(link, ROOT / "docs" / "planning.md") == why
