@@ -11,6 +11,7 @@ from vramcast.cli import checking, job_table
 from vramcast.cli.streams import answer
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.files import atomic_write
+from vramcast.fit import verdict_of
 from vramcast.project.comment import as_markdown, as_text
 from vramcast.project.comparison import Base, Comparison
 from vramcast.project.outcomes import Outcome, Outcomes, load
@@ -80,7 +81,7 @@ def _outcome(table: dict[str, Any], options: argparse.Namespace) -> Outcome:
         estimate = checking.estimate_of(options)
     except (CannotEstimate, UsageError) as error:
         return Outcome(table, error.exit_code, str(error))
-    code, verdict = checking.verdict_of(estimate, strict=options.strict)
+    code, verdict = verdict_of(estimate, strict=options.strict)
     return Outcome(table, code, verdict, estimate.to_dict())
 
 
