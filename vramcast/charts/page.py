@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from vramcast.charts.chart import ink_on
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -20,5 +22,6 @@ def _environment() -> Environment:
 
     loader = PackageLoader("vramcast.charts")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["on"] = ink_on
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment

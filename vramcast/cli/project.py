@@ -19,7 +19,7 @@ from vramcast.project.pyproject import read_jobs
 from vramcast.project.revision import checked_out
 
 _OF_ALL = ("markdown", "results", "base", "against")  # options of the whole, which one job alone does not have
-_OF_ONE = ("snapshot", "plot", "what_if", "cards", "fragmentation")  # options of one job
+_OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  # options of one job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
