@@ -368,11 +368,16 @@ class Estimate:
         """Return what a notebook shows: the answer, the bar of the card, the margin and the timeline."""
         return report.draw_fragment(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write what IPython shows as text, and a notebook keeps beside the HTML: not the arrays of the trace."""
+        printer.text(str(self))
+
     @property
     def title(self) -> str:
         """What runs, on which card."""
         job = self.job
-        return f"{job.target or (job.command.program if job.command else 'job')} on {job.device.name}"
+        program = job.command and ("Python code" if job.command.is_code else job.command.program)
+        return f"{job.target or program or 'job'} on {job.device.name}"
 
     @property
     def _view(self) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """The bar of a card: what the job holds at its peak, the margin of its bound, and what stays free.
 
-    |ctx|parameters|activations ...|margin|            free            |
-                                   ^peak  ^bound                       ^card
+    |ctx|parameters|activations ...|margin: parts|          free           |
+                                   ^peak         ^bound                    ^card
 
 Where the bound lies beyond the card, the axis ends at the bound and the card's end stands inside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from vramcast.views.style import CONTEXT, LOOKS, Look
 if TYPE_CHECKING:
     from vramcast.result import Estimate
 
+MARGIN: Final = "margin"  # a colour of the page
 _FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")
 # The names of `Estimate.breakdown`, in the order of the stack.
 _LOOKS: Final[dict[str, Look]] = {
@@ -68,13 +70,13 @@ class CardBar:
 
     Attributes:
         held: What the process holds at its peak, from the axis' beginning on.
-        margin: From there up to the bound; None: there is no bound, or no margin.
+        margin: From there up to the bound, by what it is made of; nothing where no bound holds.
         peak, bound, card: Places; bound is None where no bound holds.
         is_over: Whether peak or bound lie beyond the card.
     """
 
     held: tuple[Stretch, ...]
-    margin: Stretch | None
+    margin: tuple[Stretch, ...]
     peak: Mark
     bound: Mark | None
     card: Mark
@@ -92,22 +94,26 @@ def card_bar(estimate: Estimate) -> CardBar:
     point_bytes, card_bytes = estimate.process, estimate.card_bytes
     bound_bytes = None if estimate.open_calls else estimate.upper_bound
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
-    held, start_bytes = [], 0
-    for name, size_bytes in sorted(estimate.breakdown.items(), key=lambda item: list(_LOOKS).index(item[0])):
-        if size_bytes > 0:
-            held.append(Stretch(_LOOKS[name], size_bytes, start_bytes / end_bytes, size_bytes / end_bytes))
-            start_bytes += size_bytes
-    margin, bound = None, None
+    parts = estimate.breakdown
+    held = [(look, parts[name]) for name, look in _LOOKS.items()]
+    margin, bound = [], None
     if bound_bytes is not None:
         bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)
-        if bound_bytes > point_bytes:
-            size_bytes = bound_bytes - point_bytes
-            margin = Stretch(Look("margin", "margin", " "), size_bytes, point_bytes / end_bytes, size_bytes / end_bytes)
+        margin = [(Look(f"margin: {owed.part}", MARGIN, " "), owed.size_bytes) for owed in estimate.explain()]
     return CardBar(
-        tuple(held),
-        margin,
+        tuple(_stretches(held, 0, end_bytes)),
+        tuple(_stretches(margin, point_bytes, end_bytes)),
         Mark(f"peak {gib(point_bytes)}", point_bytes / end_bytes),
         bound,
         Mark(f"card {gib(card_bytes)}", card_bytes / end_bytes),
         is_over=max(point_bytes, bound_bytes or 0) > card_bytes,
     )
+
+
+def _stretches(parts: Iterable[tuple[Look, int]], start_bytes: int, end_bytes: int) -> Iterator[Stretch]:
+    """Yield parts one behind the other, from a place of the axis on; none goes beyond its end."""
+    for look, size_bytes in parts:
+        if size_bytes > 0:
+            start = min(start_bytes / end_bytes, 1.0)
+            yield Stretch(look, size_bytes, start, min(size_bytes / end_bytes, 1.0 - start))
+            start_bytes += size_bytes

@@ -56,8 +56,9 @@ def _sentences(estimate: Estimate, reason: str) -> Iterator[str]:
 
 
 def margin(estimate: Estimate) -> Table:
-    """Return what the margin between peak and bound is made of."""
-    rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in estimate.explain()]
+    """Return what the margin between peak and bound is made of; nothing where no bound holds."""
+    parts = () if estimate.open_calls else estimate.explain()
+    rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
     columns = ("part", "size", "why it is uncertain", "what would narrow it", "by up to")
     return Table("What the margin is made of", columns, rows)
 
@@ -137,7 +138,7 @@ def _advice(advice: Advice) -> Table:
             rows.append((row.name, "not traced", "", "", "", row.reason or ""))
             continue
         fits = "fits" if row.fits_card else "does not fit"
-        smallest = DEVICES[row.smallest_device].name if row.smallest_device is not None else "none"
+        smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
         rows.append((row.name, gib(row.reserved), gib(row.bound), fits, smallest, row.price))
     columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
     return Table("What would change it", columns, rows, f"Upper bounds are at level {advice.level:g}.")
@@ -155,7 +156,7 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.open_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
-    runs = f", from {bound['n_calibration']} runs" if bound["n_calibration"] else ""
+    runs = f", from {bound['n_calibration']} runs or models" if bound["n_calibration"] else ""
     by = f"the artifact '{estimate.bound.artifact}'" if estimate.bound.artifact else "the built-in rule"
     found.append(f"The upper bound is at level {estimate.level:g} by {by} ({bound['method']}{runs})")
     return found
