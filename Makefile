@@ -16,7 +16,7 @@ NO_TORCH := learner simulator charts native schedulers service datasets/historie
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray setup test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
+.PHONY: demo demo-gate demo-ray setup screenshots test test-fast lint typecheck test-cuda test-cpu survey accuracy golden clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -65,6 +65,10 @@ test-cuda: $(VENV)/.ready
 
 test-cpu: $(VENV_CPU)/.ready
 	$(VENV_CPU)/bin/python $(PYTEST) $(NO_TORCH:%=--ignore tests/%)
+
+# The pictures in docs/: needs a Chromium, and pip install 'vramcast[pictures]'.
+screenshots: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.screenshots
 
 survey: $(VENV)/.ready
 	$(BIN)/python benchmarks/survey.py

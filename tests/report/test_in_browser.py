@@ -5,19 +5,18 @@ Needs a Chromium (Debian: apt-get install chromium); skips where there is none.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.browser import chromium, installed
 from vramcast.advice import Advice, Row
 from vramcast.report import draw_fragment, draw_page
 from vramcast.result import Estimate
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
 pytestmark = pytest.mark.integration
@@ -33,14 +32,10 @@ SCROLLING = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome is installed")
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # chromium refuses to run as root with its sandbox
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=sandbox)
+    if installed() is None:
+        pytest.skip("no Chromium is installed")
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

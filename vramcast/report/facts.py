@@ -74,9 +74,9 @@ def peaks(estimate: Estimate) -> Table:
         (
             "process",
             gib(estimate.process),
-            f"reserved and the CUDA context of {gib(context.bytes)}{assumed}: what nvidia-smi shows",
+            f"reserved + CUDA context {gib(context.bytes)}{assumed}: what nvidia-smi shows",
         ),
-        ("smallest card", smallest, "on which the job still runs: the allocator releases what it can, and retries"),
+        ("smallest card", smallest, "the smallest on which the job runs: the allocator releases what it can, and retries"),
     ]
     return Table("Peaks", ("peak", "size", "what it counts"), rows)
 
