@@ -86,7 +86,6 @@ def make(folder: Path) -> dict[str, int]:
         for picture in (
             Picture("report", report, height=1290),
             Picture("report-dark", report, height=1290, scheme="dark"),
-            Picture("report-400", report, width=400, height=900),
             Picture("report-modules", report, element="figure:has(.icicle)"),
             Picture("notebook", notebook),
         ):

@@ -24,7 +24,8 @@ from vramcast.ranks import World
 from vramcast.report import draw_fragment, draw_page, save
 from vramcast.report.repeat import python_call
 from vramcast.result import Estimate
-from vramcast.tracer.trace import COURSE, RANKS
+from vramcast.simulator.terms import with_context
+from vramcast.tracer.trace import COURSE, RANKS, Trace
 
 MIB = 2**20
 Make = Callable[..., Estimate]
@@ -129,6 +130,14 @@ def test_ranks_phases_and_advice_have_tables_where_there_are_any(make: Make) -> 
     assert "another optimizer not traced it has no name" in words
     assert {"Ranks", "What would change it"} & set(Page(draw_page(plain)).words("h2")) == set()
     assert COURSE not in plain.trace.header
+
+
+@pytest.mark.parametrize("has_context", [False, True])
+def test_a_job_whose_trace_has_no_blocks_has_a_page(make: Make, has_context: bool) -> None:
+    trace = Trace.build({"action": [], "size_bytes": [], "block": []})
+    estimate = make(trace=with_context(trace, [(0, MIB)]) if has_context else trace, allocated=0, reserved=0)
+    assert Page(draw_page(estimate)).words("h2")
+    assert Page(framed(draw_fragment(estimate))).words("p")
 
 
 def test_a_page_loads_nothing_and_may_load_nothing(make: Make) -> None:
