@@ -146,7 +146,7 @@ def _advice(advice: Advice) -> Table:
 
 def assumed(estimate: Estimate) -> list[str]:
     """Return what the reader should know: warnings, calls without an answer, the context, the runs behind the bound."""
-    context, bound = estimate.context, estimate.to_dict()["upper_bound"]
+    context, (method, n) = estimate.context, estimate.bound.method(estimate.level, estimate.job.device)
     found = [one[0].upper() + one[1:] for one in estimate.warnings if one]
     if estimate.out_of_memory is not None:
         found.append(f"On the card itself torch would say: {estimate.out_of_memory}")
@@ -156,9 +156,9 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.open_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
-    runs = f", from {bound['n_calibration']} runs or models" if bound["n_calibration"] else ""
+    runs = f", from {n} runs or models" if n else ""
     by = f"the artifact '{estimate.bound.artifact}'" if estimate.bound.artifact else "the built-in rule"
-    found.append(f"The upper bound is at level {estimate.level:g} by {by} ({bound['method']}{runs})")
+    found.append(f"The upper bound is at level {estimate.level:g} by {by} ({method}{runs})")
     return found
 
 

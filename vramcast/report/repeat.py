@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from vramcast.job import Batch, Command, Job, TensorSpec, map_batch
+from vramcast.job import Batch, Command, Job, TensorSpec, Training, map_batch
 
 if TYPE_CHECKING:
     from vramcast.result import Estimate
-
-_LEVEL: Final = 0.99  # = Estimator.level
-_STEPS: Final = 3  # = Training.steps
 
 
 def python_call(estimate: Estimate) -> str:
@@ -51,7 +48,7 @@ def _of_training(job: Job) -> dict[str, Any]:
 
 
 def _of_course(job: Job) -> dict[str, Any]:
-    found: dict[str, Any] = {"steps": job.training.steps} if job.training.steps != _STEPS else {}
+    found: dict[str, Any] = {"steps": job.training.steps} if job.training.steps != Training().steps else {}
     return found | ({"world_size": job.world.size} if job.world.size > 1 else {})
 
 
@@ -70,7 +67,7 @@ def _of_card(job: Job) -> dict[str, Any]:
 def _of_how(estimate: Estimate) -> dict[str, Any]:
     made_by = estimate.made_by
     found: dict[str, Any] = {"tracer": estimate.tracer} if estimate.tracer != "nullgpu" else {}
-    if made_by.level != _LEVEL:
+    if made_by.level != type(made_by).level:
         found["level"] = made_by.level
     if made_by.artifact is not None:
         found["artifact"] = str(made_by.artifact)
