@@ -87,6 +87,13 @@ _HOMES = {
 }  # fmt: skip
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%vram`, for `%load_ext vramcast`."""
+    from vramcast.notebook import register
+
+    register(shell)
+
+
 def __getattr__(name: str) -> Any:
     # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the public API.
     if name not in __all__:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vramcast import report
 from vramcast.bounds import Bound
 from vramcast.bounds.parts import Owed, owed_to_another_run
 from vramcast.bounds.public import PublicBound
@@ -33,6 +34,7 @@ from vramcast.units import gib
 from vramcast.views import draw_text, save
 
 if TYPE_CHECKING:
+    from vramcast.advice import Advice
     from vramcast.estimator import Estimator
 
 SCHEMA = 1
@@ -350,16 +352,37 @@ class Estimate:
         """Return what `plot` writes to a .txt."""
         return draw_text(self.trace, **self._view)
 
+    def save_report(self, path: str | Path, *, advice: Advice | None = None) -> None:
+        """Write the report to `path`, one HTML page: the answer, the timeline, who holds the bytes, what was assumed.
+
+        Args:
+            path: Ends in .html.
+            advice: What `vramcast.advise` gave for this estimate, for its table.
+        Raises:
+            UsageError: Another ending.
+            OutputError: The file cannot be written.
+        """
+        report.save(self, path, advice=advice)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the answer, the bar of the card, the margin and the timeline."""
+        return report.draw_fragment(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write what IPython shows as text, and a notebook keeps beside the HTML: not the arrays of the trace."""
+        printer.text(str(self))
+
+    @property
+    def title(self) -> str:
+        """What runs, on which card."""
+        job = self.job
+        program = job.command and ("Python code" if job.command.is_code else job.command.program)
+        return f"{job.target or program or 'job'} on {job.device.name}"
+
     @property
     def _view(self) -> dict[str, Any]:
         """What a view needs to know besides the trace."""
-        job = self.job
-        target = job.target or (job.command.program if job.command else "job")
-        return {
-            "card_bytes": job.total_bytes,
-            "title": f"{target} on {job.device.name}",
-            "beside": self.beside,
-        }
+        return {"card_bytes": self.card_bytes, "title": self.title, "beside": self.beside}
 
     def __str__(self) -> str:
         card, course = self.job.device, self.course

@@ -9,11 +9,12 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from vramcast import charts
 from vramcast.charts import png, svg
 from vramcast.charts.page import render
+from vramcast.charts.table import Table
 from vramcast.files import atomic_write
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
@@ -28,15 +29,6 @@ _MODELS: Final = 25  # arbitrary: rows of the table of models
 
 _INCHES: Final = (7.0, 5.0)  # arbitrary: of a picture
 _COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PEF", "MCP")
-
-
-class Table(NamedTuple):
-    """A table of a report; the first cell of a row is its name, the note stands below."""
-
-    heading: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
 
 
 def write_report(

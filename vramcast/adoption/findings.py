@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from vramcast.adoption.gate import LEVELS, by_model, coverage
 from vramcast.adoption.policies import Costs, costs, dies
-from vramcast.learner.evaluation.report import Table, report
+from vramcast.charts.table import Table
+from vramcast.learner.evaluation.report import report
 from vramcast.learner.evaluation.scored import Scored
 from vramcast.tracer.describe import shown
 from vramcast.units import GIB, gib

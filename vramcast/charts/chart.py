@@ -108,6 +108,19 @@ class Chart:
     height: int = 300  # arbitrary
 
 
+def ink_on(colour: str) -> str:
+    """Return black or white, whichever is read better upon a colour.
+
+    Args:
+        colour: #rrggbb.
+    Source: WCAG 2.2, relative luminance and contrast ratio.
+    """
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
+
+
 def ticks(top: int, unit: int = 1) -> list[int]:
     """Return round numbers from 0 up to `top`, six at most: multiples of 1, 2 or 5 times a power of ten of `unit`."""
     power = 1

@@ -1,9 +1,11 @@
-"""Pages from templates: whatever is put into one is escaped, a name which it lacks is an error."""
+"""Pages from templates: whatever is put into one is escaped and printable, a name which it lacks is an error."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from vramcast.charts.chart import ink_on
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -19,6 +21,21 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and few commands draw
 
     loader = PackageLoader("vramcast.charts")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["on"] = ink_on
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment
+
+
+def _printable(value: Any) -> Any:
+    """Return what a place of a template shows of a value: of plain text no control codes and no half characters."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in value)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEFT: Final = 78  # arbitrary: the drawing's units, as the next two
 _TOP: Final = 12
 _TOP_MARKED: Final = 40  # with room for the names of shades and marks
+_WIDE: Final = 700  # arbitrary: units; such a drawing scrolls where the screen is small, others shrink
 _GRID: Final = 2  # arbitrary: places a unit; boxes which round to the same rectangle are drawn once
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -41,6 +42,7 @@ def draw(chart: Chart, *, pointed: bool = False) -> Markup:
         "chart.svg",
         chart=chart,
         pointed=pointed,
+        is_wide=chart.width > _WIDE,
         label="; ".join(filter(None, (chart.title, axes, ", ".join(by_name), chart.description))),
         left=LEFT,
         right=LEFT + chart.width,

@@ -15,6 +15,7 @@ import argparse
 from vramcast.cli import checking, project, run, simulated
 from vramcast.cli import options as shared
 from vramcast.cli.streams import say
+from vramcast.fit import verdict_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
         return project.main(options)
     project.refuse(options)
     estimate = checking.estimate_of(options)
-    code, verdict = checking.verdict_of(estimate, strict=options.strict)
+    code, verdict = verdict_of(estimate, strict=options.strict)
     shared.finish(options, estimate, questions, {"verdict": verdict})
     say(f"{verdict}: {run.needs(estimate)}")
     return code

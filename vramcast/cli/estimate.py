@@ -1,7 +1,7 @@
 """Estimate the memory of a training job.
 
 vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
-vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise
+vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise --report vgg16.html
 vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8 --device a100-40gb
 vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
 """
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
 
     with shared.progress("tracing its variants"):
         advice = advise(estimate)
-    shared.finish(options, estimate, questions, {"advice": advice.to_dict()})
+    shared.finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
     if not options.json:
         answer(f"\n{advice}")
     return 0

@@ -134,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = known.parse_args(own_words)
         except _ParserEnd as end:
             return int(end.code or 0)
+        options.asked = (known.prog, *given)
         if command is not None:
             options.command = command
         streams.require_stdout()

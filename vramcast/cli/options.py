@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+from vramcast import report
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
 from vramcast.commands import BUDGET_S
@@ -22,6 +24,9 @@ from vramcast.parallel import parse as parse_parallel
 from vramcast.result import Estimate
 from vramcast.stack import parse as parse_stack
 from vramcast.views import check_path
+
+if TYPE_CHECKING:
+    from vramcast.advice import Advice
 
 _TRAINING: Final = tuple(field.name for field in fields(Training))
 
@@ -56,6 +61,13 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     """Add what verbs with one estimate understand besides: files to write, and other circumstances."""
     parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history for pytorch.org/memory_viz")
     add_plot(parser)
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        type=values.checked(_report_path),
+        help="write one page about the job: the answer, the timeline, who holds the bytes, what was assumed (.html)",
+    )
+    parser.set_defaults(asked=())  # the words of the command line, which the page repeats (main.py)
     simulated.add_arguments(parser)
 
 
@@ -73,6 +85,12 @@ def _plot_path(text: str) -> str:
     """Return `text` if a view can be drawn there: better said before the job is traced than after."""
     if text != "-":
         check_path(text)
+    return text
+
+
+def _report_path(text: str) -> str:
+    """Return `text` if a report can be written there."""
+    report.check_path(text)
     return text
 
 
@@ -185,10 +203,14 @@ def estimator_of(options: argparse.Namespace) -> Estimator:
 
 
 def finish(
-    options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions, extra: dict[str, Any] | None = None
+    options: argparse.Namespace,
+    estimate: Estimate,
+    questions: simulated.Questions,
+    extra: dict[str, Any] | None = None,
+    advice: Advice | None = None,
 ) -> None:
-    """Print the estimate, write the files which are wanted, and answer the questions."""
-    more, text = write_files(options, estimate, questions)
+    """Print the estimate, write the files which are wanted, and answer the questions; `advice` is for the report."""
+    more, text = write_files(options, estimate, questions, advice)
     if options.json:
         answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
     else:
@@ -196,12 +218,16 @@ def finish(
         answer(text, end="")
 
 
-def write_files(options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions) -> tuple[dict[str, Any], str]:
-    """Write the snapshot and the view if they are wanted; return the questions' answers as JSON and as text."""
+def write_files(
+    options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions, advice: Advice | None = None
+) -> tuple[dict[str, Any], str]:
+    """Write the snapshot, the view and the report if they are wanted; return the questions' answers as JSON and as text."""
     if options.snapshot:
         estimate.save_snapshot(Path(options.snapshot))
     if options.plot and options.plot != "-":
         estimate.plot(options.plot)
+    if options.report:
+        report.save(estimate, options.report, advice=advice, command=shlex.join(options.asked))
     more, text = questions.answers(estimate.trace)
     if options.plot == "-" and options.json:
         say(estimate.plot_text(), end="")

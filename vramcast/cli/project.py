@@ -11,6 +11,7 @@ from vramcast.cli import checking, job_table
 from vramcast.cli.streams import answer
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.files import atomic_write
+from vramcast.fit import verdict_of
 from vramcast.project.comment import as_markdown, as_text
 from vramcast.project.comparison import Base, Comparison
 from vramcast.project.outcomes import Outcome, Outcomes, load
@@ -18,7 +19,7 @@ from vramcast.project.pyproject import read_jobs
 from vramcast.project.revision import checked_out
 
 _OF_ALL = ("markdown", "results", "base", "against")  # options of the whole, which one job alone does not have
-_OF_ONE = ("snapshot", "plot", "what_if", "cards", "fragmentation")  # options of one job
+_OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  # options of one job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +81,7 @@ def _outcome(table: dict[str, Any], options: argparse.Namespace) -> Outcome:
         estimate = checking.estimate_of(options)
     except (CannotEstimate, UsageError) as error:
         return Outcome(table, error.exit_code, str(error))
-    code, verdict = checking.verdict_of(estimate, strict=options.strict)
+    code, verdict = verdict_of(estimate, strict=options.strict)
     return Outcome(table, code, verdict, estimate.to_dict())
 
 

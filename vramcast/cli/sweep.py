@@ -4,7 +4,7 @@
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
     vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024 --on h100
 
---snapshot, --plot, --what-if and --fragmentation are about the last size, or the largest which fits.
+--snapshot, --plot, --report, --what-if and --fragmentation are about the last size, or the largest which fits.
 A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48). With --parallel
 the batch is that of each rank.
 A size which cannot be estimated (batch normalisation raises for a batch of one) has a row which says why, and the others go on.

@@ -20,10 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from vramcast.cli.checking import verdict_of
 from vramcast.devices import device
 from vramcast.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.estimator import Estimator
+from vramcast.fit import verdict_of
 from vramcast.job import Job
 from vramcast.result import Estimate
 from vramcast.service.questions import job_of_question

@@ -7,7 +7,7 @@ in the script's data no `<` is left, and the script shows them with textContent 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from vramcast.tracer.describe import shown
 from vramcast.tracer.trace import Phase, Trace
 from vramcast.units import gib
 from vramcast.views import style
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _MAX_POINTS: Final = 2400  # arbitrary: two a unit of the drawing's width; the page stays below 1 MB
 _MAX_POINTS_PNG: Final = 6000  # arbitrary: two buckets a pixel
@@ -47,26 +50,43 @@ def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "", be
 
 def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
     """Return the view as an HTML page. Args and meaning: see `vramcast.views.save`."""
+    return render(
+        "timeline.html",
+        title=shown(title) if title else "GPU memory of a trace",
+        summary=_summary(trace, card_bytes),
+        **content(trace, card_bytes, beside),
+    )
+
+
+def content(trace: Trace, card_bytes: int | None, beside: style.Beside, *, top_groups: int = _TOP_GROUPS) -> dict[str, Any]:
+    """Return what a page shows of a trace: its charts, what the process holds, the largest blocks, and the script's data.
+
+    Args:
+        trace, card_bytes, beside: See `vramcast.views.save`.
+        top_groups: Rows of the table of the largest blocks.
+    """
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
-    rows = curves.sampled_rows(trace, _MAX_POINTS)
     totals = [
         ("reserved", [gib(peak.reserved_bytes) for peak in (live, process)]),
         ("process", [gib(peak.process_bytes) for peak in (live, process)]),
     ]
     groups = [
         (gib(group.size_bytes), f"{group.n_blocks:,}", style.LOOKS[group.category], *_names(group.module, group.op))
-        for group in curves.top_groups(trace, live.row, _TOP_GROUPS)
+        for group in curves.top_groups(trace, live.row, top_groups)
     ]
-    return render(
-        "timeline.html",
-        title=shown(title) if title else "GPU memory of a trace",
-        summary=_summary(trace, card_bytes),
-        charts=[svg.draw(chart, pointed=at == 0) for at, chart in enumerate(_charts(trace, beside, _MAX_POINTS, card_bytes))],
-        parts=[(look, [(gib(size), share) for size, share in at]) for look, at in style.shares(live, process)],
-        totals=totals if process.row >= 0 else [],
-        groups=groups,
-        data=_data(trace, rows),
-    )
+    charts = _charts(trace, beside, _MAX_POINTS, card_bytes)
+    return {
+        "charts": [svg.draw(chart, pointed=at == 0) for at, chart in enumerate(charts)],
+        "parts": [(look, [(gib(size), share) for size, share in at]) for look, at in style.shares(live, process)],
+        "totals": totals if process.row >= 0 else [],
+        "groups": groups,
+        "data": _data(trace, curves.sampled_rows(trace, _MAX_POINTS)),
+    }
+
+
+def figures(trace: Trace, card_bytes: int | None, beside: style.Beside, max_points: int) -> list[Markup]:
+    """Return the charts alone, of at most so many points each, for a page without a script."""
+    return [svg.draw(chart) for chart in _charts(trace, beside, max_points, card_bytes)]
 
 
 def _summary(trace: Trace, card_bytes: int | None) -> list[str]:

@@ -1,0 +1,46 @@
+"""The pictures of the documentation are small, are shown, and are all made by the command."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import screenshots
+from vramcast.errors import CannotEstimate
+
+Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def png(pixels: np.ndarray) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "png")
+        return file.getvalue()
+
+
+def test_a_picture_keeps_its_size_in_pixels_and_gets_few_bytes() -> None:
+    smooth = np.linspace(0, 255, 600 * 900 * 3).reshape(600, 900, 3).astype(np.uint8)
+    found = screenshots.small(png(smooth))
+    assert len(found) <= screenshots.MOST_BYTES
+    assert Image.open(io.BytesIO(found)).size == (900, 600)
+
+
+def test_one_which_cannot_be_small_is_refused() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), np.uint8)
+    with pytest.raises(CannotEstimate, match="show less of the page"):
+        screenshots.small(png(noise))
+
+
+def test_the_pictures_of_the_documents_are_there_and_are_those_of_the_command() -> None:
+    here = {path.name for path in (DOCS / "pictures").glob("*.png")}
+    named = set(re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()))
+    assert here == {f"{name}.png" for name in named}
+    shown = set(re.findall(r"\]\(pictures/([\w-]+\.png)\)", (DOCS / "views.md").read_text()))
+    assert shown <= here
+    assert shown
+    assert all((DOCS / "pictures" / name).stat().st_size <= screenshots.MOST_BYTES for name in here)

@@ -1,0 +1,52 @@
+"""The bar of the card as numbers: what it holds, the margin, and what lies beyond the card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from vramcast.report.card_bar import card_bar
+from vramcast.result import Estimate
+
+MIB = 2**20
+Make = Callable[..., Estimate]
+
+
+def test_the_stretches_tile_the_bar_up_to_the_peak_and_the_margin_up_to_the_bound(make: Make) -> None:
+    estimate = make()
+    bar, card_bytes = card_bar(estimate), estimate.card_bytes
+    assert [one.look.name for one in bar.held] == ["context", "parameters", "activations", "workspaces", "reserved, no block"]
+    assert sum(one.size_bytes for one in bar.held) == estimate.process
+    ends = [one.start + one.share for one in (*bar.held, *bar.margin)]
+    assert [one.start for one in (*bar.held, *bar.margin)] == pytest.approx([0, *ends[:-1]])
+    assert bar.peak.at == pytest.approx(estimate.process / card_bytes)
+    assert bar.bound is not None
+    assert bar.bound.at == pytest.approx(estimate.upper_bound / card_bytes)
+    assert ends[-1] == pytest.approx(bar.bound.at, abs=1e-6)
+    assert [one.look.name for one in bar.margin] == [f"margin: {owed.part}" for owed in estimate.explain()]
+    assert (bar.card.at, bar.is_over) == (1.0, False)
+
+
+@pytest.mark.parametrize(("memory_mib", "beyond"), [(1100, "the bound"), (600, "the peak")])
+def test_a_bar_with_more_than_the_card_ends_at_the_bound(make: Make, memory_mib: int, beyond: str) -> None:
+    estimate = make(memory_mib)
+    bar = card_bar(estimate)
+    assert (estimate.process > estimate.card_bytes) == (beyond == "the peak")
+    assert bar.is_over
+    assert bar.bound is not None
+    assert bar.bound.at == 1.0
+    assert bar.card.at == pytest.approx(memory_mib * MIB / estimate.upper_bound)
+    assert all(one.start + one.share <= 1.0 + 1e-9 for one in (*bar.held, *bar.margin))
+
+
+def test_without_a_bound_there_is_no_margin(make: Make) -> None:
+    bar = card_bar(make(open_calls=("nonzero",)))
+    assert (bar.bound, bar.margin) == (None, ())
+    assert "upper bound" not in bar.words
+
+
+def test_the_words_say_what_the_bar_shows(make: Make) -> None:
+    words = card_bar(make()).words
+    for part in ("peak 1013.2 MiB: context 513.2 MiB, parameters 100.0 MiB", "upper bound", "; card 39.56 GiB"):
+        assert part in words

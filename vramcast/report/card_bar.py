@@ -1,0 +1,119 @@
+"""The bar of a card: what the job holds at its peak, the margin of its bound, and what stays free.
+
+    |ctx|parameters|activations ...|margin: parts|          free           |
+                                   ^peak         ^bound                    ^card
+
+Where the bound lies beyond the card, the axis ends at the bound and the card's end stands inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from vramcast.charts.chart import GREY
+from vramcast.tracer.trace import Category
+from vramcast.units import gib
+from vramcast.views.style import CONTEXT, LOOKS, Look
+
+if TYPE_CHECKING:
+    from vramcast.result import Estimate
+
+MARGIN: Final = "margin"  # a colour of the page
+_FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")
+# The names of `Estimate.breakdown`, in the order of the stack.
+_LOOKS: Final[dict[str, Look]] = {
+    "context": CONTEXT,
+    "parameters": LOOKS[Category.PARAMETER],
+    "gradients": LOOKS[Category.GRADIENT],
+    "optimizer_state": LOOKS[Category.OPTIMIZER_STATE],
+    "activations": LOOKS[Category.ACTIVATION],
+    "inputs": LOOKS[Category.INPUT],
+    "workspaces": LOOKS[Category.WORKSPACE],
+    "temporaries": LOOKS[Category.TEMPORARY],
+    "fragmentation": _FRAGMENTATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One part of the bar: how it looks, its bytes, and where on the axis it lies, in shares of the axis."""
+
+    look: Look
+    size_bytes: int
+    start: float
+    share: float
+
+    @property
+    def words(self) -> str:
+        """Its name and size."""
+        return f"{self.look.name} {gib(self.size_bytes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place on the axis, in shares of it, with its words."""
+
+    words: str
+    at: float
+
+    @property
+    def anchor(self) -> str:
+        """Which end of the words stands at the place, so that they stay inside of the drawing."""
+        return "end" if self.at > 0.5 else "start"
+
+
+@dataclass(frozen=True, slots=True)
+class CardBar:
+    """The bar.
+
+    Attributes:
+        held: What the process holds at its peak, from the axis' beginning on.
+        margin: From there up to the bound, by what it is made of; nothing where no bound holds.
+        peak, bound, card: Places; bound is None where no bound holds.
+        is_over: Whether peak or bound lie beyond the card.
+    """
+
+    held: tuple[Stretch, ...]
+    margin: tuple[Stretch, ...]
+    peak: Mark
+    bound: Mark | None
+    card: Mark
+    is_over: bool
+
+    @property
+    def words(self) -> str:
+        """All of it in one sentence, for readers who do not see it."""
+        bound = f"; {self.bound.words}" if self.bound is not None else ""
+        return f"{self.peak.words}: {', '.join(one.words for one in self.held)}{bound}; {self.card.words}"
+
+
+def card_bar(estimate: Estimate) -> CardBar:
+    """Return the bar of an estimate's card."""
+    point_bytes, card_bytes = estimate.process, estimate.card_bytes
+    bound_bytes = None if estimate.open_calls else estimate.upper_bound
+    end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
+    parts = estimate.breakdown
+    held = [(look, parts[name]) for name, look in _LOOKS.items()]
+    margin, bound = [], None
+    if bound_bytes is not None:
+        bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)
+        margin = [(Look(f"margin: {owed.part}", MARGIN, " "), owed.size_bytes) for owed in estimate.explain()]
+    return CardBar(
+        tuple(_stretches(held, 0, end_bytes)),
+        tuple(_stretches(margin, point_bytes, end_bytes)),
+        Mark(f"peak {gib(point_bytes)}", point_bytes / end_bytes),
+        bound,
+        Mark(f"card {gib(card_bytes)}", card_bytes / end_bytes),
+        is_over=max(point_bytes, bound_bytes or 0) > card_bytes,
+    )
+
+
+def _stretches(parts: Iterable[tuple[Look, int]], start_bytes: int, end_bytes: int) -> Iterator[Stretch]:
+    """Yield parts one behind the other, from a place of the axis on; none goes beyond its end."""
+    for look, size_bytes in parts:
+        if size_bytes > 0:
+            start = min(start_bytes / end_bytes, 1.0)
+            yield Stretch(look, size_bytes, start, min(size_bytes / end_bytes, 1.0 - start))
+            start_bytes += size_bytes

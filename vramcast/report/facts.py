@@ -1,0 +1,180 @@
+"""What a report says in words and tables: the answer, the margin, phases, ranks, advice, what was assumed, the versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from vramcast.charts.table import Table
+from vramcast.devices import DEVICES
+from vramcast.fit import verdict_of
+from vramcast.tracer.describe import shown
+from vramcast.units import gib
+
+if TYPE_CHECKING:
+    from vramcast.advice import Advice
+    from vramcast.result import Estimate
+
+_MODULES: Final = 15  # arbitrary: rows of the table
+_ANSWERS: Final = {0: ("Fits", "good"), 1: ("Does not fit", "alarm"), 4: ("Uncertain", "doubt")}  # spec: exit codes of `check`
+_CALLS: Final = 12  # arbitrary: calls which are named in a line
+
+
+class Answer(NamedTuple):
+    """The answer in a word, the name of its colour, and the sentences which explain it."""
+
+    word: str
+    colour: str
+    sentences: tuple[str, ...]
+
+
+def answer(estimate: Estimate) -> Answer:
+    """Return whether the job fits, as `vramcast check --strict` judges it."""
+    code, words = verdict_of(estimate, strict=True)
+    return Answer(*_ANSWERS[code], tuple(_sentences(estimate, words.partition(": ")[2])))
+
+
+def _sentences(estimate: Estimate, reason: str) -> Iterator[str]:
+    card, card_bytes = estimate.job.device.name, estimate.card_bytes
+    has_bound = not estimate.open_calls
+    bound = f", and at most {gib(estimate.upper_bound)} with probability {estimate.level:g}" if has_bound else ""
+    yield f"The job takes {gib(estimate.process)} of the card at its peak{bound}. {card} has {gib(card_bytes)}."
+    if reason:
+        yield f"{reason[0].upper()}{reason[1:]}."
+    elif not estimate.point_fits():
+        yield f"{gib(max(estimate.process - card_bytes, 0))} are missing."
+    elif estimate.upper_bound > card_bytes:
+        yield "The peak fits, and the upper bound does not: the job may run out of memory."
+    else:
+        yield f"{gib(card_bytes - estimate.upper_bound)} stay free above the upper bound."
+    fitting = [card for key, card in DEVICES.items() if estimate.fits(key)]
+    if fitting:
+        least = min(fitting, key=lambda card: card.total_bytes)
+        yield f"The smallest known card with room for the upper bound: {least.name} ({gib(least.total_bytes)})."
+    elif has_bound:
+        yield "No known card has room for the upper bound."
+
+
+def margin(estimate: Estimate) -> Table:
+    """Return what the margin between peak and bound is made of; nothing where no bound holds."""
+    parts = () if estimate.open_calls else estimate.explain()
+    rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
+    columns = ("part", "size", "why it is uncertain", "what would narrow it", "by up to")
+    return Table("What the margin is made of", columns, rows)
+
+
+def peaks(estimate: Estimate) -> Table:
+    """Return the three peaks, which are never mixed, and the bound."""
+    context = estimate.context
+    smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
+    assumed = " (assumed)" if context.assumed else ""
+    rows = [
+        ("allocated", gib(estimate.allocated), "live blocks: torch.cuda.max_memory_allocated()"),
+        ("reserved", gib(estimate.reserved), "the allocator's segments: torch.cuda.max_memory_reserved()"),
+        (
+            "process",
+            gib(estimate.process),
+            f"reserved + CUDA context {gib(context.bytes)}{assumed}: what nvidia-smi shows",
+        ),
+        ("smallest card", smallest, "the smallest on which the job runs: the allocator releases what it can, and retries"),
+    ]
+    return Table("Peaks", ("peak", "size", "what it counts"), rows)
+
+
+def modules(estimate: Estimate) -> Table:
+    """Return the modules which hold most at the peak of live blocks."""
+    found = estimate.by_module
+    all_bytes = max(sum(found.values()), 1)
+    rows = [(shown(name) or "no module", gib(size), f"{size / all_bytes:.1%}") for name, size in list(found.items())[:_MODULES]]
+    note = f"The {len(rows)} largest of {len(found)}." if len(found) > len(rows) else ""
+    return Table("Modules at the live peak", ("module", "live bytes", "share"), rows, note)
+
+
+def more_tables(estimate: Estimate, advice: Advice | None) -> list[Table]:
+    """Return the tables which only some jobs have: phases, ranks, shards, communicators, advice."""
+    found = [_phases(estimate), _ranks(estimate), _sharding(estimate), _communicators(estimate)]
+    return [table for table in [*found, *([_advice(advice)] if advice is not None else [])] if table.rows]
+
+
+def _phases(estimate: Estimate) -> Table:
+    course = estimate.course
+    rows = [
+        (
+            phase.name,
+            str(phase.steps),
+            *(gib(size) if size is not None else "not reached" for size in (phase.allocated, phase.reserved)),
+        )
+        for phase in course.phases
+    ]
+    note = f"Not reached: {'; '.join(course.not_reached)}." if course.not_reached else ""
+    return Table("Phases of the command", ("phase", "steps", "allocated", "reserved"), rows, note)
+
+
+def _ranks(estimate: Estimate) -> Table:
+    context_bytes, card_bytes = estimate.context.bytes, estimate.card_bytes
+    rows = []
+    for one in estimate.ranks:
+        process_bytes = one.reserved + context_bytes
+        fits = "fits" if process_bytes <= card_bytes else "does not fit"
+        rows.append((f"rank {one.number}", gib(one.allocated), gib(one.reserved), gib(process_bytes), fits))
+    note = f"Of {estimate.world_size} ranks these were traced; the others are taken for equals. The report is of the fullest."
+    return Table("Ranks", ("rank", "allocated", "reserved", "process", "its card"), rows, note)
+
+
+def _sharding(estimate: Estimate) -> Table:
+    rows = [(one.module, *map(gib, (one.full, one.sharded, one.replicated))) for one in estimate.sharding]
+    return Table("Parameters of a rank", ("module", "all of them", "its shard", "replicated"), rows)
+
+
+def _communicators(estimate: Estimate) -> Table:
+    rows = [(str(one), gib(one.bytes_assumed)) for one in estimate.communicators if one.calls]
+    return Table("NCCL's communicators", ("communicator", "assumed size"), rows)
+
+
+def _advice(advice: Advice) -> Table:
+    rows = []
+    for row in advice.rows:
+        if row.reserved is None or row.bound is None:
+            rows.append((row.name, "not traced", "", "", "", row.reason or ""))
+            continue
+        fits = "fits" if row.fits_card else "does not fit"
+        smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
+        rows.append((row.name, gib(row.reserved), gib(row.bound), fits, smallest, row.price))
+    columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
+    return Table("What would change it", columns, rows, f"Upper bounds are at level {advice.level:g}.")
+
+
+def assumed(estimate: Estimate) -> list[str]:
+    """Return what the reader should know: warnings, calls without an answer, the context, the runs behind the bound."""
+    context, (method, n) = estimate.context, estimate.bound.method(estimate.level, estimate.job.device)
+    found = [one[0].upper() + one[1:] for one in estimate.warnings if one]
+    if estimate.out_of_memory is not None:
+        found.append(f"On the card itself torch would say: {estimate.out_of_memory}")
+    if estimate.unknown:
+        found.append(f"Calls without a full answer: {_some(estimate.unknown)}")
+    if estimate.open_calls:
+        found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.open_calls)}")
+    if context.assumed and not any("context" in one for one in estimate.warnings):
+        found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
+    runs = f", from {n} runs or models" if n else ""
+    by = f"the artifact '{estimate.bound.artifact}'" if estimate.bound.artifact else "the built-in rule"
+    found.append(f"The upper bound is at level {estimate.level:g} by {by} ({method}{runs})")
+    return found
+
+
+def _some(calls: tuple[str, ...]) -> str:
+    more = f", and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
+    return ", ".join(calls[:_CALLS]) + more
+
+
+def made_with(estimate: Estimate, version: str) -> Table:
+    """Return what the estimate was made with."""
+    stack, conf = estimate.stack, estimate.alloc_conf
+    rows = [
+        ("vramcast", version),
+        ("tracer", f"{estimate.tracer}, {estimate.steps} steps"),
+        ("torch here", estimate.torch),
+        ("torch, CUDA, cuDNN of the card", ", ".join(one or "unknown" for one in (stack.torch, stack.cuda, stack.cudnn))),
+        ("allocator settings", f"{conf.value} (by the {conf.source})" if conf.value else "torch's own"),
+    ]
+    return Table("What it was made with", ("what", "which"), rows)

@@ -1,0 +1,91 @@
+"""How an estimate is made again in Python, from what it remembers of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from vramcast.job import Batch, Command, Job, TensorSpec, Training, map_batch
+
+if TYPE_CHECKING:
+    from vramcast.result import Estimate
+
+
+def python_call(estimate: Estimate) -> str:
+    """Return the call which gives the same estimate; it says what differs from a default.
+
+    Limits: The model, the batch and callables have names only; what is in a batch is said above the call.
+    """
+    job = estimate.job
+    options = {**_of_how(estimate), **_of_card(job)}
+    if job.command is not None:
+        return _call("vramcast.estimate_command", (repr(_words(job.command)),), {**_of_course(job), **options})
+    lines = [
+        f"# {name}: {_described(value)}" for name, value in (("batch", job.batch), ("labels", job.labels)) if value is not None
+    ]
+    if job.target is not None:
+        lines.append(f"# model: {job.target}")
+    labels = {"labels": ...} if job.labels is not None else {}
+    return "\n".join([*lines, _call("vramcast.estimate", ("model", "batch"), {**labels, **_of_training(job), **options})])
+
+
+def _call(function: str, positional: tuple[str, ...], options: Mapping[str, Any]) -> str:
+    """Return a call as text; an option which is `...` is a variable of its own name."""
+    named = [f"{name}={name if value is ... else repr(value)}" for name, value in options.items()]
+    return f"{function}({', '.join([*positional, *named])})"
+
+
+def _of_training(job: Job) -> dict[str, Any]:
+    training = {one.name: getattr(job.training, one.name) for one in fields(job.training)}
+    changed = {one.name: training[one.name] for one in fields(job.training) if training[one.name] != one.default}
+    found = {name: ... if isinstance(value, bytes) else value for name, value in changed.items()}
+    if job.loss is not None:
+        found["loss"] = ...
+    if job.parallel is not None:
+        found |= {"parallel": str(job.parallel), "world_size": job.parallel.world.size}
+    return found
+
+
+def _of_course(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {"steps": job.training.steps} if job.training.steps != Training().steps else {}
+    return found | ({"world_size": job.world.size} if job.world.size > 1 else {})
+
+
+def _of_card(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {"device": job.device.key}
+    if job.memory_bytes is not None:
+        found["memory"] = job.memory_bytes
+    if job.alloc_conf:
+        found["alloc_conf"] = job.alloc_conf
+    if job.stack is not None:
+        versions = {name: getattr(job.stack, name) for name in ("torch", "cudnn", "cuda")}
+        found["stack"] = ",".join(f"{name}=={version}" for name, version in versions.items() if version is not None)
+    return found
+
+
+def _of_how(estimate: Estimate) -> dict[str, Any]:
+    made_by = estimate.made_by
+    found: dict[str, Any] = {"tracer": estimate.tracer} if estimate.tracer != "nullgpu" else {}
+    if made_by.level != type(made_by).level:
+        found["level"] = made_by.level
+    if made_by.artifact is not None:
+        found["artifact"] = str(made_by.artifact)
+    return found
+
+
+def _words(command: Command) -> list[str]:
+    before = ["python", "-m"] if command.is_module else ["python", "-c"] if command.is_code else []
+    return [*before, *command.words]
+
+
+def _described(batch: Batch) -> str:
+    """Return the tensors of a batch in words: `32x3x224x224 float32, 32 int64`."""
+    return ", ".join(_tensors(batch)) or "nothing"
+
+
+def _tensors(batch: Batch) -> Iterator[str]:
+    found: list[TensorSpec] = []
+    map_batch(batch, lambda leaf: found.append(leaf) if isinstance(leaf, TensorSpec) else None)
+    for one in found:
+        yield f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}"
