@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "extensions")]  # the reference is of this checkout
+sys.path.insert(0, str(ROOT / "docs" / "extensions"))
+if (ROOT / "vramcast" / "tracer").is_dir():  # a checkout; beside an sdist, whose links are gone, vramcast is installed
+    sys.path.insert(0, str(ROOT))
 
 from vramcast import __version__  # noqa: E402  # only now is it found
 
