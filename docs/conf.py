@@ -36,6 +36,7 @@ myst_heading_anchors = 3  # links go to headings as deep as this
 smartquotes = False  # `--json` keeps both of its hyphens
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
+autodoc_mock_imports = ["dask", "distributed", "ray"]  # extras, which the site can be built without
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"

@@ -58,7 +58,9 @@ def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[list[node
 def _type(part: dict[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in part:
-        return {"#/$defs/bytes": "bytes", "#/$defs/bytes_or_null": "bytes or null"}.get(part["$ref"], "estimate")
+        return {"bytes": "bytes", "bytes_or_null": "bytes or null", "figures": "these figures"}.get(
+            part["$ref"].split("/")[-1], "estimate"
+        )
     if "const" in part:
         return json.dumps(part["const"])
     if "enum" in part:

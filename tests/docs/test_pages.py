@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -98,3 +99,8 @@ def test_the_table_of_exit_codes_has_those_of_all_errors() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.VramcastError)]
     assert {kind.exit_code for kind in kinds} <= codes
     assert codes == {0, 1, 2, 3, 4, 130}
+
+
+def test_extras_which_pages_name_can_be_installed(page: str) -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"vramcast\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
