@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "extensions")]  # the reference is of this checkout
+sys.path.insert(0, str(ROOT / "docs" / "extensions"))
+if (ROOT / "vramcast" / "tracer").is_dir():  # a checkout; beside an sdist, whose links are gone, vramcast is installed
+    sys.path.insert(0, str(ROOT))
 
 from vramcast import __version__  # noqa: E402  # only now is it found
 
@@ -19,16 +26,32 @@ nitpicky = False  # most types in signatures are private to a module, and have n
 html_theme = "furo"
 html_title = f"vramcast {release}"
 html_copy_source = False
-html_show_sphinx = False
+html_show_copyright = html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 myst_enable_extensions = ["deflist", "fieldlist"]
 myst_heading_anchors = 3  # links go to headings as deep as this
-default_role = "code"  # one backtick in a docstring means code, as in Markdown
+smartquotes = False  # `--json` keeps both of its hyphens
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
+autodoc_mock_imports = ["dask", "distributed", "ray"]  # extras, which the site can be built without
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
 maximum_signature_line_length = 88  # then each argument has a line of its own
 napoleon_numpy_docstring = False
+
+
+def _mark_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Let one backtick in a docstring mean code, as in Markdown, also where a letter follows it."""
+    lines[:] = [
+        re.sub(r"(?<!`)`([^`]+)`(?!`)(?=(\w?))", lambda found: f"``{found[1]}``" + "\\ " * bool(found[2]), line)
+        for line in lines
+    ]
+
+
+def setup(app: Sphinx) -> None:
+    """Read docstrings as they are written."""
+    app.connect("autodoc-process-docstring", _mark_code, priority=400)  # before napoleon

@@ -100,6 +100,7 @@ def test_a_copy_without_links_and_its_sdist_have_the_same_wheel(wheel: Path, tmp
         archive.extractall(tmp_path, filter="data")
     names = zipfile.ZipFile(wheel).namelist()
     (unpacked,) = tmp_path.glob("vramcast-*")
+    assert (unpacked / "docs" / "conf.py").is_file()  # the sdist builds the documents
     assert zipfile.ZipFile(build(unpacked, "wheel")).namelist() == names
 
 
@@ -141,7 +142,7 @@ def test_nothing_else_of_the_checkout_is_in_the_package(tmp_path: Path, name: st
     assert f"No module named 'vramcast.{name}'" in python(code, str(ROOT), cwd=tmp_path).stderr
 
 
-def test_a_regular_install_imports_its_rooms_from_itself(installed: Path, tmp_path: Path) -> None:
+def test_a_regular_install_imports_its_packages_from_itself(installed: Path, tmp_path: Path) -> None:
     code = """
         import sys; sys.path.insert(0, sys.argv[1])
         import vramcast, vramcast.tracer.trace, vramcast.tracer.nullgpu.entry_points as e

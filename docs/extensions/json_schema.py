@@ -25,24 +25,30 @@ class JsonSchema(SphinxDirective):
         self.env.note_dependency(str(path))
         schema = json.loads(path.read_text(encoding="utf-8"))
         rows = [_row(cells) for cells in _fields(schema)]
-        head = _row((nodes.Text("field"), nodes.Text("type"), nodes.Text("holds")))
+        head = _row(([nodes.Text("field")], [nodes.Text("type")], [nodes.Text("holds")]))
         group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (30, 15, 55)), cols=3)
         group += nodes.thead("", head)
         group += nodes.tbody("", *rows)
-        return [nodes.paragraph(text=schema["description"]), nodes.table("", group)]
+        return [nodes.paragraph("", "", *_words(schema["description"])), nodes.table("", group, classes=["fields"])]
 
 
-def _row(cells: tuple[nodes.Node, ...]) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
+def _row(cells: tuple[list[nodes.Node], ...]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *cell)) for cell in cells))
 
 
-def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[nodes.Node, ...]]:
+def _words(text: str) -> list[nodes.Node]:
+    """Return a text in which backticks mean code."""
+    parts = text.split("`")
+    return [nodes.literal(part, part) if at % 2 else nodes.Text(part) for at, part in enumerate(parts) if part]
+
+
+def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[list[nodes.Node], ...]]:
     """Yield name, type and description of each field, those inside of another one behind it."""
     required = set(schema.get("required", ()))
     for name, part in schema.get("properties", {}).items():
         path = f"{place}{name}"
         words = part.get("description", "") + ("" if name in required else " (optional)")
-        yield nodes.literal(path, path), nodes.Text(_type(part)), nodes.Text(words.strip())
+        yield _words(f"`{path}`"), [nodes.Text(_type(part))], _words(words.strip())
         yield from _fields(part, f"{path}.")
         yield from _fields(part.get("items", {}), f"{path}[].")
         if isinstance(inner := part.get("additionalProperties"), dict):
@@ -52,7 +58,9 @@ def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[nodes.Nod
 def _type(part: dict[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in part:
-        return {"#/$defs/bytes": "bytes", "#/$defs/bytes_or_null": "bytes or null"}.get(part["$ref"], "estimate")
+        return {"bytes": "bytes", "bytes_or_null": "bytes or null", "figures": "these figures"}.get(
+            part["$ref"].split("/")[-1], "estimate"
+        )
     if "const" in part:
         return json.dumps(part["const"])
     if "enum" in part:

@@ -15,7 +15,14 @@ import vramcast
 from vramcast.cli.main import main
 
 SCHEMAS = Path(vramcast.__file__).parent / "schema"
-OF_VERB = {"estimate": "estimate", "run": "estimate", "sweep": "sweep", "plan": "plan", "replay": "replay"}
+OF_VERB = {
+    "estimate": "estimate",
+    "run": "estimate",
+    "sweep": "sweep",
+    "plan": "plan",
+    "replay": "replay",
+    "evaluate": "evaluate",
+}
 
 
 def closed(schema: Any) -> Any:

@@ -122,11 +122,16 @@ def test_wrong_numbers_are_wrong_usage(tmp_path: Path, options: list[str], capsy
 
 # ------------------------------------------------------------------------------------------------ evaluate
 def test_estimates_are_judged_by_cross_validation_or_with_an_artifact(
-    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
+    runs: list[Run],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    auto_tracer: str,
+    require_schema: Callable[[str, str], None],
 ) -> None:
     source = written(runs, tmp_path / "runs.jsonl")
     assert main(["evaluate", source, "--report", str(tmp_path / "report.html"), "--level", "0.9", "--json"]) == 0
     said = capsys.readouterr()
+    require_schema("evaluate", said.out)
     figures = json.loads(said.out)
     assert set(figures) == {
         *("runs", "mre", "p90", "max", "signed_median", "under_rate", "pef", "mcp_bytes", "coverage", "overprovision"),

@@ -1,14 +1,17 @@
-"""No link of the documents leads nowhere. Nothing is fetched: outside links are only looked at for their form."""
+"""Pages: links lead somewhere, tables are those of the code. Nothing is fetched: of outside links the form alone is checked."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
+from vramcast import errors
 
 markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install '.[test]')")
 
@@ -53,7 +56,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 def test_every_page_which_is_named_is_there(page: str) -> None:
     """By its path, which is no link; links are looked at above."""
-    named = set(re.findall(r"\bdocs/[\w/-]+\.md\b", (ROOT / page).read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?<![\w/])docs/[\w/-]+\.md\b", (ROOT / page).read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (ROOT / name).is_file()) == []
 
 
@@ -79,3 +82,25 @@ def test_pages_which_code_names_are_there() -> None:
 )  # fmt: skip
 def test_a_wrong_link_is_found(link: str, why: str) -> None:
     assert problem(link, ROOT / "docs" / "planning.md") == why
+
+
+def test_the_table_of_environment_variables_is_that_of_the_code() -> None:
+    """Internal ones, which processes of ours set for each other, are left out."""
+    folders = ("vramcast", "tracer", "simulator", "learner", "datasets")
+    texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r"\"(VRAMCAST_[A-Z_]+)\"", text)} - {"VRAMCAST_SUBPROCESSES"}
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(VRAMCAST_\w+)`", page, re.MULTILINE)) == read
+
+
+def test_the_table_of_exit_codes_has_those_of_all_errors() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.VramcastError)]
+    assert {kind.exit_code for kind in kinds} <= codes
+    assert codes == {0, 1, 2, 3, 4, 130}
+
+
+def test_extras_which_pages_name_can_be_installed(page: str) -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"vramcast\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
