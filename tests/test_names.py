@@ -11,6 +11,7 @@ PACKAGES = ("vramcast", "tracer", "simulator", "learner", "datasets")
 TWICE = {
     "__init__.py": "packages",
     "__main__.py": "what python -m runs: of the command line, and of Slurm's hooks",
+    "devices.py": "the verb, and what it lists",
     "main.py": "where a process begins: the command line, and each portable tracer",
     "mode.py": "the dispatch mode of each portable tracer",
     "replay.py": "the verb, and what it does",

@@ -3,7 +3,7 @@
     torchvision:NAME  timm:NAME  hf:TYPE_OR_CONFIG.json     out of somebody's registry
     package.module:factory  file.py:factory                 code: whatever it is, it is run
 
-Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is a
+Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is
 untrusted: `refusal` says why it is not built unless the user trusts it. Nothing heavy is imported before a model is built.
 """
 
@@ -180,17 +180,21 @@ def _need(module: str) -> Any:
         ) from None
 
 
-def _close(name: str, known: Iterable[str]) -> str:
+def _similar(name: str, known: Iterable[str]) -> list[str]:
     import difflib
 
-    matches = difflib.get_close_matches(name, list(known), 3)
+    return difflib.get_close_matches(name, list(known), 3)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    matches = _similar(name, known)
     return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
 
 
 def _torchvision(name: str, options: dict[str, Any]) -> Any:
     models = _need("torchvision").models
-    if name not in models.list_models():
-        raise UsageError(f"torchvision has no model '{name}': {_close(name, models.list_models())}")
+    if name not in (known := _torchvision_names()):
+        raise UsageError(f"torchvision has no model '{name}': {_close(name, known)}")
     parameters = inspect.signature(models.get_model_builder(name)).parameters
     fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
     return _built(f"torchvision's {name}", functools.partial(models.get_model, name), fixed, options)
@@ -199,7 +203,7 @@ def _torchvision(name: str, options: dict[str, Any]) -> Any:
 def _timm(name: str, options: dict[str, Any]) -> Any:
     timm = _need("timm")
     if not timm.is_model(name):
-        raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
+        raise UsageError(f"timm has no model '{name}': {_close(name, _timm_names())}")
     return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
@@ -225,7 +229,12 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
         config = transformers.AutoConfig.for_model(model_type, **{**values, **options})
     except (ValueError, KeyError) as error:
         folder = f" (for the folder write hf:./{name})" if Path(name).is_dir() else ""
-        raise UsageError(f"transformers has no model type '{model_type}'{folder}: {str(error).splitlines()[0][:200]}") from None
+        hint = (
+            _close(model_type, _hugging_face_names())
+            if model_type not in _hugging_face_names()
+            else str(error).splitlines()[0][:200]
+        )
+        raise UsageError(f"transformers has no model type '{model_type}'{folder}: {hint}") from None
     named = (getattr(config, "architectures", None) or [None])[0]
     own = getattr(transformers, named, None) if isinstance(named, str) else None
     dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
@@ -258,19 +267,44 @@ _AUTO_CLASSES = (
 )  # fmt: skip
 
 
+def _torchvision_names() -> list[str]:
+    return list(_need("torchvision").models.list_models())
+
+
+def _timm_names() -> list[str]:
+    return list(_need("timm").list_models())
+
+
+def _hugging_face_names() -> list[str]:
+    return list(_need("transformers").CONFIG_MAPPING)
+
+
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A registry: how a model of it is built, and what it calls the number of classes."""
+    """A registry: how a model of it is built, what it calls the number of classes, and which models it has."""
 
     build: Callable[[str, dict[str, Any]], Any]
     classes: str
+    names: Callable[[], list[str]]
 
 
 _SCHEMES: Final = {
-    "torchvision": _Scheme(_torchvision, "num_classes"),
-    "timm": _Scheme(_timm, "num_classes"),
-    "hf": _Scheme(_hugging_face, "num_labels"),
+    "torchvision": _Scheme(_torchvision, "num_classes", _torchvision_names),
+    "timm": _Scheme(_timm, "num_classes", _timm_names),
+    "hf": _Scheme(_hugging_face, "num_labels", _hugging_face_names),
 }
+REGISTRIES: Final = tuple(_SCHEMES)
+
+
+def names_of(registry: str, pattern: str = "*") -> list[str]:
+    """Return the models of a registry whose names match a pattern (`*`, `?`, `[abc]`), sorted.
+
+    Raises:
+        UsageError: its package does not import here.
+    """
+    import fnmatch
+
+    return sorted(name for name in _SCHEMES[registry].names() if fnmatch.fnmatchcase(name, pattern))
 
 
 # ------------------------------------------------------------------------------------------------ code
@@ -290,7 +324,9 @@ def _factory(place: str, name: str) -> Any:
         else:
             module = importlib.import_module(place)
     except ModuleNotFoundError as error:
-        raise UsageError(f"TARGET '{place}:{name}': {error}. Write package.module:factory or file.py:factory.") from None
+        meant = _similar(place, REGISTRIES)
+        hint = f"Did you mean {meant[0]}:{name}?" if meant else "Write package.module:factory or file.py:factory."
+        raise UsageError(f"TARGET '{place}:{name}': {error}. {hint}") from None
     if not hasattr(module, name):
         raise UsageError(f"'{place}' has no '{name}': TARGET is {place}:factory, {_close(name, dir(module))}")
     return getattr(module, name)

@@ -1,6 +1,7 @@
 """Calibrate an artifact on your own runs: the trees stay, the bounds become true here.
 
 vramcast calibrate runs.jsonl --artifact models/default --out models/here
+vramcast calibrate runs.jsonl more.parquet --artifact models/site --out models/here --jobs 4 --json
 
 The runs must be new to the artifact. Says how the old bounds did on them, and which contexts changed.
 """
@@ -15,6 +16,7 @@ from typing import Any
 from vramcast.bounds.learned import named
 from vramcast.cli import learning
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.errors import DatasetError
 
 
@@ -31,10 +33,13 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner import artifact, drift, model_cards, training
         from vramcast.run_examples import examples_of_runs
     old = artifact.load(named(options.artifact))
-    learned_from = examples_of_runs(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
+    runs = learning.read_all(options.runs)
+    with progress(f"estimating {len(runs)} runs"):
+        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
     if not learned_from.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
-    new = training.recalibrated(old, learned_from.examples)
+    with progress("calibrating"):
+        new = training.recalibrated(old, learned_from.examples)
     facts = {"trees from": Path(options.artifact).name, "calibrated on": ", ".join(Path(path).name for path in options.runs)}
     artifact.save(new, options.out, model_cards.card_text(new, Path(options.out).name, facts))
     said = {

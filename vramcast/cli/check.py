@@ -2,7 +2,7 @@
 
     vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
-    vramcast check                                          the jobs which pyproject.toml names (docs/ci-gate.md)
+    vramcast check                                        # the jobs which pyproject.toml names (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md
 
 Without TARGET and COMMAND the exit code is the worst of all jobs: 2, 1, 3, 4, 0.

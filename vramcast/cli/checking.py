@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from vramcast.cli import options as shared
 from vramcast.cli import run
+from vramcast.cli.terminal import progress
 from vramcast.errors import UsageError
 from vramcast.job import Training
 from vramcast.result import Estimate
@@ -37,7 +38,7 @@ def _of_target(options: argparse.Namespace) -> Estimate:
     if options.ranks != "auto":
         raise UsageError(f"--ranks {options.ranks} is for commands: a model's are chosen by their shards: leave it out.")
     job = shared.job_of(options)
-    with shared.progress(f"checking {options.target} on {job.device.name}"):
+    with progress(f"checking {options.target} on {job.device.name}"):
         return shared.estimator_of(options).of(job)
 
 
@@ -56,5 +57,5 @@ def _of_command(options: argparse.Namespace) -> Estimate:
         raise UsageError(f"{named}: this describes a model, and a command says itself what it trains: leave it out.")
     if options.tracer not in run.RUN_COMMANDS:
         raise UsageError(f"--tracer {options.tracer} runs models, not commands: leave it out.")
-    with shared.progress(f"checking {' '.join(options.command[:1])}"):
+    with progress(f"checking {' '.join(options.command[:1])}"):
         return run.estimate_of(options, options.command)

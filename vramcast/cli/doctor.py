@@ -19,8 +19,8 @@ from typing import Any
 from vramcast import site_file
 from vramcast.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
 from vramcast.cache import cache_folder
-from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.errors import NullGpuError, UsageError, VramcastError
 from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu import cudnn_libraries

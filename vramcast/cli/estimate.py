@@ -13,6 +13,7 @@ import argparse
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +34,14 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, whether it fits or not."""
     questions = simulated.Questions(options)
     job = shared.job_of(options)
-    with shared.progress(f"tracing {options.target}"):
+    with progress(f"tracing {options.target}"):
         estimate = shared.estimator_of(options).of(job)
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0
     from vramcast.advice import advise  # with the planners, for which a mere estimate need not wait
 
-    with shared.progress("tracing its variants"):
+    with progress("tracing its variants"):
         advice = advise(estimate)
     shared.finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
     if not options.json:

@@ -15,6 +15,7 @@ import json
 from vramcast.bounds.learned import named
 from vramcast.cli import learning, values
 from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import progress
 from vramcast.errors import DatasetError
 
 
@@ -34,14 +35,17 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.learner.evaluation import metrics, report
         from vramcast.run_examples import examples_of_runs
     levels = sorted({*judging.LEVELS, *([options.level] if options.level else [])})
-    learned_from = examples_of_runs(learning.read_all(options.runs), n_jobs=options.jobs, trust=options.trust_targets)
+    runs = learning.read_all(options.runs)
+    with progress(f"estimating {len(runs)} runs"):
+        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
     for reason, count in learned_from.left_out.items():
         say(f"vramcast: left out {count}: {reason}")
     if options.artifact:
         learned = artifact.load(named(options.artifact))
         scored = [one for example in learned_from.examples if (one := judging.scored_of(example, learned, levels)) is not None]
     else:
-        scored = judging.cross_validated(learned_from.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed)
+        with progress("judging, each model by what the others taught"):
+            scored = judging.cross_validated(learned_from.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed)
     if not scored:
         raise DatasetError("No run can be judged: runs need a target, a batch, a peak, and for a process peak a known context.")
     figures = metrics.evaluate(scored, level=options.level)

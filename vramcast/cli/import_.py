@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.datasets.histories import join as joining
 from vramcast.datasets.histories.formats import FORMATS, Format, find
 from vramcast.datasets.journal import Journal, Reading, Rejected
@@ -57,7 +58,8 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     rejected: list[Rejected] = []
     notes: list[str] = []
     for file in options.files:
-        reading: Reading = chosen.read(file, **told)
+        with progress(f"reading {file}"):
+            reading: Reading = chosen.read(file, **told)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
         rejected += reading.rejected
         notes += [note for note in reading.notes if note not in notes]

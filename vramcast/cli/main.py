@@ -7,8 +7,11 @@ to stdout, also for 1, 3 and 4; everything else goes to stderr. An unexpected er
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import json
+import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,13 +20,14 @@ from typing import Any, NoReturn
 from vramcast.checks import SHOWN
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
+from vramcast.cli.terminal import painted
 from vramcast.errors import CannotEstimate, JobError, OutputError, VramcastError
 from vramcast.units import MIB, gib, shortened
 
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
     "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "adopt",
-    "serve", "doctor", "stub_checkpoint",
+    "serve", "devices", "models", "doctor", "stub_checkpoint",
 )  # fmt: skip
 _BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
@@ -84,7 +88,17 @@ class _Parser(argparse.ArgumentParser):
         (streams.say if file is sys.stderr else streams.answer)(message, end="")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"vramcast: {_line(message)} (see {self.prog} --help)\n")
+        self.exit(2, f"vramcast: {_line(message)}{self._meant(message)} (see {self.prog} --help)\n")
+
+    def _meant(self, message: str) -> str:
+        """Return what a misspelt verb or option was probably meant to be; "" where nothing is close."""
+        wrong = re.match(r"unrecognized arguments: (--[\w-]+)|argument \w+: invalid choice: '([^']*)'", message)
+        if wrong is None:
+            return ""
+        inner = next((one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction)), {})
+        known = [option for one in inner.values() for option in one._option_string_actions] if wrong[1] else list(inner)
+        close = difflib.get_close_matches(wrong[1] or wrong[2], list(known), n=1)
+        return f": did you mean {close[0]}?" if close else ""
 
 
 def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
@@ -108,6 +122,14 @@ def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     return top
 
 
+def _complete() -> None:
+    """Answer a shell which asks how the line may go on (docs/start.md), where argcomplete is installed; then end."""
+    if "_ARGCOMPLETE" in os.environ:
+        from vramcast.cli.shell_completion import complete
+
+        complete(parser())
+
+
 def _verb(module: str) -> str:
     """Return the verb of a module: `import` is a keyword of Python, and a hyphen no letter."""
     return module.rstrip("_").replace("_", "-")
@@ -127,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         streams.secure()
         _require_memory()
+        _complete()
         _start_ahead(given)
         known = parser([name for name in VERBS if given and _verb(name) == given[0]] or VERBS)
         try:
@@ -178,7 +201,7 @@ def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: str = "") -> int:
     """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
-    streams.say(f"vramcast: {_line(text)}{hint}")
+    streams.say(f"{painted('vramcast:', 'red', sys.stderr)} {_line(text)}{hint}")
     if is_json and code != 2 and sys.stdout is not None:
         message = {"schema": 1, "error": type(error).__name__, "message": shortened(text, _LONGEST_MESSAGE)}
         try:

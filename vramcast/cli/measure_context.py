@@ -10,8 +10,8 @@ import json
 import os
 from typing import Any
 
-from vramcast.cli.options import progress
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.datasets.collector.context_probe import CONVOLUTIONS, MATMULS
 from vramcast.datasets.collector.machine import Machine, RealGpu
 from vramcast.errors import CannotEstimate

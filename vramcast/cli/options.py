@@ -6,9 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from vramcast import report
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import card_bar, painted
 from vramcast.commands import BUDGET_S
 from vramcast.devices import DEVICES, checked_card_bytes, device
 from vramcast.estimator import Estimator
@@ -214,8 +213,16 @@ def finish(
     if options.json:
         answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
     else:
-        answer(str(estimate))
+        answer(bar_of(estimate))
+        for line in str(estimate).splitlines():
+            answer(painted(line, "yellow", sys.stdout) if line.startswith("warning:") else line)
         answer(text, end="")
+
+
+def bar_of(estimate: Estimate) -> str:
+    """Return the card of an estimate as a bar for stdout."""
+    verdict = "fits" if estimate.fits() else "uncertain" if estimate.point_fits() else "does not fit"
+    return card_bar(estimate.process, estimate.upper_bound, estimate.job.total_bytes, verdict, sys.stdout)
 
 
 def write_files(
@@ -234,17 +241,3 @@ def write_files(
     elif options.plot == "-":
         text += estimate.plot_text()
     return more, text
-
-
-@contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Say on stderr what is going on, when a person looks at it; wiped when done."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    started = time.perf_counter()
-    say(f"{text} ...", end="")
-    try:
-        yield
-    finally:
-        say(f"\r\x1b[K{text}: {time.perf_counter() - started:.1f} s")

@@ -21,6 +21,7 @@ import numpy as np
 from vramcast.cli import options as shared
 from vramcast.cli import values
 from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import progress
 from vramcast.errors import UsageError
 from vramcast.files import atomic_write
 from vramcast.plans import has_reads, plan_pool, plan_swap
@@ -99,11 +100,11 @@ def main(options: argparse.Namespace) -> int:
         )
     placed = moved = None
     if options.pool or not options.swap:
-        with shared.progress(f"placing {len(lifetimes):,} blocks"):
+        with progress(f"placing {len(lifetimes):,} blocks"):
             placed = plan_pool(source.trace)
     if must_swap or (source.has_reads and not options.pool):
         try:
-            with shared.progress("planning what moves"):
+            with progress("planning what moves"):
                 moved = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
         except UsageError as error:
             if must_swap:
@@ -126,7 +127,7 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
     if Path(options.target).is_file() or ":" not in options.target:
         return _recorded(options)
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
-    with shared.progress(f"tracing {options.target}"):
+    with progress(f"tracing {options.target}"):
         found = shared.estimator_of(options).of(job, how)
     return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 

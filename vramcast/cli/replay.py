@@ -16,6 +16,7 @@ from pathlib import Path
 from vramcast.cli import options as shared
 from vramcast.cli import simulated, values
 from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import progress
 from vramcast.errors import UsageError
 from vramcast.simulator.replay import Replay, replay
 from vramcast.simulator.terms import with_context
@@ -50,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"'{options.snapshot}' has no history of this device: record one with torch.cuda.memory._record_memory_history()."
         )
-    with shared.progress(f"replaying {len(trace):,} events"):
+    with progress(f"replaying {len(trace):,} events"):
         found = replay(trace)
     if options.context:
         trace = with_context(trace, [(0, options.context)])

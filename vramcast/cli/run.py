@@ -14,6 +14,7 @@ from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.ranks import parse_ranks
 from vramcast.result import Estimate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -45,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, 3 when the script asked the card for nothing."""
     questions = simulated.Questions(options)
     command = command_of(options)
-    with shared.progress(f"running {' '.join(command[:1])}"):
+    with progress(f"running {' '.join(command[:1])}"):
         estimate = estimate_of(options, command)
     if not options.json and not estimate.point_fits():
         answer(f"does not fit: {needs(estimate)}")

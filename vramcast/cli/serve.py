@@ -1,6 +1,8 @@
 """Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).
 
 vramcast serve --port 8765 --data /var/lib/vramcast
+vramcast serve --token-file token --allow-code --workers 4 --job-memory 16GiB
+vramcast serve --admission --tls-cert tls.crt --tls-key tls.key
 curl -s localhost:8765/v1/checks -d '{"target": "torchvision:vgg16", "batch": ["64x3x224x224"], "device": "t4"}'
 """
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
 from vramcast.parallel import Parallel
 from vramcast.parallel import parse as parse_parallel
@@ -97,7 +98,7 @@ def main(options: argparse.Namespace) -> int:
             if size not in ahead:
                 wanted = [size, *({and_perhaps} - found.keys() - ahead.keys() - {size})][: n_lanes()]
                 running = in_parallel(run, wanted)
-                with shared.progress(f"batch {size}"):
+                with progress(f"batch {size}"):
                     ahead[size] = next(running)
                     for other in wanted[1:]:
                         with suppress(VramcastError):  # nobody has asked for it yet
@@ -112,7 +113,7 @@ def main(options: argparse.Namespace) -> int:
     largest = _search(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
     for size in sized:
-        with shared.progress(f"{heading} {size}"):
+        with progress(f"{heading} {size}"):
             one = next(running)
         note(size, one)
     estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]

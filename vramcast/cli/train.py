@@ -19,6 +19,7 @@ from typing import Any
 from vramcast.bounds.learned import named
 from vramcast.cli import learning, values
 from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
 from vramcast.errors import DatasetError
 
 
@@ -43,7 +44,8 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.run_examples import examples_of_runs
     runs = learning.read_all(options.runs)
     older = artifact.load(named(options.against)) if options.against else None  # reported before hours of tracing
-    learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    with progress(f"estimating {len(runs)} runs"):
+        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
     if not learned_from.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"
         raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
@@ -53,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
 
         table = training.table_of(learned_from.examples, stacks.learn(learned_from.examples))
         parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
-    with dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
+    with progress("training"), dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
         learned = training.train(
             learned_from.examples, {**parameters, "engine": options.engine}, folds=options.folds, seed=options.seed
         )

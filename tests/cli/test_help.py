@@ -1,0 +1,117 @@
+"""Help with examples that parse, lists of cards and models, suggestions for what is misspelt, completion by a real shell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramcast.cli.main import VERBS, _split, main, parser
+from vramcast.cli.shell_completion import cards, targets
+from vramcast.devices import DEVICES
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    return next(action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+
+
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_each_verb_has_examples_which_parse(verb: str) -> None:
+    examples = re.findall(rf"^ *(vramcast {verb}\b.*)$", verbs()[verb].description or "", re.MULTILINE)
+    assert len(examples) >= 2
+    for example in examples:
+        words = shlex.split(example, comments=True)[1:]
+        own, _ = _split(words)
+        assert parser().parse_args(own).verb == verb
+
+
+def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--json"]) == 0
+    assert {one["key"] for one in json.loads(capsys.readouterr().out)["devices"]} == set(DEVICES)
+    assert main(["devices", "A100 "]) == 0
+    assert capsys.readouterr().out.split()[0].startswith("a100")
+    assert main(["devices", "voodoo"]) == 2
+    assert "vramcast devices lists all" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+def test_models_are_listed_by_pattern(tracer: object, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "torchvision", "resnet1*"]) == 0
+    assert capsys.readouterr().out.split() == ["torchvision:resnet101", "torchvision:resnet152", "torchvision:resnet18"]
+    assert main(["models", "timm", "vit_base_patch16_224", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"models": ["timm:vit_base_patch16_224"]}
+    assert main(["models", "hf", "gpt2"]) == 0
+    assert main(["models", "torchvision", "nothing*"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["estimat"], "did you mean estimate?"),
+        (["estimate", "torchvision:resnet18", "--devise", "t4"], "did you mean --device?"),
+        (["estimate", "torchvision:resnet18", "--batch", "1x3x64x64", "--device", "a10o"], "Did you mean 'a10"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_what_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert meant in capsys.readouterr().err
+
+
+MISSPELT = {
+    "torchvison:resnet18": "torchvision:resnet18",
+    "torchvision:resnet17": "resnet18",
+    "timm:vit_bas_patch16_224": "vit_base_patch16_224",
+    "hf:gtp2": "gpt2",
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("target", MISSPELT)
+def test_a_misspelt_model_is_answered_with_what_was_meant(
+    target: str, tracer: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", target, "--batch", "1x3x64x64"]) == 2
+    assert MISSPELT[target] in capsys.readouterr().err
+
+
+def test_completions_are_cards_and_registries() -> None:
+    assert "a100-40gb" in cards("A100")
+    assert targets("t") == ["torchvision:", "timm:"]
+    assert targets("model.py:") == []
+    assert len(VERBS) == len(verbs())
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(shutil.which("bash") is None, reason="asks bash for completions")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("vramcast est", "estimate"),
+        ("vramcast estimate --devi", "--device"),
+        ("vramcast estimate x --device a100-4", "a100-40gb"),
+    ],
+)
+def test_bash_is_told_how_a_line_may_go_on(line: str, found: str, tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    command = tmp_path / "vramcast"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vramcast "$@"\n')
+    command.chmod(0o755)
+    script = f"""
+        eval "$({sys.executable} -m argcomplete.scripts.register_python_argcomplete vramcast)"
+        COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; COMP_WORDS=($COMP_LINE)
+        COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_TYPE=9
+        _python_argcomplete vramcast
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert found in [word.strip() for word in done.stdout.split()], done.stderr

@@ -1,0 +1,93 @@
+"""What a terminal shows: a bar, colours only where they belong, progress which leaves no trace."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.cli import terminal
+from vramcast.units import GIB
+
+
+class Screen(io.StringIO):
+    """A stream which says that it is a terminal."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Narrow(Screen):
+    """One which shows ASCII alone."""
+
+    encoding = "ascii"  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.parametrize(
+    ("variables", "stream", "coloured"),
+    [
+        ({}, Screen(), True),
+        ({}, io.StringIO(), False),
+        ({"FORCE_COLOR": "1"}, io.StringIO(), True),
+        ({"NO_COLOR": "1"}, Screen(), False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, Screen(), False),
+        ({"TERM": "dumb"}, Screen(), False),
+        ({}, None, False),
+    ],
+)
+def test_colours_are_for_terminals_and_never_against_no_color(
+    variables: dict[str, str], stream: Any, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.has_colours(stream) is coloured
+    assert terminal.painted("x", "red", stream) == ("\x1b[31mx\x1b[0m" if coloured else "x")
+
+
+def test_a_bar_shows_peak_bound_and_what_is_free() -> None:
+    bar = terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", io.StringIO())
+    assert bar == f"[{'█' * 10}{'▒' * 5}{'·' * 25}] 10.00 GiB, at most 15.00 GiB, of 40.00 GiB: fits"
+    assert terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", Narrow()).count("\x1b[32m") == 2
+    assert "#" * 10 in terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", Narrow())
+
+
+@given(st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), st.integers(1, 200 * GIB))
+def test_a_bar_is_as_wide_as_its_card_whatever_it_holds(peak: int, more: int, card: int) -> None:
+    bar = terminal.card_bar(peak, peak + more, card, "uncertain", io.StringIO())
+    assert len(re.match(r"\[(.*)\]", bar)[1]) == 40  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_progress_is_one_line_which_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "_TICK_S", 0.01)
+    with terminal.progress("tracing x"):
+        time.sleep(0.2)
+    shown = screen.getvalue()
+    assert "tracing x ... 0 s" in shown
+    assert "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_progress_says_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", silent)
+    with terminal.progress("x"):
+        pass
+    assert silent.getvalue() == ""

@@ -1,0 +1,50 @@
+"""How a command line may go on, for bash, zsh and fish: `eval "$(register-python-argcomplete vramcast)"`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from vramcast.devices import DEVICES
+from vramcast.errors import UsageError
+from vramcast.tracer.targets import REGISTRIES, names_of
+
+_CARDS: Final = ("--device", "--on", "--cards")
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell and end this process; return where argcomplete is not installed.
+
+    Args:
+        parser: Of all verbs.
+    """
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    for action in parser._actions:
+        for verb in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            for one in verb._actions:
+                if one.dest == "target":
+                    one.completer = targets
+                elif set(_CARDS) & set(one.option_strings):
+                    one.completer = cards
+    argcomplete.autocomplete(parser)
+
+
+def cards(prefix: str, **_: Any) -> list[str]:
+    """Return the cards whose keys begin so."""
+    return [key for key in DEVICES if key.startswith(prefix.lower())]
+
+
+def targets(prefix: str, **_: Any) -> list[str]:
+    """Return the registries, or the models of one, that begin so; files are the shell's to complete."""
+    registry, colon, name = prefix.partition(":")
+    if not colon:
+        return [f"{one}:" for one in REGISTRIES if one.startswith(prefix)]
+    if registry not in REGISTRIES:
+        return []
+    try:
+        return [f"{registry}:{one}" for one in names_of(registry) if one.startswith(name)]
+    except UsageError:  # its package is not installed
+        return []
