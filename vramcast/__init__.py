@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from vramcast.job import TensorSpec
     from vramcast.result import Estimate
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Advice",
