@@ -1,4 +1,4 @@
-"""The pictures of the documentation: the report page, and what a notebook shows of an estimate and of `%%vram`.
+"""The pictures of the documentation: the report page, what a notebook shows of an estimate and of `%%vram`, and a terminal.
 
     python -m benchmarks.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
 
@@ -7,7 +7,12 @@ Needs a Chromium, and pip install 'vramcast[pictures]'. The estimates are real o
 
 from __future__ import annotations
 
+import html
 import io
+import os
+import re
+import shlex
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -46,6 +51,15 @@ for _ in range(3):
     optimizer.step()""",
 )
 
+_TYPED: Final = (
+    "vramcast estimate torchvision:vgg16 --batch 32x3x224x224 --labels '32:int64<1000' --device rtx4060",
+    "vramcast estimate torchvision:vgg61 --batch 32x3x224x224",
+)
+# The colours of ECMA-48 which our terminal output has, as a light terminal shows them.
+_SPANS: Final = {"31": "#b3261e", "32": "#1b7f3b", "33": "#9a6700", "2": "#8a8f98"}
+_TERMINAL: Final = """<!doctype html><meta charset="utf-8"><title>terminal</title>
+<pre style="margin:0;padding:16px;font:14px/1.45 'DejaVu Sans Mono',monospace;background:#fbfbfa;color:#1f2328;white-space:pre-wrap">{}</pre>"""
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -77,7 +91,8 @@ def make(folder: Path) -> dict[str, int]:
     """
     written = {}
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
-        report, notebook = Path(scratch, "job.html"), Path(scratch, "notebook.html")
+        report, notebook, terminal = (Path(scratch, f"{name}.html") for name in ("job", "notebook", "terminal"))
+        terminal.write_text(typed(_TYPED), encoding="utf-8")
         # The page shows this command: without a name of a temporary folder in it.
         if command_line([*_JOB, "--report", str(report)]) != 0:
             raise CannotEstimate("The job of the pictures has no estimate: its message is above.")
@@ -88,6 +103,7 @@ def make(folder: Path) -> dict[str, int]:
             Picture("report-dark", report, height=1290, scheme="dark"),
             Picture("report-modules", report, element="figure:has(.icicle)"),
             Picture("notebook", notebook),
+            Picture("terminal", terminal, element="pre"),
         ):
             png = small(shot(browser, picture))
             with atomic_write(folder / f"{picture.name}.png") as file:
@@ -127,6 +143,26 @@ def small(png: bytes) -> bytes:
             if len(file.getvalue()) <= MOST_BYTES:
                 return file.getvalue()
     raise CannotEstimate(f"A picture has more than {MOST_BYTES:,} bytes with {_COLOURS[-1]} colours: show less of the page.")
+
+
+def typed(commands: tuple[str, ...]) -> str:
+    """Return a page which looks as a terminal does after these commands, colours and all."""
+    environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment.pop("NO_COLOR", None)
+    shown = []
+    for command in commands:
+        words = [sys.executable, "-m", *shlex.split(command)]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
+        shown.append(f"<b>$ {html.escape(command)}</b>\n{coloured(html.escape(done.stdout + done.stderr))}")
+    return _TERMINAL.format("\n".join(shown))
+
+
+def coloured(text: str) -> str:
+    """Return escaped text with spans in the place of the codes for colours."""
+    text = re.sub(
+        r"\x1b\[(\d+)m", lambda found: f'<span style="color:{_SPANS[found[1]]}">' if found[1] != "0" else "</span>", text
+    )
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 
 
 def executed(cells: tuple[str, ...]) -> str:

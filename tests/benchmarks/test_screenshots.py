@@ -36,11 +36,16 @@ def test_one_which_cannot_be_small_is_refused() -> None:
         screenshots.small(png(noise))
 
 
+def test_a_terminals_colours_become_spans() -> None:
+    assert screenshots.coloured("a \x1b[31mb\x1b[0m\x1b[K") == 'a <span style="color:#b3261e">b</span>'
+
+
 def test_the_pictures_of_the_documents_are_there_and_are_those_of_the_command() -> None:
     here = {path.name for path in (DOCS / "pictures").glob("*.png")}
     named = set(re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()))
     assert here == {f"{name}.png" for name in named}
-    shown = set(re.findall(r"\]\(pictures/([\w-]+\.png)\)", (DOCS / "views.md").read_text()))
+    pages = "".join((DOCS / name).read_text() for name in ("views.md", "start.md"))
+    shown = set(re.findall(r"\]\(pictures/([\w-]+\.png)\)", pages))
     assert shown <= here
     assert shown
     assert all((DOCS / "pictures" / name).stat().st_size <= screenshots.MOST_BYTES for name in here)
