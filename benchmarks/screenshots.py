@@ -58,7 +58,8 @@ _TYPED: Final = (
 # The colours of ECMA-48 which our terminal output has, as a light terminal shows them.
 _SPANS: Final = {"31": "#b3261e", "32": "#1b7f3b", "33": "#9a6700", "2": "#8a8f98"}
 _TERMINAL: Final = """<!doctype html><meta charset="utf-8"><title>terminal</title>
-<pre style="margin:0;padding:16px;font:14px/1.45 'DejaVu Sans Mono',monospace;background:#fbfbfa;color:#1f2328;white-space:pre-wrap">{}</pre>"""
+<style>pre {{ margin: 0; padding: 16px; font: 14px/1.45 'DejaVu Sans Mono', monospace; white-space: pre-wrap;
+background: #fbfbfa; color: #1f2328 }}</style><pre>{}</pre>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +160,11 @@ def typed(commands: tuple[str, ...]) -> str:
 
 def coloured(text: str) -> str:
     """Return escaped text with spans in the place of the codes for colours."""
-    text = re.sub(
-        r"\x1b\[(\d+)m", lambda found: f'<span style="color:{_SPANS[found[1]]}">' if found[1] != "0" else "</span>", text
-    )
+
+    def span(found: re.Match[str]) -> str:
+        return "</span>" if found[1] == "0" else f'<span style="color:{_SPANS[found[1]]}">'
+
+    text = re.sub(r"\x1b\[(\d+)m", span, text)
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 
 
