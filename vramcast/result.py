@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vramcast import report
 from vramcast.bounds import Bound
@@ -384,10 +384,14 @@ class Estimate:
         """What a view needs to know besides the trace."""
         return {"card_bytes": self.card_bytes, "title": self.title, "beside": self.beside}
 
+    @property
+    def verdict(self) -> Literal["fits", "uncertain", "does not fit"]:
+        """Whether the upper bound fits on the job's card, the point estimate alone, or not even that."""
+        return "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"
+
     def __str__(self) -> str:
         card, course = self.job.device, self.course
         claim = f"at level {self.level:g}" + ("" if course.is_whole else ", of what was reached")
-        verdict = "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"
         smallest = "unknown" if self.min_feasible is None else gib(self.min_feasible)
         lines = [
             f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
@@ -397,7 +401,7 @@ class Estimate:
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
             f"{'smallest card':<18}{smallest:>12}   on which the job runs",
-            f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {verdict}",
+            f"{'card':<18}{gib(self.job.total_bytes):>12}   {card.name}: {self.verdict}",
         ]
         if self.alloc_conf.value:
             lines.append(f"allocator         {self.alloc_conf.value}   by the {self.alloc_conf.source}")

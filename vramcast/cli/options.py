@@ -221,8 +221,7 @@ def finish(
 
 def bar_of(estimate: Estimate) -> str:
     """Return the card of an estimate as a bar for stdout."""
-    verdict = "fits" if estimate.fits() else "uncertain" if estimate.point_fits() else "does not fit"
-    return card_bar(estimate.process, estimate.upper_bound, estimate.job.total_bytes, verdict, sys.stdout)
+    return card_bar(estimate.process, estimate.upper_bound, estimate.job.total_bytes, estimate.verdict, sys.stdout)
 
 
 def write_files(

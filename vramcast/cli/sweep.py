@@ -195,4 +195,4 @@ def _row(size: int, answer: Estimate | CannotEstimate) -> str:
     if isinstance(answer, CannotEstimate):
         return f"{size:>8} {(str(answer).splitlines() or [type(answer).__name__])[0]}"
     sizes = " ".join(f"{gib(n):>12}" for n in (answer.allocated, answer.reserved, answer.process, answer.upper_bound))
-    return f"{size:>8} {sizes}   {'fits' if answer.fits() else 'uncertain' if answer.point_fits() else 'does not fit'}"
+    return f"{size:>8} {sizes}   {answer.verdict}"

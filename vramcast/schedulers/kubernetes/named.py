@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.errors import UsageError
+from vramcast.schedulers.job_words import value_of
 
 PREFIX: Final = "vramcast.dev/"
 TARGET: Final = PREFIX + "target"
@@ -56,19 +56,10 @@ def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Named | Non
         if len(text) > _LONGEST:
             raise UsageError(f"the annotation {name} has {len(text)} characters: at most {_LONGEST} are read")
         key = name.removeprefix(PREFIX).replace("-", "_")
-        question[key] = text.split() if key == "batch" else _value(text)
+        question[key] = text.split() if key == "batch" else value_of(text)
     if "device" not in question:
         product = (spec.get("nodeSelector") or {}).get(_PRODUCT)
         if not isinstance(product, str):
             raise UsageError(f"no card is named: add {PREFIX}device, or a nodeSelector {_PRODUCT}")
         question["device"] = product.removesuffix("-SHARED").replace("-", " ")
     return Named(question, annotations.get(CONTAINER, ""), annotations.get(FORMAT, ""))
-
-
-def _value(text: str) -> Any:
-    """Return a number or a truth value where `text` is one as JSON writes it, else `text`."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, bool | int | float) else text

@@ -9,7 +9,6 @@ over), and `srun` before a command. A command with something else in it, `$(...)
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from vramcast.schedulers.job_words import value_of
 from vramcast.schedulers.slurm.steps import without_srun
 
 MARK: Final = "#VRAMCAST"
@@ -114,17 +114,8 @@ def _name(found: BatchScript, rest: str) -> None:
         elif key in _LISTS:
             named.setdefault(key, []).append(value)
         else:
-            named[key] = _value(value)
+            named[key] = value_of(value)
     found.named = named
-
-
-def _value(text: str) -> Any:
-    """Return a number or a truth value where `text` is one as JSON writes it, else `text`."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, bool | int | float) else text
 
 
 def _lines(text: str) -> Iterator[str]:
