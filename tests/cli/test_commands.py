@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,3 +74,32 @@ def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypa
     code, out, _ = call("run", "--memory", small, "--device", "rtx4090", "--", *command)
     assert code == 0
     assert out.splitlines()[0].startswith("does not fit: needs ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+@pytest.mark.usefixtures("tracer")
+@pytest.mark.parametrize("verb", [("run",), ("check", "--on", "t4")])
+def test_a_scripts_own_lines_stand_alone_on_a_terminal(verb: tuple[str, ...], tmp_path: Path) -> None:
+    """A line of progress would run into them: `running train.py ... 2 sloss 0.1`."""
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(8, 8).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for step in range(3):\n"
+        "    print('my step', step, flush=True)\n"
+        "    model(torch.ones(2, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    terminal, end = os.openpty()
+    try:
+        command = [sys.executable, "-m", "vramcast", *verb, "--", "train.py"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"}
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=end, env=environment, timeout=300, check=False
+        )
+        shown = os.read(terminal, 65536).decode()  # it holds all: a terminal's buffer has 4 KiB at least, and this is less
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert done.returncode == 0, shown
+    assert [line for line in shown.splitlines() if "my step" in line] == [f"my step {step}" for step in range(3)]

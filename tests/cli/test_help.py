@@ -98,6 +98,7 @@ def test_completions_are_cards_and_registries() -> None:
         ("vramcast est", "estimate"),
         ("vramcast estimate --devi", "--device"),
         ("vramcast estimate x --device a100-4", "a100-40gb"),
+        ("vramcast estimate torchv", "torchvision:"),
     ],
 )
 def test_bash_is_told_how_a_line_may_go_on(line: str, found: str, tmp_path: Path) -> None:

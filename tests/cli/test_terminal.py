@@ -57,6 +57,7 @@ def test_colours_are_for_terminals_and_never_against_no_color(
         monkeypatch.setenv(name, value)
     assert terminal.has_colours(stream) is coloured
     assert terminal.painted("x", "red", stream) == ("\x1b[31mx\x1b[0m" if coloured else "x")
+    assert terminal.painted("", "red", stream) == ""
 
 
 def test_a_bar_shows_peak_bound_and_what_is_free() -> None:

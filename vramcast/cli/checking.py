@@ -57,5 +57,4 @@ def _of_command(options: argparse.Namespace) -> Estimate:
         raise UsageError(f"{named}: this describes a model, and a command says itself what it trains: leave it out.")
     if options.tracer not in run.RUN_COMMANDS:
         raise UsageError(f"--tracer {options.tracer} runs models, not commands: leave it out.")
-    with progress(f"checking {' '.join(options.command[:1])}"):
-        return run.estimate_of(options, options.command)
+    return run.estimate_of(options, options.command)

@@ -14,7 +14,6 @@ from vramcast.cli import options as shared
 from vramcast.cli import simulated
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.streams import answer
-from vramcast.cli.terminal import progress
 from vramcast.ranks import parse_ranks
 from vramcast.result import Estimate
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -46,8 +45,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, 3 when the script asked the card for nothing."""
     questions = simulated.Questions(options)
     command = command_of(options)
-    with progress(f"running {' '.join(command[:1])}"):
-        estimate = estimate_of(options, command)
+    estimate = estimate_of(options, command)  # no line of progress: it would run into what the script itself writes
     if not options.json and not estimate.point_fits():
         answer(f"does not fit: {needs(estimate)}")
     shared.finish(options, estimate, questions)

@@ -39,7 +39,7 @@ def has_colours(stream: TextIO | None) -> bool:
 
 def painted(text: str, colour: Colour, stream: TextIO | None) -> str:
     """Return a text in a colour, where the stream may have one."""
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if has_colours(stream) else text
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
 def card_bar(process_bytes: int, bound_bytes: int, card_bytes: int, verdict: str, stream: TextIO) -> str:
@@ -77,7 +77,10 @@ def _shows(text: str, stream: TextIO) -> bool:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show on stderr what is going on, and for how long, while a person looks at it; the line goes when it is done."""
+    """Show on stderr what is going on, and for how long, while a person looks at it; the line goes when it is done.
+
+    Limits: nothing else may write on the terminal meanwhile. A training command does, so it has no such line.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
