@@ -90,6 +90,19 @@ def test_completions_are_cards_and_registries() -> None:
     assert len(VERBS) == len(verbs())
 
 
+def test_a_sites_own_card_is_completed_and_a_wrong_site_file_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site.toml"
+    monkeypatch.setenv("VRAMCAST_SITE", str(site))
+    assert "t4" in cards("t4")  # the file does not exist
+    site.write_text(
+        '[[card]]\nkey = "mine-1"\nname = "NVIDIA Mine"\ntotal_bytes = 47_676_129_280\ncompute_capability = "8.6"\n'
+        "sm_count = 84\nclock_khz = 1_740_000\nmemory_clock_khz = 7_251_000\nmemory_bus_bits = 384\nl2_bytes = 6_291_456\n"
+    )
+    assert cards("mine") == ["mine-1"]
+
+
 @pytest.mark.integration
 @pytest.mark.skipif(shutil.which("bash") is None, reason="asks bash for completions")
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
+from vramcast import site_file
 from vramcast.devices import DEVICES
 from vramcast.errors import UsageError
 from vramcast.tracer.targets import REGISTRIES, names_of
@@ -33,8 +34,12 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def cards(prefix: str, **_: Any) -> list[str]:
-    """Return the cards whose keys begin so."""
-    return [key for key in DEVICES if key.startswith(prefix.lower())]
+    """Return the cards whose keys begin so, the site's own among them; a site file that is wrong has none."""
+    try:
+        site = site_file.current()
+    except UsageError:  # a Tab is no place to say so: the verb will
+        site = None
+    return [key for key in (*(site.cards if site is not None else ()), *DEVICES) if key.startswith(prefix.lower())]
 
 
 def targets(prefix: str, **_: Any) -> list[str]:
