@@ -15,12 +15,12 @@ from benchmarks import notebooks
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 300_000  # arbitrary: of a notebook, so that the repository stays small
 # A number with its unit, as people and vramcast write it.
-QUANTITY = re.compile(r"\d[\d,.]*\d?\s?(?:MiB|GiB|%)")
+QUANTITY = re.compile(r"(\d+(?:[,.]\d+)*)\s?(MiB|GiB|%)")
 
 
 def quantities(text: str) -> set[str]:
     """Return the sizes and shares in a text."""
-    return {re.sub(r"\s", " ", found) for found in QUANTITY.findall(text)}
+    return {f"{number} {unit}" for number, unit in QUANTITY.findall(text)}
 
 
 def text_between(notebook: notebooks.NotebookNode) -> str:
@@ -63,4 +63,4 @@ def test_its_last_words_say_where_to_read_on(path: Path) -> None:
 
 
 def test_quantities_are_read_as_they_are_written() -> None:
-    assert quantities("2.47 GiB of 1,024 MiB, 5%, 0.99 and 3") == {"2.47 GiB", "1,024 MiB", "5%"}
+    assert quantities("2.47 GiB of 1,024MiB, 5%, 0.99 and 3.") == {"2.47 GiB", "1,024 MiB", "5 %"}
