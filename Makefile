@@ -17,7 +17,7 @@ NO_TORCH := docs learner simulator charts native schedulers service datasets/his
 WORKERS  ?= 2
 PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray demo-slurm setup screenshots test test-fast lint typecheck test-cuda test-cpu survey accuracy golden docs docs-outputs clean
+.PHONY: demo demo-gate demo-ray demo-slurm setup notebooks screenshots test test-fast lint typecheck test-cuda test-cpu survey accuracy golden docs docs-outputs clean
 
 demo: $(VENV)/.ready
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
@@ -78,6 +78,10 @@ test-cuda: $(VENV)/.ready
 
 test-cpu: $(VENV_CPU)/.ready
 	$(VENV_CPU)/bin/python $(PYTEST) $(NO_TORCH:%=--ignore tests/%)
+
+# The outputs in notebooks/: look at the difference before you commit it.
+notebooks: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.notebooks
 
 # The pictures in docs/: needs a Chromium, and pip install 'vramcast[pictures]'.
 screenshots: $(VENV)/.ready

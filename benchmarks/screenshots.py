@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from benchmarks import notebooks
 from benchmarks.browser import chromium
 from vramcast.cli.main import main as command_line
 from vramcast.errors import CannotEstimate
@@ -171,12 +172,10 @@ def coloured(text: str) -> str:
 def executed(cells: tuple[str, ...]) -> str:
     """Return a notebook of these cells, run by Jupyter's own kernel, as Jupyter's own page."""
     import nbformat
-    from nbclient import NotebookClient
     from nbconvert import HTMLExporter
 
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=600, kernel_name="python3").execute(cwd=str(ROOT))
-    page, _ = HTMLExporter().from_notebook_node(notebook)
+    page, _ = HTMLExporter().from_notebook_node(notebooks.execute(notebook))
     return str(page)
 
 

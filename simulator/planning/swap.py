@@ -13,6 +13,7 @@ bandwidth of the card's own memory, and the host always keeps up.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -263,7 +264,9 @@ def _overhead(found: Schedule) -> int:
 
 def _optuna() -> Any:
     try:
-        import optuna
+        with warnings.catch_warnings():  # in a notebook without ipywidgets its progress bars ask for them; it shows none here
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            import optuna
     except ImportError as error:
         raise UsageError("Swap plans are searched for with optuna, which is missing: pip install 'vramcast[plan]'.") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
