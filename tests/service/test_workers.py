@@ -125,3 +125,17 @@ def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
     retry_after_s, answer = within(use, tmp_path, queue=2)
     assert retry_after_s >= 1
     assert answer["said"] == "answer"
+
+
+def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_path: Path) -> None:
+    async def use(workers: Workers) -> tuple[int, dict[str, Any], int]:
+        first = await workers.ask({"do": "say"})
+        os.kill(first["pid"], 9)
+        (process,) = workers._all
+        await process.wait()
+        return first["pid"], await workers.ask({"do": "say"}), workers.replaced
+
+    died, found, replaced = within(use, tmp_path)
+    assert found["said"] == "say"
+    assert found["pid"] != died
+    assert replaced == 1

@@ -80,6 +80,10 @@ class Workers:
             process = await self._free.get()
         finally:
             self.waiting -= 1
+        if process.returncode is not None:  # it died while it had nothing to do: the question is not to blame
+            self.replaced += 1
+            await self._end(process)
+            process = await self._started()
         try:
             found = await self._answer(process, values)
         except BaseException:  # cancelled too: what it is at belongs to nobody any more
