@@ -238,14 +238,14 @@ class Slurm:
         return self.answers.get(words[1] if words[0] == "scontrol" else words[0], (True, ""))
 
 
-PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
+PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones, lr=0.1 vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
 
 
 def test_a_job_comes_back_with_half_as_much_again(settings: Settings) -> None:
     slurm = Slurm(**{"--oneliner": (True, PENDING)})
     assert come_back("12", TICKET, settings, slurm)
     assert slurm.called[0] == "scontrol requeuehold 12"
-    assert slurm.called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones vramcast=ccc")
+    assert slurm.called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones, lr=0.1 vramcast=ccc")
     assert Ticket.found_in(slurm.called[2]) == TICKET.of(6 * GIB)
     assert slurm.called[3] == "scontrol release 12"
 

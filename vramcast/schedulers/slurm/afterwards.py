@@ -41,7 +41,7 @@ def come_back(job: str, ticket: Ticket, settings: Settings, call: Call, pause_s:
         time.sleep(pause_s)
     else:
         return False
-    comment = ticket.of(request_bytes).added_to(_field(shown, "Comment"))
+    comment = ticket.of(request_bytes).added_to(_before(ticket, shown))
     updated = call(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
     released = call(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
     return updated and released
@@ -58,10 +58,10 @@ def note_peak(job: str, noted: str, call: Call, pause_s: float = _PAUSE_S) -> bo
     return False
 
 
-def _field(shown: str, name: str) -> str:
-    """Return one field of `scontrol --oneliner show job`; its values may have blanks."""
-    _, found, rest = shown.partition(f" {name}=")
-    return rest.split("=", 1)[0].rpartition(" ")[0].strip() if found else ""
+def _before(ticket: Ticket, shown: str) -> str:
+    """Return a job's comment up to its ticket, which is its last word, in `scontrol --oneliner show job`."""
+    comment, found, _ = shown.partition(" Comment=")[2].partition(str(ticket))
+    return comment.strip() if found else ""
 
 
 def call_slurm(words: list[str]) -> tuple[bool, str]:
