@@ -353,8 +353,8 @@ def test_the_command_line_prints_the_table_behind_the_estimate(job: list[str], c
 
     assert main(job) == 0
     out = capsys.readouterr().out
-    assert out.startswith("process peak")
-    assert out.index("smallest card") < out.index("advice ") < out.index("note: 8-bit")
+    assert out.startswith("[█")  # the bar of the card
+    assert out.index("process peak") < out.index("smallest card") < out.index("advice ") < out.index("note: 8-bit")
 
 
 def test_the_json_has_a_list_of_rows_and_the_estimate_as_ever(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:

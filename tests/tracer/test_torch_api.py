@@ -19,7 +19,14 @@ ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
 FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")) if path.name != "torch_api.py"]
 # Private names which are not PyTorch's.
-OTHERS = {"_exit": "os", "_Unpickler": "pickle", "_model_mapping": "transformers", "_replace": "typing.NamedTuple"}
+OTHERS = {
+    "_exit": "os",
+    "_Unpickler": "pickle",
+    "_model_mapping": "transformers",
+    "_replace": "typing.NamedTuple",
+    "_SubParsersAction": "argparse",
+    "_option_string_actions": "argparse",
+}
 OPERATORS = ("torch.ops.", "aten.", "_aten.")  # ATen's and torchvision's schemas
 FIELD_NAMES = {field for fields in FIELDS.values() for field in fields}
 
