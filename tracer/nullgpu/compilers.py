@@ -19,7 +19,7 @@ from typing import Any, Final
 from vramcast import cache
 from vramcast.errors import CompilerError
 from vramcast.tracer import torch_api
-from vramcast.tracer.nullgpu import bare_kernels
+from vramcast.tracer.nullgpu import bare_kernels, compiled_cache
 
 _FOLDER: Final = "compiled"
 _CACHES: Final = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}  # spec: theirs; ours within the folder
@@ -50,6 +50,13 @@ def _own_caches() -> dict[str, str]:
     return {variable: str(folder / name) for variable, name in _CACHES.items()}
 
 
+@functools.cache  # once a process
+def _bound_own_caches() -> None:
+    """Keep our folder within its limit, before this process compiles the first time."""
+    if _keeps_apart():
+        compiled_cache.enter(cache.folder(_FOLDER))
+
+
 def _keeps_apart() -> bool:
     """Return whether what is compiled now is kept where no real card finds it."""
     own = _own_caches()
@@ -63,6 +70,7 @@ def _when_first_compiled() -> None:
 
     def prepare_and_compile(*args: Any, **kwargs: Any) -> Any:
         _keep_no_choices()
+        _bound_own_caches()
         bare_kernels.install(_keeps_apart)
         return compile_(*args, **kwargs)
 
