@@ -323,7 +323,7 @@ def _own_code() -> str:
 def _own_files() -> list[Path]:
     from vramcast import learner, simulator, tracer
 
-    folders = [Path(path) for room in (tracer, simulator) for path in room.__path__]
+    folders = [Path(path) for package in (tracer, simulator) for path in package.__path__]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".c", ".h", ".txt")]
     files += [Path(next(iter(learner.__path__))) / name for name in ("features.py", "traits.py")]
     files += [

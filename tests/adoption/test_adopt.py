@@ -64,9 +64,9 @@ def test_a_history_becomes_an_artifact_and_the_next_night_only_what_is_new_is_es
     assert "By calibrated group: the 1 largest of 1" in page
     assert facts["requests"]["policies"]["the whole card"]["requested_gib_hours"] == 60 * 80
 
-    before = {path: path.read_bytes() for path in folder.room.glob("*.*")}
+    before = {path: path.read_bytes() for path in folder.adopted.glob("*.*")}
     assert adopted(capsys, first, "--out", out)["nothing_new"]
-    assert {path: path.read_bytes() for path in folder.room.glob("*.*")} == before
+    assert {path: path.read_bytes() for path in folder.adopted.glob("*.*")} == before
 
     same = history("copy.csv", 60)
     Path(same).write_text(Path(same).read_text() + "\n")  # other bytes, the same runs

@@ -124,9 +124,9 @@ def test_a_second_adoption_is_told_and_a_dead_ones_lock_is_free(tmp_path: Path) 
     folder = Folder(tmp_path / "site")
     with folder.locked(), pytest.raises(OutputError, match=f"Process {os.getpid()} on .* adopts into"), folder.locked():
         pass
-    (folder.room / "lock").write_text("1 on a machine which is gone\n")
+    (folder.adopted / "lock").write_text("1 on a machine which is gone\n")
     with folder.locked():
-        assert (folder.room / "lock").read_text().startswith(str(os.getpid()))
+        assert (folder.adopted / "lock").read_text().startswith(str(os.getpid()))
 
 
 def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:

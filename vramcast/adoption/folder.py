@@ -49,20 +49,20 @@ class Folder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.room = self.path / "adopted"
-        self.store = self.room / "runs.jsonl"
-        self.rejected = self.room / "rejected.jsonl"
-        self.examples = self.room / "examples.jsonl"
-        self.report = self.room / "report.html"
-        self.facts = self.room / "adopted.json"
-        self.current = self.room / "current"
-        self.placed = self.room / "placed"
-        self.artifacts = self.room / "artifacts"
+        self.adopted = self.path / "adopted"
+        self.store = self.adopted / "runs.jsonl"
+        self.rejected = self.adopted / "rejected.jsonl"
+        self.examples = self.adopted / "examples.jsonl"
+        self.report = self.adopted / "report.html"
+        self.facts = self.adopted / "adopted.json"
+        self.current = self.adopted / "current"
+        self.placed = self.adopted / "placed"
+        self.artifacts = self.adopted / "artifacts"
         try:
             names = set(os.listdir(self.path)) if os.path.lexists(self.path) else set()
         except OSError as error:
             raise ArtifactError(f"--out '{path}' cannot be used ({error.strerror}): give a folder, or a new name.") from None
-        if names and not names & {"artifact.json", self.room.name}:
+        if names and not names & {"artifact.json", self.adopted.name}:
             raise ArtifactError(f"'{path}' holds something else than an artifact: choose another --out.")
 
     @contextmanager
@@ -72,9 +72,9 @@ class Folder:
         Raises:
             OutputError: another process adopts into it, or nothing can be written there.
         """
-        lock = self.room / "lock"
+        lock = self.adopted / "lock"
         try:
-            self.room.mkdir(parents=True, exist_ok=True)
+            self.adopted.mkdir(parents=True, exist_ok=True)
             fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise OutputError(f"'{self.path}' cannot be written ({error.strerror}): choose another --out.") from None
@@ -210,12 +210,12 @@ class Folder:
     def _show(self, digest: str) -> None:
         """Let DIR's files be those of this artifact: `current` and links through it, so that one rename changes all of them."""
         has = [name for name in FILES if (self.artifacts / digest / name).exists()]
-        links = {name: f"{self.room.name}/{self.current.name}/{name}" for name in has}
+        links = {name: f"{self.adopted.name}/{self.current.name}/{name}" for name in has}
         if not (self.path / FILES[0]).is_file() or self.current.is_symlink():  # else they would lead nowhere meanwhile
             for name in has[1:]:
                 _link(links[name], self.path / name)
         _link(f"artifacts/{digest}", self.current)
-        _sync(self.room)
+        _sync(self.adopted)
         for name in reversed(has):
             _link(links[name], self.path / name)
         for name in FILES:

@@ -200,7 +200,7 @@ class _Adoption:
             runs,
             n_jobs=-1 if wanted.scheduler else wanted.jobs,  # -1: all workers
             trust=wanted.trust,
-            store_path=self.folder.examples if self.folder.room.is_dir() else None,  # a dry run makes no folder
+            store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run makes no folder
             told=self._estimated(),
         )
         if not found.examples:

@@ -49,11 +49,11 @@ def chosen(examples: Sequence[Example], most: int = MOST) -> list[Example]:
     sizes: dict[str, int] = {}
     for kind in kinds:
         sizes[kind[0].group] = sizes.get(kind[0].group, 0) + len(kind)
-    room = _room(kinds, sizes, most)
-    return [example for kind in kinds for example in _spread(kind, _taken(len(kind), sizes[kind[0].group], room))]
+    per_model = _runs_per_model(kinds, sizes, most)
+    return [example for kind in kinds for example in _spread(kind, _taken(len(kind), sizes[kind[0].group], per_model))]
 
 
-def _room(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], most: int) -> int:
+def _runs_per_model(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], most: int) -> int:
     """Return how many runs of each model can be taken."""
     low, high = 1, max(sizes.values())
     while low < high:
@@ -63,9 +63,9 @@ def _room(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], most: int) 
     return low
 
 
-def _taken(kind: int, group: int, room: int) -> int:
+def _taken(kind: int, group: int, per_model: int) -> int:
     """Return how many runs of a kind are taken, of a model with `group` runs."""
-    return kind if group <= room else max(1, kind * room // group)
+    return kind if group <= per_model else max(1, kind * per_model // group)
 
 
 def _spread(kind: Sequence[Example], count: int) -> list[Example]:
