@@ -397,7 +397,7 @@ class Estimate:
             f"{'process peak':<18}{gib(self.process):>12}   reserved {gib(self.reserved)} + context {gib(self.context.bytes)}"
             + (" (assumed)" if self.context.assumed else ""),
             f"{'upper bound':<18}{gib(self.upper_bound):>12}   {claim}",
-            *(f"{'  of that ' + owed.part:<18}{gib(owed.size_bytes):>12}   {owed}" for owed in self.explain()),
+            *(f"{'  for ' + owed.part:<18}{gib(owed.size_bytes):>12}   {owed}" for owed in self.explain()),
             f"{'reserved':<18}{gib(self.reserved):>12}   torch.cuda.max_memory_reserved()",
             f"{'allocated':<18}{gib(self.allocated):>12}   torch.cuda.max_memory_allocated()",
             f"{'smallest card':<18}{smallest:>12}   on which the job runs",
