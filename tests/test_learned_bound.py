@@ -13,9 +13,14 @@ from vramcast.bounds import learned as correction
 from vramcast.bounds.learned import METHOD
 from vramcast.bounds.public import PublicBound
 from vramcast.cli.main import main
+from vramcast.context import Context
+from vramcast.devices import device
 from vramcast.errors import ArtifactError
 from vramcast.estimator import Estimator
 from vramcast.job import Job
+from vramcast.learner.conformal import Calibration
+from vramcast.learner.model import Head, Learned, Subject
+from vramcast.learner.stacks import StackContext
 from vramcast.result import Estimate
 
 MIB = 1 << 20
@@ -178,3 +183,13 @@ def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_r
     assert strange.bound is plain.bound
     assert any("too few jobs with tracer crystal ball" in text for text in strange.warnings)
     assert Estimator(artifact="none").corrected(known) is known
+
+
+def test_cards_with_equal_contexts_have_bounds_of_their_own() -> None:
+    # Only the H200's stack was measured: on the other card the context is the assumed one, 300 MiB as on the H200.
+    stack = StackContext(CONTEXT, CONTEXT, CONTEXT, 50, "h200")
+    learned = Learned(Head(None, Calibration.empty()), contexts={"NVIDIA H200, 580, 13.0, 2.11.0": stack})
+    bound = correction.LearnedBound("mine", learned, Subject({}, 1000 * MIB), (), "2.11.0")
+    assumed = Context(300 * MIB, 300 * MIB, 300 * MIB, "by hand", assumed=True)
+    cards = [device(key) for key in ("h200", "l4", "h200")]
+    assert [bound.quantile(0.9, card, assumed) for card in cards] == [1777 * MIB, 1300 * MIB, 1777 * MIB]

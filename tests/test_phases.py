@@ -43,3 +43,10 @@ def test_a_model_has_no_course() -> None:
 def test_a_damaged_course_is_an_error(said: Any) -> None:
     with pytest.raises(TraceFileError, match="course is damaged"):
         course_of(trace(said))
+
+
+def test_what_lives_when_a_phase_begins_counts_in_it() -> None:
+    # The evaluation begins with the end of a block of 4 MiB: until then 7 MiB live in it.
+    spans = [[0, "training"], [4, "evaluation"]]
+    course = course_of(trace({"phases": spans, "counts": {"evaluation": 1}, "not_reached": [], "ended": ""}))
+    assert [(phase.name, phase.allocated) for phase in course.phases] == [("evaluation", 7 * MIB)]

@@ -98,6 +98,15 @@ def test_a_changed_file_is_read_again_and_an_empty_variable_is_none(site: Path, 
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
 
 
+def test_a_row_of_this_torch_stands_before_the_sites_row_of_another(site: Path) -> None:
+    site.write_text(CONTEXT.replace("GeForce RTX 4090", "H100").replace("2.11.0+cu130", "2.8.0").replace("478.0", "900"))
+    assert context_bytes("h100", 12, BOTH, torch="2.8.1").source is Source.SITE
+    of_table = context_bytes("h100", 12, BOTH, torch="2.9.1")
+    assert of_table.source is Source.MEASURED
+    assert of_table.bytes != 900 * MIB
+    assert context_bytes("h100", 12, BOTH, torch="2.7.0").bytes == 900 * MIB  # of another torch both: the site's
+
+
 # ------------------------------------------------------------------------------------------------ cards
 def test_a_card_of_the_site_is_a_device(site: Path) -> None:
     site.write_text(CARD + CONTEXT)

@@ -90,6 +90,17 @@ def test_each_model_counts_as_one() -> None:
     assert gate.coverage(gate.by_model(runs))["0.99"] == pytest.approx(0.5, abs=0.02)
 
 
+def test_a_bound_that_was_exceeded_costs_more_than_one_too_wide_by_as_much() -> None:
+    def loss(level: float, size_bytes: int) -> float | None:
+        run = Scored("a", "m", "mlp", "h200", "sgd", 10 * GIB, 10 * GIB, {level: size_bytes})
+        return gate.by_model([run])["m"].pinball
+
+    # The quantile loss at level 0.9: nine tenths of what is short, one tenth of what is too much.
+    assert loss(0.9, 9 * GIB) == pytest.approx(0.9 * 0.1)
+    assert loss(0.9, 11 * GIB) == pytest.approx(0.1 * 0.1)
+    assert loss(0.99, 9 * GIB) == pytest.approx(0.99 * 0.1)
+
+
 # ------------------------------------------------------------------------------------------------ what requests cost
 def test_requests_are_counted_in_gib_hours_and_deaths_run_again_with_the_whole_card() -> None:
     bounds = {0.5: 9 * GIB, 0.9: 11 * GIB, 0.95: 11 * GIB, 0.99: 100 * GIB}

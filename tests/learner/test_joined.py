@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.learner import joined
+from vramcast.learner.conformal import Calibration
 from vramcast.learner.joined import LEVELS, at, by_level, uniform
+from vramcast.learner.model import Head, Learned, Subject
+from vramcast.tracer.job_result import UNKNOWN_SHARE
 
 
 def test_one_part_is_its_own_sum_at_every_level_that_bounds_have() -> None:
@@ -39,3 +42,13 @@ def test_a_sum_never_falls_with_its_level_nor_below_its_parts(sizes: list[float]
     total = joined.joined([uniform(size) for size in sizes])
     assert at(total, level) <= at(total, level + more)
     assert at(total, level) >= max(at(uniform(size), level) for size in sizes) * (1 - 1e-9)
+
+
+def test_unanswered_calls_widen_the_bounds_of_both_peaks_by_their_share_of_what_is_reserved() -> None:
+    # All else is certain, so that the bound is the point and the part of the unanswered calls, whatever else was learned.
+    head = Head(None, Calibration.empty())
+    learned = Learned(head, process_head=head)
+    answered, two_open = (Subject({}, 1_000_000_000, context=500_000_000, unknown=n) for n in (0, 2))
+    for bound in (learned.bound, learned.process_bound):
+        wider = bound(two_open, 0.9).size_bytes - bound(answered, 0.9).size_bytes
+        assert wider == pytest.approx(at(uniform(2 * UNKNOWN_SHARE * 1_000_000_000), 0.9), rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from vramcast.errors import DatasetError
 from vramcast.service.kept import GroupState, Store
+from vramcast.service.service import Answer
 
 SEEN = {"estimate_id": "a" * 64, "outcome": "finished", "job_id": "7"}
 
@@ -50,3 +52,11 @@ def test_a_folder_which_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match="--data"):
         Store(tmp_path / "file")
+
+
+def test_a_level_between_two_kept_ones_has_the_bound_of_the_higher() -> None:
+    # That of the lower one would hold too seldom.
+    said = {"estimate": {}, "levels": {"0.5": 10, "0.9": 20, "0.99": 30}, "check": {"exit_code": 0, "reason": ""}}
+    answer = Answer.read("a", json.dumps(said).encode())
+    found = [answer.quantile(level) for level in (0.3, 0.5, 0.51, 0.9, 0.95, 0.99, 0.999)]
+    assert found == [10, 10, 20, 20, 30, 30, 30]

@@ -12,6 +12,7 @@ from vramcast.simulator.card import BASE, Card
 from vramcast.simulator.player import Engine, play
 from vramcast.simulator.requests import Kind
 from vramcast.simulator.rules import MIB
+from vramcast.simulator.settings import Settings
 
 from .test_checker import columns, random_requests, rows
 
@@ -118,3 +119,26 @@ def test_private_pools_go_back_in_order_of_their_numbers(engine: Engine) -> None
     requests = rows(*pool, *second, (Kind.FREE, 0, 0, 1), (Kind.FREE, 0, 0, 4), *release)
     events = columns(play(requests, card=Card(policy="windows"), engine=engine))["events"]
     assert [address - BASE for _, _, address, _, _ in events[2:]] == [0, 20 * MIB]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_a_large_block_of_which_exactly_one_mebibyte_would_remain_is_given_whole(engine: Engine) -> None:
+    # torch's should_split: of a large block more than kSmallSize, 1 MiB, must remain.
+    requests = rows(
+        (Kind.MALLOC, 20 * MIB, 0, -1),
+        (Kind.FREE, 0, 0, 0),
+        (Kind.MALLOC, 19 * MIB, 0, -1),
+        (Kind.FREE, 0, 0, 2),
+        (Kind.MALLOC, 19 * MIB - 512, 0, -1),
+    )
+    block_bytes = columns(play(requests, engine=engine))["block_bytes"]
+    assert [block_bytes[row] for row in (2, 4)] == [20 * MIB, 19 * MIB - 512]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "python"])
+def test_garbage_of_exactly_the_average_age_is_collected(engine: Engine) -> None:
+    # torch's garbage_collect_cached_blocks frees what is at least as old as the average: a block alone is of that age.
+    requests = rows((Kind.MALLOC, 250 * MIB, 0, -1), (Kind.FREE, 0, 0, 0), (Kind.MALLOC, 300 * MIB, 0, -1))
+    settings = Settings(memory_fraction=0.5, garbage_collection_threshold=0.2)  # collects from 200 MiB on
+    outcome = play(requests, settings, Card(2000 * MIB), engine=engine)
+    assert columns(outcome)["reserved_bytes"][-1] == 300 * MIB

@@ -207,3 +207,10 @@ def test_requests_which_contradict_themselves_never_reach_the_compiled_player(ro
     columns = [np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), ("u1", "i8", "i4", "i8"), strict=True)]
     with pytest.raises(UsageError, match=f"Request 2 .*{words}"):
         Requests(*columns, source=np.full(3, -1))
+
+
+@pytest.mark.parametrize("grown", [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
+def test_pages_that_go_back_right_before_others_are_taken_made_room(grown: Action) -> None:
+    # An allocator that finds the card full gives back what is unused and asks again; the job did not empty its cache.
+    rows = [(Action.ALLOC, 1, 0), (Action.SEGMENT_UNMAP, 1, -1), (grown, 1, -1), (Action.ALLOC, 1, 3)]
+    assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [Kind.MALLOC, Kind.MALLOC]

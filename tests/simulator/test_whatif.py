@@ -88,6 +88,18 @@ def test_a_job_which_asks_for_nothing_needs_no_card() -> None:
     assert min_feasible(trace_of()) == 0
 
 
+def test_where_a_larger_card_fails_the_smallest_card_lies_above_it() -> None:
+    # A card below 202 MiB has no room for both first blocks: the freed one goes back, and later 102 + 12 + 60 MiB are enough.
+    # One of 202 MiB keeps it, and the 12 MiB come to lie in its middle: the 60 MiB fit on neither side of them, and the
+    # segment cannot go back, so that 100 + 102 + 60 MiB are needed.
+    trace = trace_of(("+", 100 * MIB), ("-", 0), ("+", 102 * MIB), ("+", 40 * MIB), ("+", 12 * MIB), ("-", 2), ("+", 60 * MIB))
+    requests = Requests.of(trace)
+    sizes_mib = (173, 174, 201, 202, 261, 262)
+    runs = [play(requests, Settings(), Card(mib * MIB)).stopped_at is None for mib in sizes_mib]
+    assert runs == [False, True, True, False, False, True]
+    assert min_feasible(trace) == 262 * MIB
+
+
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 100))
 def test_one_byte_less_and_the_job_does_not_run(settings: Settings, seed: int, length: int) -> None:

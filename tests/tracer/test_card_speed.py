@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,22 @@ def test_both_ends_of_a_job_of_two_ranks_are_in_its_answer(
     assert fast.to_dict()["streams"]["slow"] is None
     assert any("--bracket" in text for text in fast.warnings)
     assert "on a slow card" in str(both)
+
+
+def test_the_device_is_synchronized_with_the_newest_stream_too(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
+    # torch makes its streams all at once, so that one of the program's own is newer.
+    said, _ = probe(
+        """
+        import ctypes
+        torch.cuda.Stream()
+        newest = ctypes.c_void_p()
+        torch.cuda.cudart().cudaStreamCreate(ctypes.addressof(newest))
+        event = torch.cuda.Event()
+        event.record(torch.cuda.ExternalStream(newest.value))
+        before = event.query()
+        torch.cuda.synchronize()
+        note(before=before, after=event.query())
+        """,
+        slow=True,
+    )
+    assert said == {"before": False, "after": True}

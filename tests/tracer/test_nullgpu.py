@@ -483,3 +483,18 @@ def test_the_same_job_gives_the_same_trace_whatever_ran_before(trace: Probe, tin
 def test_nothing_of_nvidias_own_is_in_any_job(trace: Probe, tiny_models: Any) -> None:
     for key in ("a100-40gb", "h200"):
         assert trace(device=key, target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4").foreign == []
+
+
+def test_each_layer_of_a_recurrent_network_has_reserve_space(probe: Probe) -> None:
+    noted, _ = probe(
+        """
+        def reserve_bytes(layers):
+            x = torch.randn(7, 3, 24, device="cuda")
+            output, _ = torch.nn.LSTM(24, 24, layers).cuda()(x)
+            return output.grad_fn._saved_result3.nbytes
+        note(reserve_bytes=[reserve_bytes(layers) for layers in (1, 2, 3)])
+        """
+    )
+    one, *more = noted["reserve_bytes"]
+    assert one > 0
+    assert more == [2 * one, 3 * one]

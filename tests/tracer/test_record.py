@@ -16,7 +16,8 @@ import pytest
 from vramcast.devices import device
 from vramcast.job import Command
 from vramcast.tracer.nullgpu.build import build
-from vramcast.tracer.trace import Action, Category, Phase
+from vramcast.tracer.record import Place, annotate
+from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 Run = Callable[..., Any]
 # The file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats, mean squared error.
@@ -171,6 +172,28 @@ def test_a_script_is_recorded_like_a_model(probe: Run, tmp_path: Path) -> None:
     assert result.steps == 3
     held = live_by_category(result.trace, len(result.trace) - 1)
     assert held["PARAMETER"] == held["GRADIENT"] == 4 * 1024 * 1024 + 4096
+
+
+def test_gradients_are_clipped_in_the_optimizers_phase_and_blocks_freed_after_backward_stay_with_it() -> None:
+    # The place in the history is a count of requests and frees; a free has no place in the profile.
+    rows = [
+        (Action.ALLOC, 0, Place("aten::addmm"), Phase.FORWARD),
+        (Action.ALLOC, 1, Place("aten::mm", backward=True), Phase.BACKWARD),
+        (Action.FREE_REQUESTED, 0, None, Phase.BACKWARD),  # the activation
+        (Action.ALLOC, 3, Place("aten::linalg_vector_norm"), Phase.OPTIMIZER),  # of the gradient, to clip it
+        (Action.ALLOC, 4, Place("aten::zeros_like"), Phase.OPTIMIZER),  # the optimizer's state
+    ]
+    columns = {"action": [row[0] for row in rows], "block": [row[1] for row in rows]}
+    columns |= {"size_bytes": [512] * 5, "address": [512 * (1 + row[1]) for row in rows]}
+    found = annotate(
+        Trace.build(columns),
+        marks=[(0, "forward"), (1, "forward end"), (4, "step"), (5, "step end")],
+        step_ends=[5],
+        tags=[],
+        contexts=[(512 * (1 + block), place) for _, block, place, _ in rows if place is not None],
+        workspace_sizes=set(),
+    )
+    assert [Phase(phase) for phase in found.phase.tolist()] == [row[3] for row in rows]
 
 
 # ------------------------------------------------------------------------------------------------ watching changes nothing

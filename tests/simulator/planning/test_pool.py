@@ -19,7 +19,7 @@ from vramcast.errors import CompilerError, TraceFileError
 from vramcast.simulator.planning import packing, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Fit, Items, place
-from vramcast.simulator.planning.pool import PoolPlan, plan, simple
+from vramcast.simulator.planning.pool import Period, PoolPlan, plan, simple
 from vramcast.tracer.trace import Trace
 
 from .blocks import lifetimes, training
@@ -307,3 +307,10 @@ def test_a_search_ends_when_its_work_is_done() -> None:
     orders_only, searched = plan(blocks, work=1), plan(blocks, work=WORK)
     assert orders_only.algorithm == "size descending, first fit"
     assert searched.height_bytes <= orders_only.height_bytes
+
+
+def test_the_first_block_behind_the_planned_iterations_has_its_place_of_a_period_before() -> None:
+    # Block 0 comes before the iterations of two blocks each; block 5 of the trace is of the job's end, and lies elsewhere.
+    offsets = np.array([0, 512, 1024, 512, 1024, 1536])
+    made = PoolPlan(offsets, np.full(6, 512), 2048, "by hand", 0.0, Period(first_block=1, n_blocks=2, end_block=5))
+    assert [made.offset_of(number) for number in range(9)] == [0, 512, 1024, 512, 1024, 512, 1024, 512, 1024]
