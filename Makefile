@@ -1,101 +1,144 @@
-# Everything from nothing: Python 3.11, gcc and make are enough.
-#   make demo       set up and run a real estimate
-#   make test-fast  the unit tests: no job is traced, no process started
-#   make test       set up and pass all tests, beside a CUDA build of torch and beside another build
-#   make docs       build the site of docs/ into build/docs
-VENV     ?= .venv
-VENV_CPU ?= .venv-cpu
-PYTHON   ?= python3
-BIN      := $(VENV)/bin
-# Packages of benchmarks/ which are typed like the product, and have tests of their own.
-RESEARCH := authors baselines cluster planners serving
-# What knows nothing of torch: it is not run a second time beside another build.
-NO_TORCH := docs learner simulator charts native schedulers service datasets/histories $(RESEARCH:%=benchmarks/%) \
-            $(addsuffix .py,$(addprefix test_,bound cache context correction devices packaging plans) datasets/test_run \
-            cli/test_train tracer/test_warm tracer/test_cudnn_fetch $(addprefix views/test_,curves placement save style))
-# A file's tests stay together in one of so many processes: they share what its fixtures made. PYTEST_ARGS: more for pytest.
-WORKERS  ?= 2
-PYTEST    = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+# Everything from nothing: Python 3.11, gcc and make are enough. CONTRIBUTING.md says what each lane proves and how long it takes.
+#   make demo        set up the product and run a real estimate
+#   make test-fast   the unit tests: no job is traced, no process started
+#   make test        what every commit must pass: linters, types, documents, and the tests with two releases of torch
+#   make test-all    what a release must pass: adds packages, browsers, clusters, sanitizers, notebooks, every operator
+#   make docs        build the site of docs/ into build/docs
+VENV       ?= .venv
+VENV_LATER ?= .venv-later
+PYTHON     ?= python3
+BIN        := $(VENV)/bin
+# Exact versions; `make test-nightly` sets UNPINNED and installs the newest ones.
+PINNED      = $(if $(UNPINNED),,constraints/torch-2.11.txt)
+PINNED_LATER = $(if $(UNPINNED),,constraints/torch-2.13.txt)
+# Packages of benchmarks/ that are typed like the product and have tests of their own.
+RESEARCH   := authors baselines cluster planners serving
+# The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
+WORKERS    ?= 2
+PYTEST      = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-.PHONY: demo demo-gate demo-ray demo-slurm setup notebooks screenshots test test-fast lint typecheck test-cuda test-cpu survey accuracy golden docs docs-outputs clean
+# Bytecode is written also where a machine forbids it: each process of the tests would compile all modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
-demo: $(VENV)/.ready
+# An environment serves the checkout that made it: setting up another one there would re-point its commands.
+foreign = $(filter-out $(CURDIR),$(if $(wildcard $(1)/.checkout),$(shell cat $(1)/.checkout),$(CURDIR)))
+$(foreach environment,$(VENV) $(VENV_LATER),$(if $(call foreign,$(environment)),\
+    $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV or VENV_LATER to another folder)))
+
+.PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
+        unit-tests tests tests-later release-tests release-tests-later notebooks screenshots survey accuracy golden coverage seeded-faults clean
+
+demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
 
 # What `vramcast check` says of a repository whose branch makes a model deeper (docs/ci-gate.md).
-demo-gate: $(VENV)/.ready
+demo-gate: $(VENV)/.demo
 	contrib/ci-gate/demo.sh $(BIN)/vramcast
 
 # Four jobs and one card by a local Ray cluster (docs/ray-dask.md).
-demo-ray: $(VENV)/.ready
+demo-ray: $(VENV)/.demo
 	$(BIN)/python contrib/ray/demo.py
 
 # Slurm's own daemons on this machine, and jobs which are shrunk, refused and queued again (docs/slurm.md); root, on Debian.
-demo-slurm: $(VENV)/.ready
+demo-slurm: $(VENV)/.demo
 	contrib/slurm/demo/demo.sh $(BIN)/vramcast
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.test $(VENV_LATER)/.later
 
-$(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e '.[dev]'
-	touch $@
+# Each stage adds to the one before it, in the same environment.
+$(VENV)/.demo: pyproject.toml constraints/torch-2.11.txt
+$(VENV)/.test: $(VENV)/.demo
+$(VENV)/.release: $(VENV)/.test
+$(VENV_LATER)/.later: pyproject.toml constraints/torch-2.13.txt
+$(VENV)/.demo $(VENV)/.test $(VENV)/.release:
+	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED) .ci/setup $(VENV) $(@F:.%=%)
+	@touch $@
+$(VENV_LATER)/.later:
+	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_LATER) .ci/setup $(VENV_LATER) later
+	@touch $@
 
-# No pin for the build: where pip finds a CPU-only one it takes that, elsewhere a CUDA build.
-$(VENV_CPU)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV_CPU)
-	$(VENV_CPU)/bin/pip install --quiet --upgrade pip
-	$(VENV_CPU)/bin/pip install --quiet torch==2.13.0 -e '.[test]'
-	touch $@
+# The exact versions in constraints/, for what pyproject.toml asks for. UPGRADE=--upgrade takes the newest.
+constraints: $(VENV)/.test
+	.ci/constraints $(BIN)/uv $(UPGRADE)
 
-test:
-	@for lane in lint typecheck docs test-cuda test-cpu; do \
-		start=$$(date +%s); $(MAKE) --no-print-directory $$lane || exit 1; echo "$$lane took $$(($$(date +%s) - start)) s"; \
-	done
+# -- lanes --------------------------------------------------------------------------------------------------------------
+# Each prints its times at the end, as rows of the table in CONTRIBUTING.md.
+test-fast: $(VENV)/.test
+	@.ci/steps unit-tests
 
-lint: $(VENV)/.ready
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+test: $(VENV)/.test $(VENV_LATER)/.later
+	@.ci/steps lint typecheck docs tests tests-later
 
-typecheck: $(VENV)/.ready
-	$(BIN)/mypy -p vramcast $(RESEARCH:%=-p benchmarks.%)
+test-all: $(VENV)/.release $(VENV_LATER)/.later
+	@.ci/steps lint typecheck docs tests tests-later release-tests release-tests-later seeded-faults
+
+# What `make test-all` says with today's newest releases of all that it installs.
+test-nightly:
+	@$(MAKE) --no-print-directory test-all golden UNPINNED=yes VENV=.venv-nightly VENV_LATER=.venv-nightly-later
+
+# -- steps --------------------------------------------------------------------------------------------------------------
+lint: $(VENV)/.test
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+typecheck: $(VENV)/.test
+	@$(BIN)/mypy --num-workers $(WORKERS) -p vramcast $(RESEARCH:%=-p benchmarks.%)
 
 # Ten seconds, without network. A warning is an error: a missing page, a broken reference.
-docs: $(VENV)/.ready
-	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+docs: $(VENV)/.test
+	@$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 
-# The outputs which the pages show, written anew: look at the difference before you commit it.
-docs-outputs: $(VENV)/.ready
+unit-tests: $(VENV)/.test
+	@$(BIN)/python $(PYTEST) --hypothesis-profile fast --ignore tests/benchmarks -m "not integration and not release"
+
+tests: $(VENV)/.test
+	@$(BIN)/python $(PYTEST) -m "not release"
+
+# What depends on torch, with a later release of it.
+tests-later: $(VENV_LATER)/.later
+	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and not release"
+
+release-tests: $(VENV)/.release
+	@$(BIN)/python $(PYTEST) -m release
+
+release-tests-later: $(VENV_LATER)/.later
+	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and release"
+
+# The outputs that the pages show, written anew: look at the difference before you commit it.
+docs-outputs: $(VENV)/.test
 	VRAMCAST_WRITE_OUTPUTS=1 $(BIN)/python -m pytest -q -n 0 -m integration tests/docs
 
-# No job is traced and no process started: a minute.
-test-fast: $(VENV)/.ready
-	$(BIN)/python $(PYTEST) -m "not integration and not slow" --ignore tests/benchmarks
+# The lines of the product that `make tests` runs, those in jobs' processes included.
+coverage: export COVERAGE_ROOT := $(CURDIR)
+coverage: $(VENV)/.test
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/python -m coverage run $(PYTEST) -m "not release"
+	@$(BIN)/python -m coverage combine --quiet 2> /dev/null
+	@rm -f build/coverage/data.*  # what processes that were killed left half written
+	@$(BIN)/python -m coverage report
 
-test-cuda: $(VENV)/.ready
-	$(BIN)/python $(PYTEST)
-
-test-cpu: $(VENV_CPU)/.ready
-	$(VENV_CPU)/bin/python $(PYTEST) $(NO_TORCH:%=--ignore tests/%)
+# Each fault of tests/seeded_faults in a copy of this checkout: `make test` has a test that finds it. FAULTS: other options.
+FAULTS ?= --lane commit
+seeded-faults: $(VENV)/.test
+	@$(BIN)/python -m tests.seeded_faults $(FAULTS)
 
 # The outputs in notebooks/: look at the difference before you commit it.
-notebooks: $(VENV)/.ready
+notebooks: $(VENV)/.test
 	$(BIN)/python -m benchmarks.notebooks
 
 # The pictures in docs/: needs a Chromium, and pip install 'vramcast[pictures]'.
-screenshots: $(VENV)/.ready
+screenshots: $(VENV)/.test
 	$(BIN)/python -m benchmarks.screenshots
 
-survey: $(VENV)/.ready
+survey: $(VENV)/.test
 	$(BIN)/python benchmarks/survey.py
 
-accuracy: $(VENV)/.ready
+accuracy: $(VENV)/.test
 	$(BIN)/python -m benchmarks.accuracy.report
 
 # Sixty jobs whose answers must not change while the code does.
-golden: $(VENV)/.ready
+golden: $(VENV)/.test
 	$(BIN)/python -m benchmarks.golden
 
 clean:
-	rm -rf build .venv .venv-cpu *.egg-info
+	rm -rf build .venv .venv-later *.egg-info

@@ -2,7 +2,7 @@
 
     python -m benchmarks.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
 
-Needs a Chromium, and pip install 'vramcast[pictures]'. The estimates are real ones. A picture is at most 150 kB.
+Needs a Chromium, and pip install --group pictures. The estimates are real ones. A picture is at most 150 kB.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""What the tests share: lanes, one warm worker, one cache folder, and the reasons why a test is skipped where it cannot run.
-
-A test is `integration` if it traces a job, starts a process or compiles; any other is a unit test, and is held to it.
-"""
+"""What the tests share: one warm worker, one cache folder, and the reasons to skip a test where it cannot run."""
 
 from __future__ import annotations
 
+import os
+
+# One thread for each of pytest's processes: more would wait for each other. The libraries read this when they are loaded.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import importlib
 import json
-import os
 import platform
 import shutil
 import sys
@@ -22,43 +24,20 @@ from typing import Any, TypeVar
 import hypothesis
 import pytest
 
+from tests import compiled
 from vramcast.devices import device as find_device
 from vramcast.errors import CompilerError, NullGpuError
 from vramcast.job import Command, Job, TensorSpec, Training
-from vramcast.simulator import compiled
+from vramcast.simulator import compiled as compiled_simulator
 from vramcast.simulator.planning import packing
 from vramcast.tracer.job_result import Result
-from vramcast.tracer.nullgpu.build import find_torch
+from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.warm import WarmWorker
 
+pytest_plugins = ["tests.lanes"]
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
-# A test with such a fixture, or in such a folder or file, is `integration`; any other says so itself (pytest.mark).
-INTEGRATION_FIXTURES = {
-    "tracer", "auto_tracer", "needs_null_gpu", "on_cpu", "on_fake", "oracle", "libraries", "nvml_library", "wheel",
-}  # fmt: skip
-INTEGRATION_PATHS = (
-    "tests/cli/test_signals.py",
-    "tests/datasets/collector/test_callbacks.py",
-    "tests/learner/test_dask_engine.py",
-    "tests/native",
-    "tests/schedulers/test_dask.py",
-    "tests/schedulers/test_ray.py",
-    "tests/schedulers/slurm/test_cluster.py",
-    "tests/test_packaging.py",
-    "tests/tracer/cpu",
-    "tests/tracer/fake",
-    "tests/tracer/test_cudnn_engines.py",
-    "tests/tracer/test_cudnn_fetch.py",
-    "tests/tracer/test_lanes.py",
-    "tests/tracer/test_process.py",
-    "tests/tracer/test_warm.py",
-)
-# Compiled code which earlier test sessions left: the names say what it was made of, so that another source finds nothing.
-COMPILED = ROOT / "build" / "test-cache"
-COMPILED_NAMES = ("nullgpu/[!.]*", "oracle-*", "*.so")
 # Before every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.
 PRELUDE = """
 import json, os, sys
@@ -74,94 +53,20 @@ with open(sys.argv[1], "w") as file: json.dump(_notes, file)
 
 
 hypothesis.settings.register_profile("vramcast", deadline=None)  # the other worker, or another program, has the core
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)  # `make test-fast`
 hypothesis.settings.load_profile("vramcast")
 
-# -- lanes ---------------------------------------------------------------------------------------------------------
-_unit_test = ""  # the one which runs now
 
+def _prepare_unit_tests() -> None:
+    """Do once what unit tests would start a process for."""
+    from tests.lanes import processes_allowed  # a plugin: pytest imports it first
 
-def pytest_configure() -> None:
-    """Hold the unit tests to their lane: they start no process, and ask no worker which another test left warm."""
-    ask, widen, start_ahead = WarmWorker.ask, WarmWorker.widen, NullGpuTracer.start_ahead
-
-    def start_ahead_of_jobs() -> None:  # the command line does, also where no job will follow
-        if not _unit_test:
-            start_ahead()
-
-    def widen_for_others(worker: WarmWorker, lanes: int) -> None:  # `in_parallel` tells every worker that is left warm
-        if not _unit_test:
-            widen(worker, lanes)
-
-    def guarded(*arguments: Any, **options: Any) -> Any:
-        _fail_unit_test("asks a worker")
-        return ask(*arguments, **options)
-
-    def audit(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
-            _fail_unit_test(f"starts a process {arguments!r:.200}")
-
-    WarmWorker.ask = guarded  # type: ignore[method-assign]
-    WarmWorker.widen = widen_for_others  # type: ignore[method-assign]
-    NullGpuTracer.start_ahead = start_ahead_of_jobs  # type: ignore[method-assign, assignment]
-    sys.addaudithook(audit)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what traces a job, starts a process or compiles."""
-    for item in items:
-        folder = item.path.relative_to(ROOT).as_posix()
-        if INTEGRATION_FIXTURES & set(getattr(item, "fixturenames", ())) or folder.startswith(INTEGRATION_PATHS):
-            item.add_marker("integration")
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note which unit test runs."""
-    global _unit_test
-    _unit_test = "" if item.get_closest_marker("integration") else item.nodeid
-    try:
-        return (yield)
-    finally:
-        _unit_test = ""
-
-
-def _fail_unit_test(what: str) -> None:
-    """Fail a unit test which does what makes an integration test."""
-    if _unit_test:
-        pytest.fail(f"{_unit_test} {what}: mark it integration")
-
-
-def _take_compiled(cache: Path) -> None:
-    """Copy what earlier sessions compiled; make once what unit tests use and would start a process for."""
-    global _unit_test
-    for path in (path for name in COMPILED_NAMES for path in COMPILED.glob(name)):
-        _copy(path, cache / path.relative_to(COMPILED))
-    test, _unit_test = _unit_test, ""
-    with suppress(CompilerError):  # without a compiler Python plays
-        compiled.library()
-        packing.library()
-    with suppress(ImportError):  # on a new machine matplotlib asks a program for the fonts, when it is first imported
-        importlib.import_module("matplotlib.font_manager")
-    _unit_test = test
-
-
-def _keep_compiled(cache: Path) -> None:
-    """Copy what this session compiled to where the next one looks; each thing appears whole or not at all."""
-    for path in (path for name in COMPILED_NAMES for path in cache.glob(name)):
-        kept = COMPILED / path.relative_to(cache)
-        if not kept.exists():
-            half = kept.with_name(f".{os.getpid()}-{kept.name}")
-            _copy(path, half)
-            with suppress(OSError):  # another session was first
-                half.rename(kept)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target)
-    else:
-        shutil.copy2(source, target)
+    with processes_allowed():
+        with suppress(CompilerError):  # without a compiler Python plays
+            compiled_simulator.library()
+            packing.library()
+        with suppress(ImportError):  # on a new machine matplotlib asks a program for the fonts, when it is first imported
+            importlib.import_module("matplotlib.font_manager")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -179,11 +84,12 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         os.environ.pop(name, None)
     cache = tmp_path_factory.mktemp("cache")
     os.environ["VRAMCAST_CACHE"] = str(cache)
-    _take_compiled(cache)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # see pytest_collection_finish
+    compiled.compile_once(_prepare_unit_tests, cache)
     yield
     if NullGpuTracer._shared is not None:
         NullGpuTracer._shared.close()
-    _keep_compiled(cache)
+    compiled.keep(cache)
     os.umask(umask)
     os.environ.clear()
     os.environ.update(saved)
@@ -201,10 +107,11 @@ def _null_gpu_problem() -> str:
 
 
 @pytest.fixture(scope="session")
-def needs_null_gpu() -> None:
-    """Skips where the null GPU cannot run."""
+def needs_null_gpu(clean_environment: None) -> None:
+    """Skips where the null GPU cannot run; its stand-ins are compiled."""
     if problem := _null_gpu_problem():
         pytest.skip(f"needs the null GPU: {problem}")
+    compiled.compile_once(build, Path(os.environ["VRAMCAST_CACHE"]))
 
 
 @pytest.fixture(scope="session")
@@ -219,6 +126,7 @@ def auto_tracer(clean_environment: None) -> str:
     """The tracer which `auto` takes here, for tests of answers that any tracer gives; the null GPU's worker is warm."""
     if _null_gpu_problem():
         return "fake"
+    compiled.compile_once(build, Path(os.environ["VRAMCAST_CACHE"]))
     NullGpuTracer.shared()
     return "nullgpu"
 

@@ -60,10 +60,31 @@ def estimated(model: Any = None, batch: int = 16_384, **options: Any) -> Estimat
     return vramcast.estimate(model or Net(), x, device="a100-40gb", **options)
 
 
+def state_of(model: Net) -> dict[str, Any]:
+    """Return everything of a model that an estimate could change, and torch's random state."""
+    return {
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "attributes": {path: set(vars(module)) for path, module in model.named_modules()},
+        "gradients": [parameter.grad is None and parameter.device.type for parameter in model.parameters()],
+        "hooks": len(model._forward_hooks),
+        "training": model.training,
+        "random": torch.get_rng_state().clone(),
+    }
+
+
 @pytest.fixture(scope="module")
-def found(auto_tracer: str) -> tuple[Estimate, Advice]:
-    estimate = estimated()
-    return estimate, advise(estimate)
+def advised(auto_tracer: str) -> tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]:
+    """An estimate, the advice about it, and the state of its model before and after."""
+    torch.manual_seed(5)
+    model = Net()
+    before = state_of(model)
+    estimate = estimated(model)
+    return estimate, vramcast.advise(estimate), before, state_of(model)
+
+
+@pytest.fixture(scope="module")
+def found(advised: tuple[Estimate, Advice, Any, Any]) -> tuple[Estimate, Advice]:
+    return advised[:2]
 
 
 def row(found: Advice, name: str) -> Row:
@@ -326,25 +347,36 @@ def test_a_trace_without_accesses_or_blocks_gives_none() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ what stays as it is
-def test_advice_never_changes_the_users_model() -> None:
-    torch.manual_seed(5)
-    model = Net()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    keys = {path: set(vars(module)) for path, module in model.named_modules()}
-    random, hooks = torch.get_rng_state().clone(), len(model._forward_hooks)
-    said = vramcast.advise(estimated(model, 256))
-    assert isinstance(said, vramcast.Advice)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert {path: set(vars(module)) for path, module in model.named_modules()} == keys
-    assert all(parameter.grad is None and parameter.device.type == "cpu" for parameter in model.parameters())
-    assert model.training
-    assert torch.equal(torch.get_rng_state(), random)
-    assert len(model._forward_hooks) == hooks
+def test_advice_never_changes_the_users_model(advised: tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]) -> None:
+    _, found, before, after = advised
+    assert isinstance(found, vramcast.Advice)
+    assert all(torch.equal(value, after["weights"][name]) for name, value in before["weights"].items())
+    assert torch.equal(before["random"], after["random"])
+    same = ("attributes", "gradients", "hooks", "training")
+    assert {name: before[name] for name in same} == {name: after[name] for name in same}
+    assert before["training"]
+    assert set(before["gradients"]) == {"cpu"}
 
 
 # ------------------------------------------------------------------------------------------------ command line
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Estimate]:
+    """The estimates of this module's commands by job."""
+    return {}
+
+
 @pytest.fixture
-def job(tiny_models: Path) -> list[str]:
+def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Estimate]) -> list[str]:
+    """A command that advises; a job that an earlier test traced is not traced again."""
+    trace = Estimator.first_principles
+
+    def remembered(self: Estimator, *asked_for: Any) -> Estimate:
+        key = repr(asked_for)
+        if key not in answers:
+            answers[key] = trace(self, *asked_for)
+        return answers[key]
+
+    monkeypatch.setattr(Estimator, "first_principles", remembered)
     return ["estimate", f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "t4", "--advise"]
 
 

@@ -64,16 +64,24 @@ def checked(schema: str, path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.release
 @pytest.mark.integration
 def test_the_citation_is_valid() -> None:
     checked("vendor.citation-file-format", ROOT / "CITATION.cff")
 
 
+@pytest.mark.release
 @pytest.mark.integration
 @pytest.mark.parametrize("name", FORMS)
 def test_the_forms_for_issues_are_valid(name: str) -> None:
     checked("vendor.github-issue-forms", ROOT / ".github" / "ISSUE_TEMPLATE" / name)
     assert len(FORMS) == 3
+
+
+@pytest.mark.release
+@pytest.mark.integration
+def test_the_nightly_workflow_is_valid() -> None:
+    checked("vendor.github-workflows", ROOT / ".github" / "workflows" / "nightly.yml")
 
 
 def test_one_version_is_everywhere() -> None:
@@ -114,6 +122,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+@pytest.mark.release
 @pytest.mark.integration
 def test_the_readmes_commands_work_in_a_fresh_environment(needs_null_gpu: None, outside: Path, tmp_path: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -137,6 +146,7 @@ def test_the_readmes_commands_work_in_a_fresh_environment(needs_null_gpu: None, 
     assert json.loads(replayed.stdout)["allocations"] > 0
 
 
+@pytest.mark.release
 @pytest.mark.integration
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_a_users_program_is_typed(checker: str, outside: Path, tmp_path: Path) -> None:

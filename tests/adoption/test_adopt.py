@@ -96,9 +96,9 @@ def test_a_worse_candidate_is_refused_and_the_present_one_stays(
 ) -> None:
     """The second night's rows have their peaks in another unit."""
     out = str(tmp_path / "site")
-    adopted(capsys, history("good.csv", 120, models=12), "--out", out)
+    adopted(capsys, history("good.csv", 72, models=12), "--out", out)
     before = digest_of(tmp_path / "site")
-    wrong = history("wrong.csv", 60, models=12, factor=1.6, first=1000)
+    wrong = history("wrong.csv", 48, models=12, factor=1.6, first=1000)
     facts = adopted(capsys, wrong, "--out", out, code=1)
     assert not facts["promoted"]
     assert any("quantile loss" in reason for reason in facts["reasons"])
@@ -115,8 +115,8 @@ def test_beside_another_artifact_it_may_not_be_worse_than_the_present_one_either
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "site")
-    adopted(capsys, history("good.csv", 120, models=12), "--out", out)
-    wrong = history("wrong.csv", 60, models=12, factor=1.6, first=1000)
+    adopted(capsys, history("good.csv", 72, models=12), "--out", out)
+    wrong = history("wrong.csv", 48, models=12, factor=1.6, first=1000)
     adopted(capsys, wrong, "--out", str(tmp_path / "bad"))
     facts = adopted(capsys, wrong, "--out", out, "--against", str(tmp_path / "bad"), code=1)
     assert any("present artifact was made of" in reason for reason in facts["reasons"])

@@ -12,6 +12,7 @@ pytest.importorskip("xgboost")
 from benchmarks import adoption
 
 
+@pytest.mark.release
 @pytest.mark.integration
 def test_killed_adoptions_end_with_the_same_artifact(
     tmp_path: Path, needs_null_gpu: None, capsys: pytest.CaptureFixture[str]

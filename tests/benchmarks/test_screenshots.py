@@ -31,7 +31,7 @@ def test_a_picture_keeps_its_size_in_pixels_and_gets_few_bytes() -> None:
 
 
 def test_one_which_cannot_be_small_is_refused() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (540, 540, 3), np.uint8)
     with pytest.raises(CannotEstimate, match="show less of the page"):
         screenshots.small(png(noise))
 

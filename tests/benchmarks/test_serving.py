@@ -14,7 +14,7 @@ from benchmarks.serving.kills import killed  # after the lines above
 from benchmarks.serving.load import job
 from benchmarks.serving.running import ask_all, message, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.release]
 
 
 @pytest.fixture(autouse=True)

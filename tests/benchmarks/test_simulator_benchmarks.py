@@ -43,6 +43,7 @@ def _jobs(folder: Path, need: Need) -> dict[str, Job]:
     }
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("needs_null_gpu")
 def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(tmp_path: Path, need: Need) -> None:
     rows = [row for name, job in _jobs(tmp_path, need).items() for row in simulator_jobs.compare(name, job)]

@@ -78,7 +78,7 @@ def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 @pytest.mark.usefixtures("tracer")
-@pytest.mark.parametrize("verb", [("run",), ("check", "--on", "t4")])
+@pytest.mark.parametrize("verb", [pytest.param(("run",), marks=pytest.mark.release), ("check", "--on", "t4")])
 def test_a_scripts_own_lines_stand_alone_on_a_terminal(verb: tuple[str, ...], tmp_path: Path) -> None:
     """A line of progress would run into them: `running train.py ... 2 sloss 0.1`."""
     (tmp_path / "train.py").write_text(

@@ -73,7 +73,6 @@ def test_a_bar_is_as_wide_as_its_card_whatever_it_holds(peak: int, more: int, ca
     assert len(re.match(r"\[(.*)\]", bar)[1]) == 40  # type: ignore[index]
 
 
-@pytest.mark.slow
 def test_progress_is_one_line_which_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)

@@ -26,15 +26,22 @@ def needs_the_learner() -> None:
     pytest.importorskip("xgboost")
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A network's target. All tests share it, so that each of its sizes is traced once."""
+    path = tmp_path_factory.mktemp("networks") / "nets.py"
+    path.write_text("import torch\ndef net(width): return torch.nn.Linear(width, width)\n")
+    return f"{path}:net"
+
+
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(network: str) -> list[Run]:
     """Twelve sizes of one network, each measured with 700 MiB beside its segments; one of them a dry run, one capped."""
-    (tmp_path / "nets.py").write_text("import torch\ndef net(width): return torch.nn.Linear(width, width)\n")
     found = []
     for number in range(12):
         width = 256 * (number + 1)
         workload = Workload(
-            f"net {width}", family="mlp", target=f'{tmp_path}/nets.py:net?{{"width": {width}}}', batch=(f"64x{width}",), steps=3
+            f"net {width}", family="mlp", target=f'{network}?{{"width": {width}}}', batch=(f"64x{width}",), steps=3
         )
         reserved = (22 + 20 * number) * MIB
         found.append(

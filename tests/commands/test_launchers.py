@@ -110,7 +110,6 @@ def test_cards_which_deepspeed_would_not_find_or_nobody_said_are_refused(folder:
         _read(f"deepspeed {options} train.py")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("include", ["", "b@a", "b:1,0@b:1", "a:3@b:2"])
 @pytest.mark.parametrize("exclude", ["", "b", "a:0@b:3"])
 def test_deepspeed_chooses_the_same_cards(folder: Path, include: str, exclude: str) -> None:
@@ -208,7 +207,6 @@ def _deepspeeds() -> argparse.ArgumentParser:
     return caught[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "theirs"),
     [(TORCHRUN, _torchruns), (TORCH_LAUNCH, _torchruns), (ACCELERATE, _accelerates), (DEEPSPEED, _deepspeeds)],
@@ -240,7 +238,6 @@ _CONFIGS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", _CONFIGS)
 @pytest.mark.parametrize("options", ["", "--mixed_precision no", "--dynamo_backend eager --zero_stage 2 --fsdp_version 1"])
 def test_the_environment_is_accelerates_own(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str) -> None:

@@ -75,7 +75,7 @@ def test_a_run_comes_back_from_json_as_it_was(run: Run) -> None:
     assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(runs(), max_size=5, unique_by=lambda run: run.id))
 def test_a_set_comes_back_from_parquet_as_it_was(tmp_path_factory: pytest.TempPathFactory, given_runs: list[Run]) -> None:
     pytest.importorskip("pyarrow")
@@ -152,8 +152,7 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_row_with_any_value_anywhere_is_a_run_or_a_dataset_error(data: st.DataObject) -> None:
     values = RUN.to_dict()
@@ -195,8 +194,8 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "runs.jsonl")
 
 
-@pytest.mark.slow
-def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
+def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path, every: int) -> None:
     whole = tmp_path / "whole.jsonl"
     some = [dataclasses.replace(RUN, id=str(i)) for i in range(3)]
     with Journal(whole) as lines:
@@ -204,7 +203,8 @@ def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> N
             lines.append(run.to_dict())
     data = whole.read_bytes()
     ends = [i + 1 for i, byte in enumerate(data) if byte == ord("\n")]
-    for cut in range(len(data) + 1):
+    around_ends = {end + beside for end in (0, *ends) for beside in (-2, -1, 0, 1, 2)}
+    for cut in sorted({*range(0, len(data) + 1, every), *around_ends} & set(range(len(data) + 1))):
         path = tmp_path / "cut.jsonl"
         path.write_bytes(data[:cut])
         with Journal(path) as lines:
@@ -217,12 +217,13 @@ def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> N
 
 @pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork beside threads
-def test_killed_a_hundred_times_a_store_is_never_corrupt_and_loses_at_most_the_run_under_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.release)])
+def test_killed_many_times_a_store_is_never_corrupt_and_loses_at_most_the_run_under_way(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "runs.jsonl"
     row = json.dumps(RUN.to_dict())
     promised: set[str] = set()
     # One interpreter which forks a writer for each kill: a hundred starts of Python would take minutes.
-    for number in range(100):
+    for number in range(kills):
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -236,17 +237,18 @@ def test_killed_a_hundred_times_a_store_is_never_corrupt_and_loses_at_most_the_r
             finally:
                 os._exit(1)
         os.close(write)
-        time.sleep(0.002 + 0.0003 * number)
+        first = os.read(read, 1) if number % 2 else b""  # every other one has promised a run, however busy the machine is
+        time.sleep(0.002 + 0.03 * number / kills)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        with os.fdopen(read) as said:
-            promised.update(line for line in said.read().splitlines())
+        with os.fdopen(read, "rb") as said:
+            promised.update((first + said.read()).decode().splitlines())
     with Journal(path) as lines:
         lines.append({**RUN.to_dict(), "id": "after"})
     reading = journal.read_runs(path)
     found = {run.id for run in reading.runs}
     assert promised <= found
-    assert len(promised) > 100
-    assert len(found - promised) <= 101  # one under way in each, and the one after
-    assert len(reading.rejected) <= 100
+    assert len(promised) >= kills // 2
+    assert len(found - promised) <= kills + 1  # one under way in each, and the one after
+    assert len(reading.rejected) <= kills
     assert all("torn" in rejected.reason for rejected in reading.rejected)

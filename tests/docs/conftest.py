@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install '.[test]')")
+markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -61,11 +61,18 @@ BLOCKS = {str(page.relative_to(ROOT)): list(blocks_of(page)) for page in PAGES}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test of a `page` for each page, and one of a `live_page` for each on which something is run."""
+    """Run a test of a `page` for each page, and one of a `live_page` for each page with a block that is run.
+
+    Every commit runs the blocks of the README and the guides, a release those of all pages.
+    """
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", BLOCKS)
     if "live_page" in metafunc.fixturenames:
-        metafunc.parametrize("live_page", [page for page, found in BLOCKS.items() if any(block.is_run for block in found)])
+        live = [page for page, found in BLOCKS.items() if any(block.is_run for block in found)]
+        for_release = {page for page in live if not page.startswith(("README", "docs/guides"))}
+        metafunc.parametrize(
+            "live_page", [pytest.param(page, marks=pytest.mark.release) if page in for_release else page for page in live]
+        )
 
 
 @pytest.fixture(scope="session")

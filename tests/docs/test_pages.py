@@ -13,7 +13,7 @@ import pytest
 
 from vramcast import errors
 
-markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install '.[test]')")
+markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
 
 ROOT = Path(__file__).parents[2]
 OTHERS = {"docs/float8.md"}  # torchtitan's own

@@ -16,16 +16,23 @@ MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.15}
 
 
-@pytest.mark.slow
-def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(make_examples: MakeExamples) -> None:
-    examples = make_examples(600, process=True)
-    scored = judging.cross_validated(examples, QUICK, levels=(0.9, 0.95))
+@pytest.mark.parametrize(("n", "folds"), [(200, 3), pytest.param(600, 5, marks=pytest.mark.release)])
+def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(
+    make_examples: MakeExamples, n: int, folds: int
+) -> None:
+    examples = make_examples(n, process=True)
+    scored = judging.cross_validated(examples, QUICK, levels=(0.9, 0.95), folds=folds)
     assert [one.id for one in scored] == [example.id for example in examples]
     figures = metrics.evaluate(scored)
     assert figures["mre"] < 0.01
     for level, share in figures["coverage"].items():
         spread = math.sqrt(len(scored) * 0.1) / len(scored)
         # Half of the runs are simulated exactly and always covered.
+        assert float(level) - 4 * spread <= share <= 1
+    n_corrected = n // 2
+    n_calibrated = n_corrected / 2 * (1 - 1 / folds)  # models of two runs
+    for level, share in figures["by"]["family"]["cnn"]["coverage"].items():
+        spread = math.sqrt(float(level) * (1 - float(level)) * (1 / n_corrected + 1 / n_calibrated))
         assert float(level) - 4 * spread <= share <= 1
 
 
@@ -52,7 +59,6 @@ def test_other_runs_are_learned_from_but_those_of_a_judged_model(
     assert seen[0] & seen[1] == {"new"}
 
 
-@pytest.mark.slow
 def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples) -> None:
     """Each model has its own residual, and a feature which names the model but not the residual of another one."""
     examples = [e for e in make_examples(400, noise=0.0, per_group=4) if e.family == "cnn"]
@@ -67,7 +73,7 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
     ]
     leaked = training.train(changed, QUICK, folds=5)
     seen = [abs(leaked.reserved(training.subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
-    unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK)]
+    unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK, folds=3)]
     assert sum(unseen) / len(unseen) > 0.03
     assert not leaked.reserved_head.active_segments or sum(seen) <= sum(unseen)
 

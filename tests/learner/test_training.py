@@ -18,6 +18,7 @@ from vramcast.learner.residual import ResidualQuantiles
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]
+
 QUICK = {"n_estimators": 60, "max_depth": 3, "learning_rate": 0.1}
 
 
@@ -31,12 +32,11 @@ def learned(make_examples: MakeExamples) -> Learned:
 
 
 # ------------------------------------------------------------------------------------------------ the learner
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:Estimator's parameters changed")
 def test_the_learner_is_a_scikit_learn_regressor() -> None:
     random_rows = {"check_sample_weight_equivalence_on_dense_data": "rows are drawn for each tree, so weights are not repeats"}
-    check_estimator(ResidualQuantiles(n_estimators=60, learning_rate=0.1), expected_failed_checks=random_rows, on_skip=None)
+    check_estimator(ResidualQuantiles(n_estimators=20, learning_rate=0.3), expected_failed_checks=random_rows, on_skip=None)
 
 
 def test_quantiles_have_their_shares_and_never_cross() -> None:
@@ -108,7 +108,8 @@ def test_what_is_left_of_a_process_peak_is_used_where_it_is_the_larger_part(make
     assert stacks.measured_reserved(dataclasses.replace(example, reserved=120 * MIB, measured_reserved=7), known) == 7
 
 
-def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples) -> None:
+@pytest.mark.parametrize("n_new", [120, pytest.param(400, marks=pytest.mark.release)])
+def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples, n_new: int) -> None:
     """Contexts vary from run to run here: the reserved peak's bound knows nothing of it, that of the process does."""
     random = np.random.default_rng(987)  # not the seed of the examples, whose sizes come from such numbers too
 
@@ -120,11 +121,17 @@ def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples) -> 
 
     learned = training.train(some(400, 1), QUICK, folds=4)
     assert learned.process_head is not None
-    new = some(400, 2)
+    new = some(n_new, 2)
     subjects = [training.subject_of(example, learned.contexts) for example in new]
-    assert all(learned.bound(s, 0.9).size_bytes == e.measured_reserved for s, e in zip(subjects, new, strict=True))
-    held = [learned.process_bound(s, 0.9).size_bytes >= (e.measured_process or 0) for s, e in zip(subjects, new, strict=True)]
-    assert abs(sum(held) / len(held) - 0.9) < 4 * math.sqrt(0.09 * (1 / 400 + 1 / 400))
+    exact = list(zip(subjects, new, strict=True))[: n_new // 4]
+    assert all(learned.bound(s, 0.9).size_bytes == e.measured_reserved for s, e in exact)
+    levels = (0.75, 0.9)  # of 120 new runs so many may be missed by chance that at 0.9 alone no bound would be too high
+    bounds = [learned.process_bounds(s, levels) for s in subjects]
+    for place, level in enumerate(levels):
+        held = [of_job[place].size_bytes >= (e.measured_process or 0) for of_job, e in zip(bounds, new, strict=True)]
+        # Binomial spread of the trial and of the calibration on 400 runs.
+        spread = math.sqrt(level * (1 - level) * (1 / 400 + 1 / n_new))
+        assert abs(sum(held) / len(held) - level) < 4 * spread
     reserved_only = training.train(make_examples(100), QUICK, folds=3)
     assert reserved_only.process_head is None
     assert reserved_only.process(dataclasses.replace(subjects[0], context=7)) == reserved_only.reserved(subjects[0]) + 7
@@ -162,6 +169,24 @@ def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_correct
     assert any(learned.reserved(subject(e)) != e.reserved for e in some)
 
 
+def test_what_only_runs_of_the_same_model_foretell_is_not_corrected(make_examples: MakeExamples) -> None:
+    """Each model has a residual and a feature of its own: only a learner that has seen its other runs is better than none."""
+    some = [e for e in make_examples(240, per_group=4) if e.family == "cnn"]
+    own = {group: 0.9 + 0.2 * (number * 37 % 101) / 101 for number, group in enumerate(sorted({e.group for e in some}))}
+    of_models = [
+        dataclasses.replace(
+            e,
+            features={**e.features, "log_reserved": float(list(own).index(e.group)), "workspace_largest_share": 0.0},
+            measured_reserved=round(e.reserved * own[e.group]),
+        )
+        for e in some
+    ]
+    eager = {**QUICK, "min_child_weight": 0.1, "colsample_bytree": 1.0}
+    assert training.train(of_models, eager, folds=3).reserved_head.active_segments == frozenset()
+    each_its_own = [dataclasses.replace(e, group=e.id) for e in of_models]
+    assert training.train(each_its_own, eager, folds=3).reserved_head.active_segments == {"convolution"}
+
+
 def test_where_simulation_misses_the_correction_finds_it(learned: Learned, make_examples: MakeExamples) -> None:
     new = [example for example in make_examples(400, seed=9) if example.family == "cnn"]
     errors = [abs(learned.reserved(subject(e)) / (e.measured_reserved or 1) - 1) for e in new]
@@ -172,10 +197,12 @@ def test_where_simulation_misses_the_correction_finds_it(learned: Learned, make_
 PROMISED = [0.5, 0.9, 0.95, 0.97]
 
 
-@pytest.fixture(scope="module")
-def bounds_of_new_models(learned: Learned, make_examples: MakeExamples) -> list[tuple[Example, list[BoundAtLevel]]]:
+@pytest.fixture(scope="module", params=[200, pytest.param(1000, marks=pytest.mark.release)])
+def bounds_of_new_models(
+    request: pytest.FixtureRequest, learned: Learned, make_examples: MakeExamples
+) -> list[tuple[Example, list[BoundAtLevel]]]:
     """Convolution jobs of models which nobody has seen, with their bounds at the levels in `PROMISED`."""
-    new = [example for example in make_examples(2000, seed=21, per_group=1) if example.family == "cnn"]
+    new = [example for example in make_examples(2 * request.param, seed=21, per_group=1) if example.family == "cnn"]
     return [(example, learned.bounds(subject(example), PROMISED)) for example in new]
 
 
@@ -194,7 +221,7 @@ def test_bounds_of_new_models_hold_as_often_as_promised(
 def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
     learned: Learned, make_examples: MakeExamples
 ) -> None:
-    for example in make_examples(40, seed=33):
+    for example in make_examples(16, seed=33):
         bounds = [learned.bound(subject(example), level) for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
         sizes = [bound.size_bytes for bound in bounds]
         assert sizes == sorted(sizes)
@@ -269,39 +296,51 @@ def test_examples_without_features_calibrate_and_correct_nothing(make_examples: 
     assert learned.bound(convolution, 0.9).size_bytes > 1.2 * convolution.reserved
 
 
-@pytest.mark.slow
-def test_a_search_finds_parameters_and_several_may_share_it(tmp_path: Path, make_examples: MakeExamples) -> None:
+@pytest.fixture
+def small_table(make_examples: MakeExamples) -> training.Table:
+    examples = make_examples(24)
+    return training.table_of(examples, stacks.learn(examples))
+
+
+def test_a_search_with_the_same_seed_finds_the_same_parameters(small_table: training.Table) -> None:
+    pytest.importorskip("optuna")
+    from vramcast.learner.search import search
+
+    first, second = search(small_table, 2, seed=1), search(small_table, 2, seed=1)
+    assert first == second
+    assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
+
+
+def test_several_searches_share_a_storage(tmp_path: Path, small_table: training.Table) -> None:
     optuna = pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
-    examples = make_examples(60)
-    table = training.table_of(examples, stacks.learn(examples))
-    first, second = search(table, 2, seed=1), search(table, 2, seed=1)
-    assert first == second
-    assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
     storage = f"sqlite:///{tmp_path}/search.db"
-    search(table, 1, storage=storage)
-    search(table, 1, storage=storage)
+    search(small_table, 1, storage=storage)
+    search(small_table, 1, storage=storage)
     assert len(optuna.load_study(study_name="vramcast", storage=storage).trials) == 2
 
 
-def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(learned: Learned, make_examples: MakeExamples) -> None:
+@pytest.mark.parametrize("n_later", [100, pytest.param(400, marks=pytest.mark.release)])
+def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(
+    learned: Learned, make_examples: MakeExamples, n_later: int
+) -> None:
     """Another cluster: convolutions take a fifth more than where the trees were learned."""
     from vramcast.learner.drift import drift
 
-    def elsewhere(seed: int) -> list[Example]:
+    def elsewhere(n: int, seed: int) -> list[Example]:
         return [
             dataclasses.replace(e, id=f"new {e.id}", measured_reserved=round((e.measured_reserved or 0) * 1.2))
-            for e in make_examples(800, seed=seed, per_group=1)
+            for e in make_examples(2 * n, seed=seed, per_group=1)
             if e.family == "cnn"
         ]
 
-    here, later = elsewhere(50), elsewhere(51)
+    here, later = elsewhere(400, 50), elsewhere(n_later, 51)
     again = training.recalibrated(learned, here)
     before, after = drift(learned, later)["cnn"], drift(again, later)["cnn"]
     assert before["coverage"]["0.95"] < 0.1
     assert before["median_residual"] == pytest.approx(0.2, abs=0.02)
-    spread = math.sqrt(len(later) * 0.95 * 0.05 * 2) / len(later)
+    spread = math.sqrt(0.95 * 0.05 * (1 / len(later) + 1 / len(here)))  # of the trial and of the calibration
     assert abs(after["coverage"]["0.95"] - 0.95) <= 4 * spread
     assert again.reserved_head.quantiles is learned.reserved_head.quantiles
 
@@ -309,3 +348,14 @@ def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(learned: L
 def test_from_lower_bounds_alone_nothing_is_learned(make_examples: Callable[..., list[Example]]) -> None:
     with pytest.raises(DatasetError, match="All runs are lower bounds"):
         training.train([dataclasses.replace(one, censored=True) for one in make_examples(4)])
+
+
+def test_a_context_is_not_learned_from_runs_with_only_a_lower_bound(make_examples: MakeExamples) -> None:
+    # Their process may have taken more than was seen: here it was seen with 1 MiB beside what it reserved.
+    whole = make_examples(10, process=True, convolution=False)
+    seen_early = [
+        dataclasses.replace(e, id=f"early {e.id}", censored=True, measured_process=e.reserved + MIB)
+        for e in make_examples(40, seed=1, process=True, convolution=False)
+    ]
+    assert stacks.learn(seen_early) == {}
+    assert stacks.learn([*whole, *seen_early]) == stacks.learn(whole)

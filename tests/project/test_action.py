@@ -184,6 +184,7 @@ def test_a_wrong_table_is_told_and_fails(runner: Runner) -> None:
     assert "not checked" in (runner.folder / "summary").read_text()
 
 
+@pytest.mark.release
 def test_the_bases_results_may_come_from_a_file(runner: Runner) -> None:
     runner.contexts |= {"inputs.base": "", "inputs.comment": "false"}
     assert [step.returncode for step in runner.run()] == [0, 0]

@@ -31,6 +31,7 @@ def run(folder: Path, *words: str, environment: dict[str, str] | None = None) ->
     )
 
 
+@pytest.mark.release
 def test_a_commit_passes_only_when_the_jobs_fit(tmp_path: Path) -> None:
     pytest.importorskip("pre_commit")
     hooks, project, tools = tmp_path / "hooks", tmp_path / "project", tmp_path / "tools"

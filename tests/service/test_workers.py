@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,10 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:  # it ended in between
+        return False
 
 
 def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
@@ -108,7 +112,10 @@ def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
     within(use, tmp_path)
     children = [int(pid) for pid in note.read_text().split()]
     assert len(children) == 2
-    assert not any(map(is_alive, children))
+    latest_s = time.monotonic() + 30
+    while any(map(is_alive, children)):  # the kernel ends a killed process in its own time
+        assert time.monotonic() < latest_s
+        time.sleep(0.01)
 
 
 def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:

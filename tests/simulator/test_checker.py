@@ -75,7 +75,7 @@ def columns(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-@hypothesis_settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     settings=any_settings(),
     policy=st.sampled_from(POLICIES),

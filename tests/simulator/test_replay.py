@@ -30,29 +30,49 @@ from .sequences import settings as any_settings
 
 SNAPSHOTS = Path(os.environ.get("VRAMCAST_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "snapshots"
 HISTORIES = sorted(path for path in SNAPSHOTS.glob("*/*") if path.suffix != ".txt")
+EXPANDABLE = "b5ef67ce"  # how the name of a history with expandable segments begins
+_LARGE_BYTES = 1_000_000  # arbitrary: larger histories take as long as all smaller ones together
 
 
 # ------------------------------------------------------------------------------------------------ public histories
-@pytest.mark.slow
-@pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not available")
-def test_every_public_history_is_predicted_event_for_event() -> None:
+needs_histories = pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not available")
+
+
+def _is_for_release(path: Path) -> bool:
+    return path.stat().st_size > _LARGE_BYTES and not path.name.startswith(EXPANDABLE)
+
+
+@needs_histories
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.release if _is_for_release(path) else ()) for path in HISTORIES],
+    ids=lambda path: path.name[:8],
+)
+def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
+    snapshot = read_snapshot(path)
     n_replayed = n_expandable = 0
-    for path in HISTORIES:
-        snapshot = read_snapshot(path)
-        for index, history in enumerate(snapshot["device_traces"]):
-            if not history:
-                continue
-            trace = trace_from_snapshot(snapshot, index)
-            found = replay(trace)
-            assert found.mismatches == (), path
-            assert found.address_matches == found.allocations, path
-            assert found.segments_matched == found.segments_recorded == found.segments_predicted, path
-            assert found.final_layout_equal is True, path
-            assert found.reserved_simulated == found.reserved_recorded, path
-            n_replayed += 1
-            n_expandable += recorded_settings(trace).expandable_segments
-    assert n_replayed >= len(HISTORIES)
-    assert n_expandable >= 1
+    for index, history in enumerate(snapshot["device_traces"]):
+        if not history:
+            continue
+        trace = trace_from_snapshot(snapshot, index)
+        found = replay(trace)
+        assert found.mismatches == ()
+        assert found.address_matches == found.allocations
+        assert found.segments_matched == found.segments_recorded == found.segments_predicted
+        assert found.final_layout_equal is True
+        assert found.reserved_simulated == found.reserved_recorded
+        n_replayed += 1
+        n_expandable += recorded_settings(trace).expandable_segments
+    assert n_replayed >= 1
+    assert n_expandable >= 1 or not path.name.startswith(EXPANDABLE)
+
+
+@needs_histories
+def test_each_commit_replays_small_histories_and_expandable_segments() -> None:
+    small = [path.name for path in HISTORIES if not _is_for_release(path)]
+    assert len(small) >= 10
+    assert any(name.startswith(EXPANDABLE) for name in small)
 
 
 # ------------------------------------------------------------------------------------------------ histories of our own
@@ -77,7 +97,7 @@ def tail(trace: Trace, first: int) -> Trace:
     return dataclasses.replace(trace, **columns)
 
 
-@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@hypothesis_settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 150), full=st.booleans())
 def test_what_the_simulator_records_it_replays(settings: Settings, seed: int, length: int, full: bool) -> None:
     trace = recorded(settings, seed, length, Card(700 * MIB) if full else None)
@@ -88,7 +108,7 @@ def test_what_the_simulator_records_it_replays(settings: Settings, seed: int, le
     assert found.allocations == (trace.action == Action.ALLOC).sum()
 
 
-@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@hypothesis_settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     length=st.integers(20, 150),

@@ -81,7 +81,7 @@ def expect_a_sound_layout(simulation: Simulation, replayed: Trace) -> None:
     assert int(segments.total_size.sum()) == statistics.reserved.current
 
 
-@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     settings=any_settings(),
     total_mib=st.sampled_from([100, 300, 777, None]),

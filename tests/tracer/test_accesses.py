@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from vramcast.devices import DEVICES, Device, device
 from vramcast.errors import UsageError
 from vramcast.job import Job
 from vramcast.throughput import LAUNCH_US, PEAKS, Roofline
+from vramcast.tracer import accesses
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.run_options import RunOptions
 from vramcast.tracer.trace import EVENT_COLUMNS, Action, Category, Phase, Trace
@@ -112,13 +117,6 @@ def test_operations_are_those_which_torch_counts(probe_flops: tuple[dict[str, fl
 @pytest.fixture(scope="module")
 def probe_flops() -> tuple[dict[str, float], dict[str, float]]:
     """Operations by operator of a small job on the CPU, whose storages are taken for the card's: ours, and torch's own."""
-    import warnings
-
-    import torch
-    from torch import nn
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from vramcast.tracer import accesses
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -134,7 +132,7 @@ def probe_flops() -> tuple[dict[str, float], dict[str, float]]:
             return self.head(x)
 
     model = Model()
-    batch = torch.randn(128, 3, 33, 33, requires_grad=True)
+    batch = torch.randn(16, 3, 33, 33, requires_grad=True)
 
     def run() -> None:
         model(batch).sum().backward()

@@ -138,6 +138,7 @@ def test_the_cache_stands_where_the_environment_says(tmp_path: Path, monkeypatch
     assert cache_folder() == tmp_path / "xdg" / "vramcast"
 
 
+@pytest.mark.release
 @builds
 def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))

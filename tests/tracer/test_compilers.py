@@ -135,6 +135,7 @@ with torch.no_grad():
     assert noted["grown"] == 0
 
 
+@pytest.mark.release
 def test_benchmarks_of_kernels_end_and_leave_nothing(probe: Probe, tmp_path: Path) -> None:
     noted, result = probe(
         NET
@@ -167,6 +168,7 @@ note(left=torch.cuda.memory_allocated() - before - y.nbytes, chosen=chosen)
     assert winner == "mm"  # all are equally fast, and PyTorch's own comes first
 
 
+@pytest.mark.release
 def test_the_other_ways_to_compile(probe: Probe) -> None:
     noted, result = probe(
         NET
@@ -229,6 +231,7 @@ note(fp8=torch.cuda.memory_allocated() - before)
 
 
 # ------------------------------------------------------------------------------------------------ choices
+@pytest.mark.release
 def test_a_search_among_configurations_takes_the_memory_of_its_first_benchmark(probe: Probe) -> None:
     source = (
         NET

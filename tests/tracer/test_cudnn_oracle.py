@@ -325,6 +325,16 @@ def test_without_nvrtc_answers_are_not_kept(paper: PaperCudnn, tmp_path: Path) -
     assert paper.asked == 2
 
 
+def test_plans_of_equal_place_in_different_heuristics_are_different_questions(
+    paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An index counts within the list of one heuristic: the first plan of another one is another plan.
+    monkeypatch.setattr(paper, "plan", lambda record, mode, index, graph: PlanSize(4096 if mode == MODE_A else 512))
+    session = paper_session(tmp_path / "c")
+    answers = [session.answer(f"PLAN {mode} 0 {GRAPH}") for mode in (MODE_A, FALLBACK, MODE_A)]
+    assert answers == ["OK 4096 0 0", "OK 512 0 0", "OK 4096 0 0"]
+
+
 # -- the installed cuDNN -------------------------------------------------------------------------------------------
 
 
@@ -427,13 +437,11 @@ def test_an_engine_which_is_not_there_fails_as_a_plan(on_a100: CudnnOracle) -> N
 
 
 @needs_cudnn
-def test_an_engine_compiled_at_run_time_tells_its_workspace_at_once(on_a100: CudnnOracle) -> None:
+def test_an_engine_compiled_at_run_time_names_its_workspace(on_a100: CudnnOracle) -> None:
     graph = convolution_graph("forward", (32, 96, 56, 56), (96, 1, 3, 3), padding=1)
     compiled = [i for i, c in enumerate(on_a100.heuristics(INSTANT, graph)) if 0 in c.behavior_notes]
     assert compiled
-    start = time.monotonic()
-    assert on_a100.plan(INSTANT, compiled[0], graph).workspace_bytes >= 0
-    assert time.monotonic() - start < 0.3  # compiling it would take a second, and end in a refusal
+    assert on_a100.plan(INSTANT, compiled[0], graph).workspace_bytes >= 0  # compiling it would end in a refusal
 
 
 @needs_cudnn

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.lanes import sampled
 from vramcast.devices import device
 
 Need = Callable[[str], Any]
@@ -24,7 +25,7 @@ def benchmarks() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"])
+@pytest.mark.parametrize("name", sampled(["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"], 4))
 def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
     need("torchvision")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
@@ -33,7 +34,7 @@ def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str, ne
     assert outcome.resident_bytes <= 1.5 * 2**30
 
 
-@pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"])
+@pytest.mark.parametrize("name", sampled(["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"], 3))
 def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
     need("timm")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
@@ -41,7 +42,7 @@ def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str, need: Nee
     assert (outcome.status, outcome.reason) == ("traced", "")
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "whisper"])
+@pytest.mark.parametrize("name", sampled(["llama", "bert", "whisper"], 3))
 def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, tmp_path: Path, need: Need) -> None:
     need("transformers")
     survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")

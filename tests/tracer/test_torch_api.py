@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch  # noqa: F401  # its import takes seconds, which no test should be charged with
 
 import vramcast
 from vramcast.errors import NullGpuError
@@ -68,9 +71,17 @@ def foreign(tree: ast.Module, ours: set[str]) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
-def test_no_other_module_names_a_private_part_of_torch() -> None:
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    gc.disable()  # a collection visits all nodes that there are so far: two thirds of the time
+    try:
+        return {path: ast.parse(path.read_text()) for path in FILES}
+    finally:
+        gc.enable()
+
+
+def test_no_other_module_names_a_private_part_of_torch(trees: dict[Path, ast.Module]) -> None:
     assert len(FILES) > 100
-    trees = {path: ast.parse(path.read_text()) for path in FILES}
     ours = defined(list(trees.values()))
     found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, tree in trees.items() for line, text in foreign(tree, ours)]
     assert not found, "put them into tracer/torch_api.py:\n" + "\n".join(found)
@@ -102,11 +113,24 @@ def test_every_name_is_used() -> None:
     assert [name for name in (*NAMES, *REPLACED) if name not in text] == []
 
 
+@pytest.mark.integration  # imports torch's compiler
 def test_the_installed_torch_has_them_all() -> None:
     assert torch_api.missing() == []
 
 
-@pytest.mark.parametrize("ours", NAMES)
+# Their import takes seconds: the compiler, and what imports it or much else.
+SLOW_MODULES = ("torch._dynamo", "torch._inductor", "torch.distributed.checkpoint", "torch.distributed.fsdp")
+
+
+def marked(paths_of: dict[str, tuple[str, ...]]) -> list[Any]:
+    """Return the names as parameters of a test; those of slow modules make it an integration test."""
+    return [
+        pytest.param(ours, marks=pytest.mark.integration if any(path.startswith(SLOW_MODULES) for path in paths) else ())
+        for ours, paths in paths_of.items()
+    ]
+
+
+@pytest.mark.parametrize("ours", marked({ours: entry.paths for ours, entry in NAMES.items()}))
 def test_each_name_can_be_had_or_says_why_not(ours: str) -> None:
     entry = NAMES[ours]
     assert entry.since in SEEN
@@ -119,7 +143,7 @@ def test_each_name_can_be_had_or_says_why_not(ours: str) -> None:
 
 def test_a_name_which_torch_lacks_is_told_with_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Name(("torch._C:_gone_in_a_newer_torch",), "the colour of the sky")
-    monkeypatch.setitem(NAMES, "gone", gone)
+    monkeypatch.setattr(torch_api, "NAMES", {"gone": gone})
     with pytest.raises(NullGpuError, match=r"no torch\._C\._gone_in_a_newer_torch, which is needed for the colour of the sky"):
         torch_api.gone  # noqa: B018
     assert any("_gone_in_a_newer_torch" in line for line in torch_api.missing())
@@ -130,10 +154,13 @@ def test_a_misspelt_name_is_an_attribute_error() -> None:
         torch_api.tree_mapp  # noqa: B018
 
 
-def test_places_are_those_which_this_torch_has() -> None:
-    for ours in REPLACED:
-        for owner, name in torch_api.places(ours):
-            assert hasattr(owner, name)
+@pytest.mark.parametrize("ours", marked(REPLACED))
+def test_places_are_those_which_this_torch_has(ours: str) -> None:
+    for owner, name in torch_api.places(ours):
+        assert hasattr(owner, name)
+
+
+def test_the_place_of_the_allocators_settings_is_known_in_every_release() -> None:
     (owner, name), *_ = torch_api.places("set_allocator_settings")
     assert owner.__name__ == "torch._C"
     assert name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramcast.errors import TraceFileError, UsageError
@@ -229,6 +229,7 @@ def test_the_description_names_the_peak_and_its_place() -> None:
 # The file ---------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(random_traces())
 def test_a_saved_trace_loads_as_it_was(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     path = tmp_path_factory.mktemp("trace") / "job.trace"

@@ -27,13 +27,13 @@ class _Course:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_only_who_waits_in_python_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "_IDLE_S", 0.5)
+    monkeypatch.setattr(stopping, "_IDLE_S", 0.2)
     monkeypatch.setattr(stopping, "_IDLE_SHARE", 1.0)  # to look takes a share of so short a time
-    monkeypatch.setattr(stopping, "_LOOK_S", 0.1)
+    monkeypatch.setattr(stopping, "_LOOK_S", 0.05)
     course = _Course()
     with stoppable(course, None, has_absent=True):  # type: ignore[arg-type]
         signal.pthread_sigmask(signal.SIG_BLOCK, [STOP])  # a call of a library, which no handler interrupts
-        time.sleep(3.0)
+        time.sleep(1.0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [STOP])
         assert not hasattr(course, "why")
         with pytest.raises(StopJob):

@@ -166,13 +166,11 @@ def test_threads_get_each_its_own_answer(worker: WarmWorker) -> None:
 def test_a_worker_which_nobody_waits_for_serves_the_first_job_and_ends_at_once_without_one(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}
     slow = f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(1){SERVES}"
-    started = time.monotonic()
     first, second = (WarmWorker([sys.executable, "-c", slow], environment, wait=False) for _ in range(2))
     wait_for((tmp_path / "begun").exists)
     second.close()
     assert second.pid is None
     assert ask(first, number(1)) == 1
-    assert time.monotonic() - started > 1
     first.close()
     dead = WarmWorker([sys.executable, "-c", "raise SystemExit('no torch here')"], environment, wait=False)
     with pytest.raises(WorkerError, match="did not start: no torch here"):
@@ -260,10 +258,8 @@ def test_a_worker_which_was_killed_is_started_again_for_the_next_job(worker: War
     ],
 )
 def test_a_job_which_ends_its_process_is_told_at_once(worker: WarmWorker, code: str, message: str) -> None:
-    started = time.monotonic()
     with pytest.raises(WorkerError, match=message):
         ask(worker, code)
-    assert time.monotonic() - started < 10
     assert ask(worker, number(1)) == 1
 
 

@@ -107,10 +107,8 @@ while True:
 
 
 def test_a_job_which_never_ends_is_stopped(probe: Run, works: Callable[[], bool]) -> None:
-    started = time.perf_counter()
     with pytest.raises(WorkerError, match="did not end within 1 s: raise the limit"):
         probe(NEVER_ENDS, timeout_s=1.0)
-    assert time.perf_counter() - started < 20
     assert works()
 
 

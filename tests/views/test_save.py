@@ -360,11 +360,11 @@ def test_names_of_the_page_are_text_and_nothing_else(job_trace: Trace) -> None:
     assert ("code", shown(HOSTILE)) in page.texts
 
 
-@pytest.mark.slow
-def test_a_long_trace_makes_a_small_page_with_both_peaks() -> None:
-    trace = long_trace(150_000)
-    assert len(trace) == 300_000
-    trace = with_context(trace, [(row, MIB) for row in range(0, 300_000, 1000)])
+@pytest.mark.parametrize("n_blocks", [20_000, pytest.param(150_000, marks=pytest.mark.release)])
+def test_a_long_trace_makes_a_small_page_with_both_peaks(n_blocks: int) -> None:
+    trace = long_trace(n_blocks)
+    assert len(trace) == 2 * n_blocks
+    trace = with_context(trace, [(row, MIB) for row in range(0, 2 * n_blocks, 1000)])
     text = draw_html(trace, card_bytes=80 * GIB)
     assert len(text.encode()) < 1_000_000
     data = Page(text).data

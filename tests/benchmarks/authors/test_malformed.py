@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.authors.formats import FORMATS
-from tests.datasets.histories.malformed import examine, refuses_an_endless_line, refuses_what_is_absent, survives
+from tests.datasets.histories.malformed import EXAMPLES, examine, refuses_an_endless_line, refuses_what_is_absent, survives
 
 from .samples import SAMPLES
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str, tmp_path: Path) -> None:
-    examine(FORMATS[name], SAMPLES[name], tmp_path)
+def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str, examples: int, tmp_path: Path) -> None:
+    examine(FORMATS[name], SAMPLES[name], tmp_path, examples)
 
 
 @pytest.mark.parametrize(("name", "file", "content"), [(name, *one) for name, files in SAMPLES.items() for one in files])

@@ -45,7 +45,7 @@ def test_the_exact_search_is_as_good_as_all_orders(blocks: Lifetimes) -> None:
     assert found.height_bytes == found.bound_bytes == min(int((offset + blocks.size_bytes).max()) for offset in placed)
 
 
-@hypothesis_settings(deadline=None, max_examples=300)
+@hypothesis_settings(deadline=None, max_examples=100)
 @given(blocks=st.one_of(dense(9), lifetimes(9, 4000)))
 def test_small_plans_are_within_one_per_cent_of_the_optimum(blocks: Lifetimes) -> None:
     best = optimum.exact(blocks)

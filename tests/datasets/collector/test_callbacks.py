@@ -68,6 +68,7 @@ def test_a_trainer_of_hugging_face_gives_one_row(need: Callable[[str], Any], tmp
     assert "transformers" in run.passport.libraries
 
 
+@pytest.mark.release
 def test_training_which_ends_the_program_still_gives_its_row(need: Callable[[str], Any], tmp_path: Path) -> None:
     need("transformers")
     need("accelerate")
@@ -94,7 +95,7 @@ def test_a_trainer_on_the_card_gives_the_peaks_of_its_training(probe: Probe, tmp
     assert run.passport.gpu == "NVIDIA A100-SXM4-40GB"
 
 
-@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("raises", [pytest.param(False, marks=pytest.mark.release), True])
 def test_lightning_gives_one_row_also_of_a_fit_which_raises(need: Callable[[str], Any], tmp_path: Path, raises: bool) -> None:
     need("pytorch_lightning")
     source = f"OUT = {str(tmp_path)!r}; ACCELERATOR = 'cpu'; RAISES = {raises}" + LIGHTNING + "trainer.fit(Net(), data)"

@@ -306,6 +306,7 @@ def command(out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "vramcast", "measure", "--out", str(out), "--seed", "3", "--json", *more]
 
 
+@pytest.mark.release
 def test_killed_while_it_measures_it_goes_on_and_loses_only_the_run_under_way(needs_null_gpu: None, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}
     arguments = command(tmp_path, "--dry-run", "h200", "--count", "6")

@@ -8,14 +8,14 @@ import pytest
 
 from vramcast.datasets.histories.formats import FORMATS
 
-from .malformed import examine, refuses_an_endless_line, refuses_what_is_absent, survives
+from .malformed import EXAMPLES, examine, refuses_an_endless_line, refuses_what_is_absent, survives
 from .samples import SAMPLES
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str, tmp_path: Path) -> None:
-    examine(FORMATS[name], SAMPLES[name], tmp_path)
+def test_a_malformed_file_gives_a_reading_or_an_error_and_loses_no_row(name: str, examples: int, tmp_path: Path) -> None:
+    examine(FORMATS[name], SAMPLES[name], tmp_path, examples)
 
 
 @pytest.mark.parametrize(("name", "file", "content"), [(name, *one) for name, files in SAMPLES.items() for one in files])

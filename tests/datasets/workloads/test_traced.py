@@ -23,6 +23,7 @@ def _sample() -> dict[str, list[Workload]]:
     return {family: [w for w in entries if w.family == family][:4] for family in PROPORTIONS}
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("family", PROPORTIONS)
 def test_a_sample_of_each_family_runs_and_peaks_apart(family: str, tracer: Callable[[], NullGpuTracer]) -> None:
     if family in NEEDS and find_spec(NEEDS[family]) is None:

@@ -139,7 +139,7 @@ def test_a_block_whose_copies_take_longer_than_it_is_idle_has_a_small_negative_a
     assert aoa == doa / (40 * MIB)
 
 
-@pytest.mark.slow
+@settings(max_examples=40)
 @given(access_traces())
 def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_blocks_left(trace: Trace) -> None:
     line = Timeline.of(trace)
@@ -156,7 +156,7 @@ def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_block
         left.remove(best)
 
 
-@pytest.mark.slow
+@settings(max_examples=40)
 @given(access_traces())
 def test_every_score_is_standardised(trace: Trace) -> None:
     line = Timeline.of(trace)
@@ -249,8 +249,7 @@ def test_a_plan_is_plain_json() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ random traces
-@pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(access_traces(), links)
 def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -> None:
     plan = swap.least_peak(trace, link=link)
@@ -260,7 +259,7 @@ def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -
     assert plan.peak_bytes <= plan.peak_live_bytes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(access_traces(), links, st.floats(0.05, 1.0))
 def test_every_plan_within_a_limit_passes_the_checker(trace: Trace, link: Link, share: float) -> None:
     limit_bytes = max(1, int(share * Timeline.of(trace).load_bytes.max()))
@@ -269,8 +268,7 @@ def test_every_plan_within_a_limit_passes_the_checker(trace: Trace, link: Link, 
     assert plan.feasible == (plan.peak_bytes <= limit_bytes)
 
 
-@pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(access_traces(), links, st.data())
 def test_any_choice_of_blocks_is_scheduled_within_what_it_can_reach(trace: Trace, link: Link, data: st.DataObject) -> None:
     line = Timeline.of(trace)
@@ -331,8 +329,7 @@ def test_the_checker_sees_a_planted_fault(change: Callable[[SwapPlan], SwapPlan]
     assert any(fault in text for text in _faulty(change)), _faulty(change)
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(access_traces(), st.data())
 def test_a_copy_which_meets_an_access_is_always_seen(trace: Trace, data: st.DataObject) -> None:
     """Whatever block is chosen: a copy in which ends after the operator that needs it begins is a fault."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lanes import sampled
 from vramcast.job import Job
 from vramcast.tracer.job_result import Result
 from vramcast.tracer.portable import CPU, FAKE
@@ -117,7 +118,7 @@ BOTH: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("job", BOTH)
+@pytest.mark.parametrize("job", sampled(list(BOTH), 3))
 def test_the_cpu_run_and_fake_tensors_play_the_same_rules(
     job: str, on_cpu: Run, make_job: Callable[..., Job], models: Path
 ) -> None:

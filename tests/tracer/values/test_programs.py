@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import value_programs
 from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
+from tests.lanes import sampled
 from vramcast.devices import device
 from vramcast.estimator import Estimator
 from vramcast.job import Job, TensorSpec, Training
@@ -70,13 +71,13 @@ def covers(name: str, rows: int, tracer: str) -> bool:
     return found.upper_bound >= truth_bytes and bool(found.open_calls) == is_open
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", sampled(list(PROGRAMS), 2))
 def test_the_bound_covers_what_real_values_take(name: str, tracer: Callable[[], object]) -> None:
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "nullgpu")] == []
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ON_FAKE)
+@pytest.mark.parametrize("name", sampled(ON_FAKE, 4))
 def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> None:
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "fake")] == []
 

@@ -1,0 +1,199 @@
+"""Lanes of the tests: how a test is marked, and the limits that hold for a unit test.
+
+Marks:
+    integration: The test traces a job, starts a process, compiles, trains what is learned, or reads recorded histories.
+        Its fixtures or its path say so, else the test itself.
+    release: The test proves what a release needs and a commit seldom breaks: packages, browsers, clusters, sanitizers,
+        notebooks. Only `make test-all` runs it.
+    torch: The result depends on the release of torch, because the test asks a tracer or its file imports torch.
+        A later release runs these tests again.
+
+A test that is neither `integration` nor `release` is a unit test. It starts no process, asks no worker that an earlier test
+left warm, and takes at most two seconds of CPU time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.warm import WarmWorker
+
+ROOT = Path(__file__).parents[1]
+TRACER_FIXTURES = {"tracer", "auto_tracer", "needs_null_gpu", "on_cpu", "on_fake", "oracle"}
+INTEGRATION_FIXTURES = TRACER_FIXTURES | {"libraries", "nvml_library", "wheel"}
+INTEGRATION_PATHS = (
+    "tests/adoption/test_adopt.py",
+    "tests/cli/test_signals.py",
+    "tests/datasets/collector/test_callbacks.py",
+    "tests/learner/test_artifact.py",
+    "tests/learner/test_dask_engine.py",
+    "tests/learner/test_judging.py",
+    "tests/learner/test_training.py",
+    "tests/native",
+    "tests/schedulers/test_dask.py",
+    "tests/schedulers/test_ray.py",
+    "tests/schedulers/slurm/test_cluster.py",
+    "tests/test_packaging.py",
+    "tests/tracer/cpu",
+    "tests/tracer/fake",
+    "tests/tracer/test_cudnn_engines.py",
+    "tests/tracer/test_cudnn_fetch.py",
+    "tests/tracer/test_lanes.py",
+    "tests/tracer/test_process.py",
+    "tests/tracer/test_warm.py",
+)
+# What these prove does not depend on torch, although jobs are traced for it.
+ANY_TORCH_PATHS = ("tests/benchmarks", "tests/cli/test_errors.py", "tests/cli/test_train.py", "tests/docs")
+RELEASE_PATHS = (
+    "tests/benchmarks/test_notebooks.py",
+    "tests/learner/test_dask_engine.py",
+    "tests/native",
+    "tests/report/test_in_browser.py",
+    "tests/schedulers/slurm/test_cluster.py",
+    "tests/schedulers/test_dask.py",
+    "tests/schedulers/test_ray.py",
+    "tests/test_packaging.py",
+)
+_UNIT_TEST_CPU_S = 2.0  # arbitrary: a thousand unit tests of a millisecond, and one such test, take the same time
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import torch|from torch)\b", re.MULTILINE)
+
+_unit_test = ""  # the unit test that runs now
+
+
+@cache
+def _imports_torch(path: Path) -> bool:
+    return bool(_IMPORTS_TORCH.search(path.read_text(encoding="utf-8")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests by their fixtures and paths; a path that names no file is an error."""
+    missing = [path for path in (*INTEGRATION_PATHS, *RELEASE_PATHS, *ANY_TORCH_PATHS) if not (ROOT / path).exists()]
+    if missing:
+        raise pytest.UsageError(f"tests/lanes.py names paths that do not exist: {', '.join(missing)}")
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & INTEGRATION_FIXTURES or path.startswith(INTEGRATION_PATHS):
+            item.add_marker("integration")
+        if (fixtures & TRACER_FIXTURES or _imports_torch(item.path)) and not path.startswith(ANY_TORCH_PATHS):
+            item.add_marker("torch")
+        if path.startswith(RELEASE_PATHS):
+            item.add_marker("release")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a unit test where unit tests alone are asked for: importing them takes time."""
+    if "not integration" not in config.option.markexpr or not collection_path.is_relative_to(ROOT):
+        return None
+    return collection_path.relative_to(ROOT).as_posix().startswith(INTEGRATION_PATHS) or None
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported, which lives until the end, out of garbage collections; write no more bytecode.
+
+    A test may write a module twice within a second, and the bytecode of the first would then stand for the second.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.dont_write_bytecode = True
+
+
+def pytest_configure() -> None:
+    """Hold the unit tests to their lane: they start no process and ask no warm worker."""
+    ask, widen, start_ahead = WarmWorker.ask, WarmWorker.widen, NullGpuTracer.start_ahead
+
+    def start_ahead_of_jobs() -> None:  # the command line does, also where no job follows
+        if not _unit_test:
+            start_ahead()
+
+    def widen_for_others(worker: WarmWorker, lanes: int) -> None:  # `in_parallel` tells every worker that is left warm
+        if not _unit_test:
+            widen(worker, lanes)
+
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        _fail_unit_test("asks a worker")
+        return ask(*arguments, **options)
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+            _fail_unit_test(f"starts a process {arguments!r:.200}")
+
+    WarmWorker.ask = guarded  # type: ignore[method-assign]
+    WarmWorker.widen = widen_for_others  # type: ignore[method-assign]
+    NullGpuTracer.start_ahead = start_ahead_of_jobs  # type: ignore[method-assign, assignment]
+    sys.addaudithook(audit)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note which unit test runs."""
+    global _unit_test
+    is_unit_test = not any(item.get_closest_marker(mark) for mark in ("integration", "release"))
+    _unit_test = item.nodeid if is_unit_test else ""
+    try:
+        return (yield)
+    finally:
+        _unit_test = ""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Hold the fixtures of a unit test to the limit of time."""
+    with _limited_cpu_time(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Hold a unit test to the limit of time."""
+    with _limited_cpu_time(item):
+        return (yield)
+
+
+@contextmanager
+def _limited_cpu_time(item: pytest.Item) -> Iterator[None]:
+    """Fail a unit test above the limit: CPU time, so that a busy machine makes no difference."""
+    start_s = time.process_time()
+    yield
+    taken_s = time.process_time() - start_s
+    is_traced = "COVERAGE_RUN" in os.environ  # `make coverage`: each line takes longer
+    if _unit_test and taken_s > _UNIT_TEST_CPU_S and not is_traced:
+        pytest.fail(f"{_unit_test} took {taken_s:.1f} s of CPU time, a unit test may take {_UNIT_TEST_CPU_S:.0f} s")
+
+
+@contextmanager
+def processes_allowed() -> Iterator[None]:
+    """Let what follows start processes, whichever test asked for it first."""
+    global _unit_test
+    test, _unit_test = _unit_test, ""
+    try:
+        yield
+    finally:
+        _unit_test = test
+
+
+def _fail_unit_test(what: str) -> None:
+    """Fail a unit test that does what an integration test does."""
+    if _unit_test:
+        pytest.fail(f"{_unit_test} {what}: mark it integration")
+
+
+def sampled(values: Sequence[Any], every: int) -> list[Any]:
+    """Return parameters of a test: each `every`-th of the values for every commit, the others for a release."""
+    return [value if number % every == 0 else _for_release(value) for number, value in enumerate(values)]
+
+
+def _for_release(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.release)
