@@ -1,4 +1,4 @@
-"""What the tests share: one warm worker, one cache folder, and the reasons to skip a test where it cannot run."""
+"""Shared fixtures: one warm worker, one cache folder, and the reasons to skip a test where it cannot run."""
 
 from __future__ import annotations
 

@@ -125,7 +125,10 @@ def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples, n_n
     subjects = [training.subject_of(example, learned.contexts) for example in new]
     exact = list(zip(subjects, new, strict=True))[: n_new // 4]
     assert all(learned.bound(s, 0.9).size_bytes == e.measured_reserved for s, e in exact)
-    levels = (0.75, 0.9)  # of 120 new runs so many may be missed by chance that at 0.9 alone no bound would be too high
+    levels = (
+        0.75,
+        0.9,
+    )  # with 120 new runs, chance alone allows full coverage at 0.9: only 0.75 can show a bound that is too high
     bounds = [learned.process_bounds(s, levels) for s in subjects]
     for place, level in enumerate(levels):
         held = [of_job[place].size_bytes >= (e.measured_process or 0) for of_job, e in zip(bounds, new, strict=True)]

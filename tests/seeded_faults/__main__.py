@@ -59,7 +59,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one fault; `test` is the first test that failed."""
+    """The outcome of one fault; `test` is the first test that failed."""
 
     name: str
     area: str

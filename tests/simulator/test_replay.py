@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.recordings import EXPANDABLE, is_for_release, parameters
 from vramcast.errors import UsageError
 from vramcast.simulator.card import Card
 from vramcast.simulator.player import play
@@ -30,25 +31,15 @@ from .sequences import settings as any_settings
 
 SNAPSHOTS = Path(os.environ.get("VRAMCAST_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "snapshots"
 HISTORIES = sorted(path for path in SNAPSHOTS.glob("*/*") if path.suffix != ".txt")
-EXPANDABLE = "b5ef67ce"  # how the name of a history with expandable segments begins
-_LARGE_BYTES = 1_000_000  # arbitrary: larger histories take as long as all smaller ones together
 
 
 # ------------------------------------------------------------------------------------------------ public histories
 needs_histories = pytest.mark.skipif(not HISTORIES, reason="the public memory histories are not available")
 
 
-def _is_for_release(path: Path) -> bool:
-    return path.stat().st_size > _LARGE_BYTES and not path.name.startswith(EXPANDABLE)
-
-
 @needs_histories
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.release if _is_for_release(path) else ()) for path in HISTORIES],
-    ids=lambda path: path.name[:8],
-)
+@pytest.mark.parametrize("path", parameters(HISTORIES), ids=lambda path: path.name[:8])
 def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
     snapshot = read_snapshot(path)
     n_replayed = n_expandable = 0
@@ -70,7 +61,7 @@ def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
 
 @needs_histories
 def test_each_commit_replays_small_histories_and_expandable_segments() -> None:
-    small = [path.name for path in HISTORIES if not _is_for_release(path)]
+    small = [path.name for path in HISTORIES if not is_for_release(path)]
     assert len(small) >= 10
     assert any(name.startswith(EXPANDABLE) for name in small)
 

@@ -1,4 +1,4 @@
-"""What operators ask for on a card by the rules, one call each."""
+"""Requests of single operators on a card, by the rules."""
 
 from __future__ import annotations
 

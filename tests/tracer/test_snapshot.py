@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.recordings import parameters
 from vramcast.errors import TraceFileError, UsageError
 from vramcast.tracer.snapshot import read_snapshot, snapshot_from_trace, trace_from_snapshot, write_snapshot
 from vramcast.tracer.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Category, Trace
@@ -365,18 +366,9 @@ def test_torchs_own_viewer_accepts_the_file(tmp_path: Path) -> None:
 # Recorded files ---------------------------------------------------------------------------------------------------
 
 
-def _is_for_release(path: Path) -> bool:
-    """Whether a recording takes as long as many others; one of the large ones has expandable segments and several cards."""
-    return path.stat().st_size > 1_000_000 and not path.name.startswith("b5ef67ce")
-
-
 @needs_recordings
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.release if _is_for_release(path) else ()) for path in RECORDED],
-    ids=lambda path: path.name[:8],
-)
+@pytest.mark.parametrize("path", parameters(RECORDED), ids=lambda path: path.name[:8])
 def test_every_recorded_snapshot_converts_and_conserves_memory(path: Path, tmp_path: Path) -> None:
     snapshot = read_snapshot(path)
     for device_index, history in enumerate(snapshot["device_traces"]):
