@@ -124,14 +124,14 @@ seeded-faults: $(VENV)/.test
 
 # The outputs in notebooks/: look at the difference before you commit it.
 notebooks: $(VENV)/.test
-	$(BIN)/python -m benchmarks.notebooks
+	$(BIN)/python -m benchmarks.site.notebooks
 
 # The pictures in docs/: needs a Chromium, and pip install 'vramcast[pictures]'.
 screenshots: $(VENV)/.test
-	$(BIN)/python -m benchmarks.screenshots
+	$(BIN)/python -m benchmarks.site.screenshots
 
 survey: $(VENV)/.test
-	$(BIN)/python benchmarks/survey.py
+	$(BIN)/python benchmarks/surveys/survey.py
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m benchmarks.accuracy.report

@@ -20,15 +20,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.bounds import learned
 from vramcast.cli import main as command_line
 from vramcast.cli import options as shared
-from vramcast.cli import run as run_verb
-from vramcast.errors import ArtifactError, VramcastError
-from vramcast.result import Estimate
+from vramcast.cli.verbs import run as run_verb
+from vramcast.core.errors import ArtifactError, VramcastError
+from vramcast.estimates.bounds import learned
+from vramcast.estimates.result import Estimate
 from vramcast.simulator.replay import replay
-from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
+from vramcast.tracer.format.trace import Action, Trace
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "tests" / "golden"

@@ -2,8 +2,8 @@
 
     python -m benchmarks.new_torch [--sequences N]          under another torch: build/versions/VERSION/bin/python -m ...
 
-Five checks: private names (tracer/torch_api.py); NVIDIA's entry points (csrc/entry_points.txt); the allocator's constants and
-settings (simulator/rules.py), read from torch's headers and tried on the null GPU; random requests through torch's own
+Five checks: private names (tracer/hooks/torch_api.py); NVIDIA's entry points (csrc/entry_points.txt); the allocator's constants
+and settings (simulator/rules.py), read from torch's headers and tried on the null GPU; random requests through torch's own
 allocator and through the simulator; a small job with each tracer. The last line is for tracer/nullgpu/known_good.json.
 Ends with 1 where something differs.
 """
@@ -21,19 +21,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vramcast
-from vramcast.devices import device
-from vramcast.errors import SimulatedOutOfMemory, UsageError, VramcastError
+from vramcast.core.errors import SimulatedOutOfMemory, UsageError, VramcastError
+from vramcast.hardware.devices import device
 from vramcast.simulator import rules as numbers
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
-from vramcast.tracer import torch_api
-from vramcast.tracer.nullgpu.build import KnownBuild, entry_points_digest, find_torch
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult, Request
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.nullgpu.entry_points import needed_symbols, read_list
-from vramcast.tracer.nullgpu.raw import RawRequests, RawResult, Request
+from vramcast.tracer.nullgpu.library.build import KnownBuild, entry_points_digest, find_torch
+from vramcast.tracer.nullgpu.library.entry_points import needed_symbols, read_list
 
 _CONSTANTS = {
     "kMinBlockSize": numbers.MIN_BLOCK_BYTES,

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from vramcast.datasets.plain import printable
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import printable
 from vramcast.datasets.run import Run
-from vramcast.errors import DatasetError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from vramcast.datasets.plain import from_plain, to_plain
-from vramcast.devices import Device
-from vramcast.errors import DatasetError, UsageError
-from vramcast.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
-from vramcast.stack import Stack, of_passport
-from vramcast.tracer.targets import refusal
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.plain import from_plain, to_plain
+from vramcast.hardware.devices import Device
+from vramcast.hardware.stack import Stack, of_passport
+from vramcast.jobs.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
+from vramcast.jobs.targets import refusal
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement

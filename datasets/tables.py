@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from vramcast.core.errors import DatasetError
+from vramcast.core.files import atomic_write
+from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Reading, Rejected
-from vramcast.datasets.plain import to_plain
 from vramcast.datasets.run import SCHEMA, Run
-from vramcast.errors import DatasetError
-from vramcast.files import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow

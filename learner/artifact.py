@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vramcast.errors import ArtifactError
-from vramcast.learner import checked, trees
+from vramcast.core.errors import ArtifactError
+from vramcast.learner import trees, validation
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
-from vramcast.learner.groups import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
+from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
 
@@ -143,7 +143,7 @@ def load(folder: str | os.PathLike[str]) -> Learned:
     path = Path(folder) / "artifact.json"
     content = _read(path)
     try:
-        values = checked.parse(content)
+        values = validation.parse(content)
     except ValueError as error:
         raise _wrong(path, f"is not JSON ({str(error)[:100]})") from None
     if not isinstance(values, dict) or values.get("format") != FORMAT:
@@ -157,7 +157,7 @@ def load(folder: str | os.PathLike[str]) -> Learned:
             "again on its runs."
         )
     try:
-        checked.whole(version, "schema", SCHEMA, SCHEMA)
+        validation.whole(version, "schema", SCHEMA, SCHEMA)
         return _learned(values, Path(folder))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise _wrong(path, f"is damaged ({type(error).__name__}: {str(error)[:300]})") from None
@@ -177,7 +177,7 @@ def _read(path: Path) -> bytes:
 
 
 def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
-    heads = checked.named(values["heads"], "heads")
+    heads = validation.named(values["heads"], "heads")
     if not {"reserved"} <= set(heads) <= {"reserved", "process"}:
         raise ValueError(f"heads are {sorted(heads)}")
     found = {name: _head(one, folder / f"{name}.json") for name, one in heads.items()}
@@ -185,16 +185,19 @@ def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
     ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
     ranges = {name: ends for name, ends in ranges.items() if name in NAMES}
     contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
-    n_models = {trait: _counts(by, trait) for trait, by in checked.named(values["n_models"], "n_models").items()}
+    n_models = {trait: _counts(by, trait) for trait, by in validation.named(values["n_models"], "n_models").items()}
     return Learned(found["reserved"], found.get("process"), contexts, ranges, n_models, _card(values["card"]))
 
 
 def _counts(values: Any, trait: str) -> dict[str, int]:
-    return {value: checked.whole(n, f"models with this {trait}", 0, 2**63) for value, n in checked.named(values, trait).items()}
+    return {
+        value: validation.whole(n, f"models with this {trait}", 0, 2**63)
+        for value, n in validation.named(values, trait).items()
+    }
 
 
 def _range(ends: Any, name: str) -> tuple[float, float]:
-    low, high = (checked.number(end, f"the range of {name}", -_LARGEST_FEATURE, _LARGEST_FEATURE) for end in ends)
+    low, high = (validation.number(end, f"the range of {name}", -_LARGEST_FEATURE, _LARGEST_FEATURE) for end in ends)
     if low > high:
         raise ValueError(f"the range of {name} is {low:g} to {high:g}")
     return low, high
@@ -202,39 +205,39 @@ def _range(ends: Any, name: str) -> tuple[float, float]:
 
 def _card(values: Any) -> dict[str, Any]:
     """Return the facts for CARD.md, which whoever calibrates writes anew."""
-    card = dict(checked.named(values, "card"))
+    card = dict(validation.named(values, "card"))
     for name in ("runs", "groups", "censored", "folds", "seed"):
-        checked.whole(card[name], f"card.{name}", 0, 2**63)
-    checked.named(card["parameters"], "card.parameters")
+        validation.whole(card[name], f"card.{name}", 0, 2**63)
+    validation.named(card["parameters"], "card.parameters")
     json.dumps(card, allow_nan=False)  # whatever else it has is told on
     return card
 
 
 def _head(values: Any, model: Path) -> Head:
-    values = checked.named(values, "a head")
-    names = tuple(checked.texts(values["features"], "features"))
+    values = validation.named(values, "a head")
+    names = tuple(validation.texts(values["features"], "features"))
     if values["learner"] is not None and (unknown := [name for name in names if name not in PROCESS_NAMES]):
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
         )
-    active_segments = frozenset(checked.texts(values["helps"], "helps"))
+    active_segments = frozenset(validation.texts(values["helps"], "helps"))
     if not active_segments <= {MATMUL, CONVOLUTION}:
         raise ValueError(f"helps is {sorted(active_segments)}")
-    levels = tuple(checked.number(level, "a level", 0, 1) for level in checked.listed(values["levels"], "levels"))
+    levels = tuple(validation.number(level, "a level", 0, 1) for level in validation.listed(values["levels"], "levels"))
     if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
         raise ValueError(f"levels are {levels}")
     learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
-    excluded_families = frozenset(checked.texts(values["spares"], "spares"))
+    excluded_families = frozenset(validation.texts(values["spares"], "spares"))
     return Head(learner, _calibration(values, levels), active_segments, names, excluded_families)
 
 
 def _calibration(values: Mapping[str, Any], levels: tuple[float, ...]) -> Calibration:
     most = 2 * MOST_RESIDUAL  # of a residual against a quantile
-    columns = [checked.numbers(one, "a score", -most, most) for one in checked.listed(values["scores"], "scores")]
-    models = checked.wholes(values["models"], "a model", 0, _MOST_ROWS)
-    of_groups = checked.named(values["groups"], "groups")
-    of_run = checked.wholes(of_groups["of_run"], "a group", 0, 2**_MOST_DEPTH)
-    reached = [checked.numbers(one, "a level", 0, 1) for one in checked.listed(values["reached"], "reached")]
+    columns = [validation.numbers(one, "a score", -most, most) for one in validation.listed(values["scores"], "scores")]
+    models = validation.wholes(values["models"], "a model", 0, _MOST_ROWS)
+    of_groups = validation.named(values["groups"], "groups")
+    of_run = validation.wholes(of_groups["of_run"], "a group", 0, 2**_MOST_DEPTH)
+    reached = [validation.numbers(one, "a level", 0, 1) for one in validation.listed(values["reached"], "reached")]
     sizes = {len(models), len(of_run), *map(len, columns), *map(len, reached)}
     if not len(columns) == len(reached) == len(levels) or len(sizes) > 1 or len(models) > _MOST_ROWS:
         raise ValueError(f"{len(levels)} levels, {len(columns)} lists of scores, {len(reached)} of levels, {sizes} runs")
@@ -251,8 +254,8 @@ def _group(cut: Any, name: str, of_run: Rows, models: Rows, numbers: Iterator[in
         return Group(name, rows, len(np.unique(models[rows])))
     if depth == _MOST_DEPTH:
         raise ValueError(f"groups are cut more than {_MOST_DEPTH} times")
-    cut = checked.named(cut, "a cut")
-    trait, value = checked.text(cut["trait"], "a trait"), checked.text(cut["value"], "its value")
+    cut = validation.named(cut, "a cut")
+    trait, value = validation.text(cut["trait"], "a trait"), validation.text(cut["value"], "its value")
     of_yes, of_no = names_of_parts(name, trait, value)
     yes = _group(cut["yes"], of_yes, of_run, models, numbers, depth + 1)
     no = _group(cut["no"], of_no, of_run, models, numbers, depth + 1)
@@ -269,7 +272,7 @@ def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float,
     if tuple(learner.levels) != levels:
         raise ValueError(f"the learner's levels are {learner.levels}, its head's {levels}")
     try:
-        values = checked.parse(_read(model))
+        values = validation.parse(_read(model))
         trees.check(values, n_features=n_features, levels=levels, most=MOST_RESIDUAL)
         learner.booster_ = xgboost.Booster()
         # What was checked, not the file: xgboost may read other things out of that (a name which stands twice, another format).
@@ -282,26 +285,28 @@ def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float,
 
 def _parameters(values: Any) -> dict[str, Any]:
     """Return the learner's settings; its trees are grown, so that only the levels matter, but all must be what they are."""
-    found = dict(checked.named(values, "learner"))
+    found = dict(validation.named(values, "learner"))
     for name, value in found.items():
         if name == "levels":
-            found[name] = [checked.number(level, "a level", 0, 1) for level in checked.listed(value, "levels")]
+            found[name] = [validation.number(level, "a level", 0, 1) for level in validation.listed(value, "levels")]
         elif name == "engine":
-            checked.text(value, name)
+            validation.text(value, name)
         else:
-            checked.number(value, name, -1 if name == "n_jobs" else 0, 2**32)  # -1: all cores
+            validation.number(value, name, -1 if name == "n_jobs" else 0, 2**32)  # -1: all cores
     return found
 
 
 def _context(values: Any, *, of_stack: bool = False) -> StackContext:
-    values = checked.named(values, "a context")
-    size, high = (checked.whole(values[name], name, 0, _LARGEST_BYTES) for name in ("size_bytes", "high_bytes"))
-    low = checked.whole(values["low_bytes"], "low_bytes", -_LARGEST_BYTES, _LARGEST_BYTES)  # a difference of two measured peaks
+    values = validation.named(values, "a context")
+    size, high = (validation.whole(values[name], name, 0, _LARGEST_BYTES) for name in ("size_bytes", "high_bytes"))
+    low = validation.whole(
+        values["low_bytes"], "low_bytes", -_LARGEST_BYTES, _LARGEST_BYTES
+    )  # a difference of two measured peaks
     if not low <= size <= high:
         raise ValueError(f"a context is {size}, between {low} and {high}")
-    n = checked.whole(values["n"], "n", 1, 2**63)
-    by_libraries = checked.named(values.get("by_libraries", {}), "by_libraries")
+    n = validation.whole(values["n"], "n", 1, 2**63)
+    by_libraries = validation.named(values.get("by_libraries", {}), "by_libraries")
     if by_libraries and not of_stack:
         raise ValueError("a context by libraries is taken apart again")
     apart = {key: _context(one) for key, one in by_libraries.items()}
-    return StackContext(size, low, high, n, checked.text(values.get("gpu", ""), "gpu"), apart)
+    return StackContext(size, low, high, n, validation.text(values.get("gpu", ""), "gpu"), apart)

@@ -1,8 +1,8 @@
 """Conformal calibration of one-sided bounds: what turns a quantile into a promise.
 
-The score of a run is by how much its residual lies above the predicted quantile. Runs fall into a tree of groups (`groups.py`):
-classes by what is known to decide residuals, and parts of these which the data found. The next run's score is predicted from
-all runs down to its finest group:
+The score of a run is by how much its residual lies above the predicted quantile. Runs fall into a tree of groups
+(`residual_tree.py`): classes by what is known to decide residuals, and parts of these which the data found. The next run's
+score is predicted from all runs down to its finest group:
 
     the scores of a group's n models are n of n + 3 parts; the other three are what the group above says
 
@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.learner.groups import ALL_RUNS, Group, Rows, grown, in_words, model_weights
+from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
 
 LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # spec: dask's own variable
 _Array = npt.NDArray[np.float64]

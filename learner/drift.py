@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.learner import judging, stacks, training
+from vramcast.learner import cross_validation, stacks, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 
@@ -27,7 +27,7 @@ def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, 
     contexts = {**stacks.learn(examples), **learned.contexts}
     rows: dict[str, list[tuple[float, bool, dict[float, bool]]]] = {}
     for example in examples:
-        one = judging.scored_of(example, learned, LEVELS, contexts=contexts)
+        one = cross_validation.scored_of(example, learned, LEVELS, contexts=contexts)
         if one is None:
             continue
         held = {level: one.measured_bytes <= bound for level, bound in one.bounds.items()}

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.datasets.journal import Journal, Rejected, read_lines
-from vramcast.datasets.plain import from_plain, to_plain
-from vramcast.errors import DatasetError
 from vramcast.learner.features import NAMES
 
 SCHEMA = 1

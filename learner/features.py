@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from vramcast.devices import Device
+from vramcast.core.units import GIB, MIB
+from vramcast.hardware.devices import Device
 from vramcast.learner.traits import CONVOLUTION, kind_of
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.operators import ACTIVATIONS, Kind, Library
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
-from vramcast.units import GIB, MIB
+from vramcast.tracer.format.operators import ACTIVATIONS, Kind, Library
+from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 _LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
 # What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
@@ -223,7 +223,7 @@ def _optimizer_states(trace: Trace) -> float:
 
 def _names() -> tuple[str, ...]:
     """Return the features' names in order, as an empty job has them."""
-    from vramcast.devices import DEVICES
+    from vramcast.hardware.devices import DEVICES
 
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})
     return tuple(features(empty, Circumstances(DEVICES["h200"]), allocated=0, reserved=0))

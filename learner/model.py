@@ -4,9 +4,9 @@ reserved = simulated x exp(median residual)                            where lea
 process  = (simulated + context) x exp(median residual of the process)
 bound    = the point + a quantile of all that may come on top:
              allocator   by the residuals of jobs like it, calibrated (`conformal.py`)
-             context     by how far such contexts lie off (`vramcast.context`); likewise libraries
+             context     by how far such contexts lie off (`vramcast.hardware.context`); likewise libraries
              assumed     for each kind of call which nobody answered
-           joined as independent parts (`joined.py`); where process peaks were measured, by their joint residuals
+           joined as independent parts (`sum_quantile.py`); where process peaks were measured, by their joint residuals
 
 Where nothing was learned about the process peak, it is the reserved one with the context.
 """
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vramcast.errors import ArtifactError
-from vramcast.learner import joined
+from vramcast.core.errors import ArtifactError
+from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Correction
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, family_of
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION, NO_WORSE, Traits
-from vramcast.tracer.job_result import UNKNOWN_SHARE
+from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
@@ -238,7 +238,7 @@ class Learned:
     def parts(self, subject: Subject) -> list[Part]:
         """Return what makes the bound of the reserved peak, each part by its own quantiles."""
         allocator = self._part("allocator", self.reserved_head, subject, subject.reserved)
-        assumed = joined.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
+        assumed = sum_quantile.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
         return [allocator, *([Part("assumed", assumed)] if subject.unknown else [])]
 
     def process_parts(self, subject: Subject) -> list[Part]:
@@ -255,18 +255,18 @@ class Learned:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
-        upper = [value for value, _ in head.upper(quantiles, joined.LEVELS.tolist(), self.as_seen(subject.traits))]
+        upper = [value for value, _ in head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits))]
         above = simulated * (np.exp(point + (np.array(upper) - point) * wider) - math.exp(point))
         return Part(name, above)
 
     def _bounds(
         self, head: Head, subject: Subject, levels: Sequence[float], point: int, parts: Sequence[Part]
     ) -> list[BoundAtLevel]:
-        above = joined.joined([part.above for part in parts])
+        above = sum_quantile.joined([part.above for part in parts])
         traits = self.as_seen(subject.traits)
         corrections = [head.calibration.correction(level, traits) for level in levels]
         return [
-            BoundAtLevel(point + round(joined.at(above, level)), one.key, one.n, one.is_promised)
+            BoundAtLevel(point + round(sum_quantile.at(above, level)), one.key, one.n, one.is_promised)
             for level, one in zip(levels, corrections, strict=True)
         ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramcast.learner.groups import in_words
+from vramcast.core.units import MIB
 from vramcast.learner.model import Learned
-from vramcast.units import MIB
+from vramcast.learner.residual_tree import in_words
 
 
 def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:

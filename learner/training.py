@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import GroupKFold
 
-from vramcast.errors import DatasetError
-from vramcast.learner import joined, stacks
+from vramcast.core.errors import DatasetError
+from vramcast.learner import stacks, sum_quantile
 from vramcast.learner.conformal import LEVELS, Array, Calibration, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
@@ -50,7 +50,7 @@ def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subjec
     subject = Subject.of(example)
     if (known := stacks.known_context(example, contexts)) is None:
         return subject
-    beside = {"context": joined.uniform(known.high_bytes - known.size_bytes)}
+    beside = {"context": sum_quantile.uniform(known.high_bytes - known.size_bytes)}
     return replace(subject, context=known.size_bytes, beside=beside, is_measured=True)
 
 

@@ -2,7 +2,7 @@
 
 A residual's distribution depends on few things: whether a library chooses workspaces and whose choice was asked, whether a
 compiler fused the job, whether shapes hang on values, how many ranks there are, how far the torch which ran it is from the one
-which is meant. Each is a trait with few values; `learner/groups.py` finds in measured runs which of them matter.
+which is meant. Each is a trait with few values; `learner/residual_tree.py` finds in measured runs which of them matter.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from vramcast.core.units import GIB, MIB
+from vramcast.hardware.stack import Stack, same_minor
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.stack import Stack, same_minor
-from vramcast.tracer.ledger import Entered, Entry
-from vramcast.tracer.operators import Kind
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
-from vramcast.units import GIB, MIB
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 Traits: TypeAlias = Mapping[str, str]
 

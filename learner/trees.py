@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.learner import checked
+from vramcast.learner import validation
 
 _COLUMNS: Final = (
     *("base_weights", "default_left", "left_children", "loss_changes", "parents", "right_children"),
@@ -32,10 +32,10 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
     Raises:
         ValueError: it says what is wrong.
     """
-    learner = checked.named(checked.named(model, "the model")["learner"], "learner")
-    shape = checked.named(learner["learner_model_param"], "learner_model_param")
-    objective = checked.named(learner["objective"], "objective")
-    booster = checked.named(learner["gradient_booster"], "gradient_booster")
+    learner = validation.named(validation.named(model, "the model")["learner"], "learner")
+    shape = validation.named(learner["learner_model_param"], "learner_model_param")
+    objective = validation.named(learner["objective"], "objective")
+    booster = validation.named(learner["gradient_booster"], "gradient_booster")
     if (objective["name"], booster["name"]) != ("reg:quantileerror", "gbtree"):
         raise ValueError("it is no model of quantiles by trees")
     if [float(one) for one in _array(objective["quantile_loss_param"]["quantile_alpha"])] != list(levels):
@@ -46,20 +46,20 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
     _said(shape["num_class"], "num_class", 0)
     _said(shape["num_target"], "num_target", len(levels))
     for one in _array(shape["base_score"]):
-        checked.number(one, "base_score", -most, most)
-    trees = checked.listed(booster["model"]["trees"], "trees")
-    sizes = checked.named(booster["model"]["gbtree_model_param"], "gbtree_model_param")
+        validation.number(one, "base_score", -most, most)
+    trees = validation.listed(booster["model"]["trees"], "trees")
+    sizes = validation.named(booster["model"]["gbtree_model_param"], "gbtree_model_param")
     _said(sizes["num_trees"], "num_trees", len(trees))
     _said(sizes["num_parallel_tree"], "num_parallel_tree", 1)
-    of_output = checked.listed(booster["model"]["tree_info"], "tree_info")
-    rounds = checked.listed(booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
+    of_output = validation.listed(booster["model"]["tree_info"], "tree_info")
+    rounds = validation.listed(booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
     if len(of_output) != len(trees) or rounds != sorted(rounds) or rounds[:1] != [0] or rounds[-1:] != [len(trees)]:
         raise ValueError(f"it has {len(trees)} trees and numbers of {len(of_output)}")
-    checked.wholes(of_output, "tree_info", 0, len(levels) - 1)
-    checked.wholes(rounds, "iteration_indptr", 0, len(trees))
+    validation.wholes(of_output, "tree_info", 0, len(levels) - 1)
+    validation.wholes(rounds, "iteration_indptr", 0, len(trees))
     if any(booster["model"].get("cats", {}).values()):
         raise ValueError("it has categories")
-    if [checked.named(tree, "a tree")["id"] for tree in trees] != list(range(len(trees))):
+    if [validation.named(tree, "a tree")["id"] for tree in trees] != list(range(len(trees))):
         raise ValueError("its trees are not numbered")
     if trees:
         _check_nodes(trees, n_features, most)
@@ -67,23 +67,23 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
 
 def _check_nodes(trees: Sequence[Mapping[str, Any]], n_features: int, most: float) -> None:
     """Check the nodes of all trees, as columns: a node's children are numbered within its tree."""
-    counts = [len(checked.listed(tree["left_children"], "left_children")) for tree in trees]
+    counts = [len(validation.listed(tree["left_children"], "left_children")) for tree in trees]
     for tree, n in zip(trees, counts, strict=True):
-        if n == 0 or any(len(checked.listed(tree[name], name)) != n for name in _COLUMNS):
+        if n == 0 or any(len(validation.listed(tree[name], name)) != n for name in _COLUMNS):
             raise ValueError("the columns of a tree differ in length")
-        if any(checked.listed(tree[name], name) for name in _CATEGORIES):
+        if any(validation.listed(tree[name], name) for name in _CATEGORIES):
             raise ValueError("a tree has categories")
         for name, value in (("num_nodes", n), ("num_deleted", 0), ("num_feature", n_features)):
             _said(tree["tree_param"][name], name, value)
         _said(tree["tree_param"]["size_leaf_vector"], "size_leaf_vector", 0, 1)
     column = {name: list(chain.from_iterable(tree[name] for tree in trees)) for name in _COLUMNS}
     for name in ("base_weights", "loss_changes", "sum_hessian"):
-        checked.numbers(column[name], name, -_LARGEST, _LARGEST)
+        validation.numbers(column[name], name, -_LARGEST, _LARGEST)
     for name, high in (("default_left", 1), ("split_type", 0), ("split_indices", n_features - 1)):
-        checked.wholes(column[name], name, 0, high)
-    values = checked.numbers(column["split_conditions"], "split_conditions", -_LARGEST, _LARGEST)
-    left, right = (checked.wholes(column[side], side, -1, _MOST_NODES) for side in ("left_children", "right_children"))
-    parents = checked.wholes(column["parents"], "parents", 0, _NO_PARENT)
+        validation.wholes(column[name], name, 0, high)
+    values = validation.numbers(column["split_conditions"], "split_conditions", -_LARGEST, _LARGEST)
+    left, right = (validation.wholes(column[side], side, -1, _MOST_NODES) for side in ("left_children", "right_children"))
+    parents = validation.wholes(column["parents"], "parents", 0, _NO_PARENT)
     is_leaf = left == -1
     if (is_leaf != (right == -1)).any():
         raise ValueError("a node has one child")
@@ -112,5 +112,5 @@ def _said(value: Any, what: str, *expected: int) -> None:
 
 def _array(value: Any) -> list[Any]:
     """Return numbers which xgboost writes as text: `[1E-1,5E-1]`, or one alone."""
-    found = json.loads(checked.text(value, "an array"))
+    found = json.loads(validation.text(value, "an array"))
     return found if isinstance(found, list) else [found]

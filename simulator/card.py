@@ -7,7 +7,7 @@ Best fit breaks ties by address, so that the driver's choice can move the peak. 
              left goes back (the null GPU does the same)
     windows  one chunk: the lowest free range which fits
 
-Evidence: `python -m benchmarks.addresses`, docs/simulator.md.
+Evidence: `python -m benchmarks.simulator.addresses`, docs/simulator.md.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import bisect
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 
 PAGE_BYTES: Final = 2 << 20  # spec: CUDA driver API, cuMemGetAllocationGranularity on current GPUs: memory comes in 2 MiB pages
 UNLIMITED_BYTES: Final = 1 << 44  # arbitrary: 16 TiB, an unlimited card
 BASE: Final = 1 << 46  # arbitrary: where addresses begin; PyTorch never looks at them, only compares them
 SPAN: Final = 1 << 60  # arbitrary: how far they go
-CHUNK_BYTES: Final = 32 << 20  # measured: public histories of Linux (benchmarks.addresses)
+CHUNK_BYTES: Final = 32 << 20  # measured: public histories of Linux (benchmarks.simulator.addresses)
 
 AddressPolicy = Literal["linux", "windows"]
 

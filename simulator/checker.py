@@ -22,7 +22,7 @@ from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIN_BLOCK_BYTES, N_INTERVALS, SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import NO_LIMIT, Settings
-from vramcast.tracer.trace import Action
+from vramcast.tracer.format.trace import Action
 
 
 class Rule(StrEnum):

@@ -9,8 +9,8 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from vramcast.compiler import shared_library
-from vramcast.errors import CompilerError
+from vramcast.core.compiler import shared_library
+from vramcast.core.errors import CompilerError
 from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.simulator.outcome import EVENT, LEVELS, TOTALS, Outcome, statistics_of
 from vramcast.simulator.requests import Requests

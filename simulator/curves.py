@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import UsageError
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.core.errors import UsageError
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 
 _MIN_POINTS: Final = 4  # spec: three of one bucket and the last row, see `sampled_rows`
 

@@ -20,13 +20,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
+from vramcast.core.units import gib
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.describe import place, shown
-from vramcast.tracer.trace import Action, BlockState, Category, Phase, Trace
-from vramcast.units import gib
+from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
 
 OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
 _TOP: Final = 10  # arbitrary: lines of a table

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.blocks import Block
-from vramcast.simulator.recorded import RecordedAllocator, RecordedCard
+from vramcast.simulator.recorded_driver import RecordedAllocator, RecordedCard
 from vramcast.simulator.rewind import Layout
 from vramcast.simulator.rules import N_INTERVALS, AllocatorRules
 from vramcast.simulator.settings import NO_LIMIT, Settings
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 _MAX_MISMATCHES: Final = 20  # arbitrary: how many wrong predictions are told in words
 

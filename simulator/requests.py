@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import UsageError
-from vramcast.tracer.trace import Action, BlockState, Category, Trace
+from vramcast.core.errors import UsageError
+from vramcast.tracer.format.trace import Action, BlockState, Category, Trace
 
 _MAX_STREAMS: Final = 1 << 16  # arbitrary: above any process; a pool keeps a list for each
 _MAX_POOLS: Final = 1 << 16  # arbitrary: above any process

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.trace import Action, BlockState, Trace
+from vramcast.tracer.format.trace import Action, BlockState, Trace
 
 
 @dataclass(slots=True)

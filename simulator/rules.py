@@ -6,7 +6,7 @@ Where blocks and segments lie did not change from 2.6 to 2.11: measured on the n
 2.6.0, 2.9.1, 2.10.0 and 2.11.0, where the simulator agrees with each. So a release decides which texts of
 PYTORCH_CUDA_ALLOC_CONF it accepts, and nothing else. 2.7, 2.8 and 2.12 are taken as the release before them which was measured.
 
-csrc/rules.h is made of this file: `python -m benchmarks.allocator_header`; a test compares them.
+csrc/rules.h is made of this file: `python -m benchmarks.simulator.allocator_header`; a test compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from vramcast.stack import release_of
+from vramcast.hardware.stack import release_of
 
 MIB: Final = 1 << 20
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15; the four below too

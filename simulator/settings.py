@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.rules import (
     LARGE_SEGMENT_BYTES,
     MIB,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.simulator.card import Card
+from vramcast.simulator.engine import Engine, play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.player import Engine, play
 from vramcast.simulator.requests import Requests
-from vramcast.simulator.retrace import retrace
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.trace import Phase, Trace
+from vramcast.simulator.trace_maker import retrace
+from vramcast.tracer.format.trace import Phase, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def simulate(
         card: A fresh card; default: an unlimited one.
         requests: Those of the trace, where they are simulated many times; default: taken from it.
         columns: Whether `replayed` is wanted; without, a simulation takes half the time.
-        engine: See `vramcast.simulator.player.play`.
+        engine: See `vramcast.simulator.engine.play`.
     """
     settings, card = settings or Settings(), card or Card()
     asked = Requests.of(trace) if requests is None else requests

@@ -25,15 +25,15 @@ import hypothesis
 import pytest
 
 from tests import compiled
-from vramcast.devices import device as find_device
-from vramcast.errors import CompilerError, NullGpuError
-from vramcast.job import Command, Job, TensorSpec, Training
+from vramcast.core.errors import CompilerError, NullGpuError
+from vramcast.hardware.devices import device as find_device
+from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.simulator import compiled as compiled_simulator
 from vramcast.simulator.planning import packing
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.nullgpu.build import build, find_torch
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.nullgpu.library.build import build, find_torch
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 pytest_plugins = ["tests.lanes"]
 T = TypeVar("T")
@@ -134,7 +134,7 @@ def auto_tracer(clean_environment: None) -> str:
 @pytest.fixture(scope="session")
 def need() -> Callable[[str], Any]:
     """Imports a package in the test's own process; skips where it is missing or does not import beside this torch."""
-    from vramcast.tracer.imports import define_torchvision_operators
+    from vramcast.tracer.program.imports import define_torchvision_operators
 
     define_torchvision_operators()  # which timm and transformers import too
 

@@ -29,7 +29,7 @@ import pytest
 from hypothesis import strategies
 
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.warm import WarmWorker
+from vramcast.tracer.processes.warm_worker import WarmWorker
 
 ROOT = Path(__file__).parents[1]
 TRACER_FIXTURES = {"tracer", "auto_tracer", "needs_null_gpu", "on_cpu", "on_fake", "oracle"}
@@ -49,11 +49,11 @@ INTEGRATION_PATHS = (
     "tests/test_packaging.py",
     "tests/tracer/cpu",
     "tests/tracer/fake",
-    "tests/tracer/test_cudnn_engines.py",
-    "tests/tracer/test_cudnn_fetch.py",
-    "tests/tracer/test_lanes.py",
-    "tests/tracer/test_process.py",
-    "tests/tracer/test_warm.py",
+    "tests/tracer/nullgpu/test_cudnn_engines.py",
+    "tests/tracer/nullgpu/test_cudnn_download.py",
+    "tests/tracer/processes/test_thread_pool.py",
+    "tests/tracer/processes/test_job_process.py",
+    "tests/tracer/processes/test_warm_worker.py",
 )
 # What these prove does not depend on torch, although jobs are traced for it.
 ANY_TORCH_PATHS = ("tests/benchmarks", "tests/cli/test_errors.py", "tests/cli/test_train.py", "tests/docs")

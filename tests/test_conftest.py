@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.tracer.warm import WarmWorker
+from vramcast.tracer.processes.warm_worker import WarmWorker
 
 
 @pytest.mark.parametrize("start", [lambda: subprocess.run([sys.executable, "-c", ""]), lambda: WarmWorker.ask(*[None] * 3)])

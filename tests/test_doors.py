@@ -21,19 +21,19 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("xgboost")
 
 import vramcast  # noqa: E402
-from vramcast import run_examples  # noqa: E402
-from vramcast.bounds.learned import LearnedBound  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
-from vramcast.devices import device  # noqa: E402
-from vramcast.estimator import Estimator  # noqa: E402
-from vramcast.job import Command, Job, TensorSpec, Training  # noqa: E402
-from vramcast.learner import judging, training  # noqa: E402
+from vramcast.estimates import run_examples  # noqa: E402
+from vramcast.estimates.bounds.learned import LearnedBound  # noqa: E402
+from vramcast.estimates.estimator import Estimator  # noqa: E402
+from vramcast.estimates.learner_input import observed  # noqa: E402
+from vramcast.estimates.result import Estimate  # noqa: E402
+from vramcast.hardware.devices import device  # noqa: E402
+from vramcast.jobs.job import Command, Job, TensorSpec, Training  # noqa: E402
+from vramcast.learner import cross_validation, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
 from vramcast.learner.model import Head, Learned  # noqa: E402
 from vramcast.learner.stacks import StackContext  # noqa: E402
-from vramcast.observed import observed  # noqa: E402
-from vramcast.result import Estimate  # noqa: E402
 
 MIB = 1 << 20
 CARD = "rtx3060"
@@ -113,7 +113,7 @@ class Doors:
         for door, plain in self.estimates.items():
             assert isinstance(plain.bound, LearnedBound)
             found[door] = replace(plain, bound=replace(plain.bound, learned=learned)).quantile(level)
-        scored = judging.scored_of(self.judged, learned, [level])
+        scored = cross_validation.scored_of(self.judged, learned, [level])
         assert scored is not None
         return {**found, "evaluate": scored.bounds[level]}
 

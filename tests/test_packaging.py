@@ -75,7 +75,7 @@ def test_every_c_file_is_in_the_wheel(wheel: Path) -> None:
     }
     assert len(sources) > 10
     assert sources - names == set()
-    assert {"vramcast/py.typed", "vramcast/cli/main.py", "vramcast/tracer/trace.py"} <= names
+    assert {"vramcast/py.typed", "vramcast/cli/main.py", "vramcast/tracer/format/trace.py"} <= names
     assert {f"vramcast/schema/{path.name}" for path in (ROOT / "vramcast" / "schema").iterdir()} <= names
 
 
@@ -118,7 +118,7 @@ def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
         archive.extractall(site)
     code = """
         import site, sys; site.addsitedir(sys.argv[1]); sys.path.append(sys.argv[2])
-        import vramcast.tracer.nullgpu.entry_points as e, vramcast.simulator.planning.pool, vramcast.datasets.run
+        import vramcast.tracer.nullgpu.library.entry_points as e, vramcast.simulator.planning.pool, vramcast.datasets.run
         from vramcast import models
         from pathlib import Path
         print(Path(e.__file__).resolve()); print((Path(next(iter(models.__path__))) / "default" / "artifact.json").is_file())
@@ -145,8 +145,8 @@ def test_nothing_else_of_the_checkout_is_in_the_package(tmp_path: Path, name: st
 def test_a_regular_install_imports_its_packages_from_itself(installed: Path, tmp_path: Path) -> None:
     code = """
         import sys; sys.path.insert(0, sys.argv[1])
-        import vramcast, vramcast.tracer.trace, vramcast.tracer.nullgpu.entry_points as e
-        print(vramcast.tracer.trace.__file__); print(len(e.read_list()) > 500); print(len(list(vramcast.__path__)))
+        import vramcast, vramcast.tracer.format.trace, vramcast.tracer.nullgpu.library.entry_points as e
+        print(vramcast.tracer.format.trace.__file__); print(len(e.read_list()) > 500); print(len(list(vramcast.__path__)))
     """
     said = python(code, str(installed), cwd=tmp_path)
     assert said.stdout.splitlines() == [str(installed / "vramcast" / "tracer" / "trace.py"), "True", "1"], said.stderr
@@ -174,7 +174,7 @@ def test_our_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> N
 
 
 def test_the_checkout_imports_its_rooms(tmp_path: Path) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast.tracer.trace as t; print(t.__file__)"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast.tracer.format.trace as t; print(t.__file__)"
     assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'vramcast' / 'tracer' / 'trace.py'}\n"
 
 

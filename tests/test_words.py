@@ -87,7 +87,7 @@ def test_an_odd_phrase_is_not_written(phrase: str, texts: dict[str, str], flat: 
 
 
 def test_all_kinds_of_files_are_read(texts: dict[str, str]) -> None:
-    assert {"README.md", "docs/commands.md", "vramcast/errors.py", "action.yml"} <= texts.keys()
+    assert {"README.md", "docs/commands.md", "vramcast/core/errors.py", "action.yml"} <= texts.keys()
 
 
 def test_a_phrase_is_found_over_the_end_of_a_line() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramcast.job import Job
-from vramcast.tracer.base import Observation
-from vramcast.tracer.run_options import RunOptions
+from vramcast.jobs.job import Job
+from vramcast.tracer.observation import Observation
+from vramcast.tracer.protocol.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)

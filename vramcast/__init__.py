@@ -17,8 +17,7 @@ if importlib.util.find_spec("vramcast.tracer") is None:
     )
 
 if TYPE_CHECKING:
-    from vramcast.advice import Advice, advise
-    from vramcast.errors import (
+    from vramcast.core.errors import (
         ArtifactError,
         CacheError,
         CannotEstimate,
@@ -42,9 +41,10 @@ if TYPE_CHECKING:
         VramcastError,
         WorkerError,
     )
-    from vramcast.estimator import Estimator, estimate, estimate_command
-    from vramcast.job import TensorSpec
-    from vramcast.result import Estimate
+    from vramcast.estimates.advice import Advice, advise
+    from vramcast.estimates.estimator import Estimator, estimate, estimate_command
+    from vramcast.estimates.result import Estimate
+    from vramcast.jobs.job import TensorSpec
 
 __version__ = "0.2.0"
 
@@ -82,14 +82,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Advice": "advice", "Estimate": "result", "Estimator": "estimator", "TensorSpec": "job", "advise": "advice",
-    "estimate": "estimator", "estimate_command": "estimator",
+    "Advice": "estimates.advice", "Estimate": "estimates.result", "Estimator": "estimates.estimator", "TensorSpec": "jobs.job",
+    "advise": "estimates.advice", "estimate": "estimates.estimator", "estimate_command": "estimates.estimator",
 }  # fmt: skip
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a notebook the magic `%%vram`, for `%load_ext vramcast`."""
-    from vramcast.notebook import register
+    from vramcast.cli.notebook import register
 
     register(shell)
 
@@ -98,4 +98,4 @@ def __getattr__(name: str) -> Any:
     # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the public API.
     if name not in __all__:
         raise AttributeError(f"module 'vramcast' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"vramcast.{_HOMES.get(name, 'errors')}"), name)
+    return getattr(importlib.import_module(f"vramcast.{_HOMES.get(name, 'core.errors')}"), name)

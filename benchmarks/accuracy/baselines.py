@@ -29,27 +29,27 @@ from benchmarks.accuracy import examples as sets
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
-from benchmarks.authors import gpumemnet
-from benchmarks.baselines import published
-from benchmarks.baselines.baseline import Baseline, Sample, Target
-from benchmarks.baselines.dnnmem import DnnMem
-from benchmarks.baselines.fake_tensor import FakeTensor
-from benchmarks.baselines.gpumemnet import Bins, GpuMemNet
-from benchmarks.baselines.horus import Horus
-from benchmarks.baselines.llmem import LlMem
-from benchmarks.baselines.look import look
-from benchmarks.baselines.network import Network
-from benchmarks.baselines.published import Published
-from benchmarks.baselines.schedtune import SchedTune
+from benchmarks.peers.authors import gpumemnet
+from benchmarks.peers.baselines import published
+from benchmarks.peers.baselines.baseline import Baseline, Sample, Target
+from benchmarks.peers.baselines.dnnmem import DnnMem
+from benchmarks.peers.baselines.fake_tensor import FakeTensor
+from benchmarks.peers.baselines.gpumemnet import Bins, GpuMemNet
+from benchmarks.peers.baselines.horus import Horus
+from benchmarks.peers.baselines.llmem import LlMem
+from benchmarks.peers.baselines.look import look
+from benchmarks.peers.baselines.network import Network
+from benchmarks.peers.baselines.published import Published
+from benchmarks.peers.baselines.schedtune import SchedTune
+from vramcast.core.errors import VramcastError
+from vramcast.core.plain import from_plain, to_plain
+from vramcast.core.units import MIB
 from vramcast.datasets.journal import Journal, Rejected, read_lines
-from vramcast.datasets.plain import from_plain, to_plain
-from vramcast.errors import VramcastError
-from vramcast.job import Job
+from vramcast.jobs.job import Job
 from vramcast.learner import examples, stacks, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 from vramcast.learner.stacks import StackContext
-from vramcast.units import MIB
 
 FOLDS: Final = 5  # arbitrary
 SEED: Final = 0  # arbitrary

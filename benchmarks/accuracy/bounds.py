@@ -26,18 +26,18 @@ from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
-from vramcast.bounds import Bound
-from vramcast.bounds.learned import SHIPPED, LearnedBound, load, named
-from vramcast.bounds.public import PublicBound
-from vramcast.context import Context
-from vramcast.devices import device
-from vramcast.learner import examples, judging, stacks
+from vramcast.core.units import GIB
+from vramcast.estimates.bounds import Bound
+from vramcast.estimates.bounds.learned import SHIPPED, LearnedBound, load, named
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.hardware.context import Context
+from vramcast.hardware.devices import device
+from vramcast.learner import cross_validation, examples, stacks
 from vramcast.learner.evaluation import metrics
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.groups import CAUSES
 from vramcast.learner.model import Learned, Subject
-from vramcast.units import GIB
+from vramcast.learner.residual_tree import CAUSES
 
 _ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")
 _LARGE_BYTES: Final = 4 * GIB  # spec: peaks from which the process peak's bound is judged
@@ -82,7 +82,7 @@ _COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "larges
 
 def judged(found: Sequence[Example], level: float) -> list[Scored]:
     """Return the permissive runs, each judged without its model."""
-    return judging.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
+    return cross_validation.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
 
 
 def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -> list[list[object]]:
@@ -106,7 +106,7 @@ def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]
     contexts = stacks.learn(found)
     runs = []
     for one in found:
-        run = judging.scored_of(one, None, (), contexts=contexts)
+        run = cross_validation.scored_of(one, None, (), contexts=contexts)
         if run is not None:
             bound, card = _served(one, learned), device(one.gpu)
             size_bytes = stacks.context_of(one, contexts) or 0

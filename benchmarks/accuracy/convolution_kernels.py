@@ -19,20 +19,20 @@ from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
-from vramcast.devices import device
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig
-from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, PlanDoesNotBuild
-from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.core.units import MIB
+from vramcast.hardware.devices import device
+from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig
+from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, PlanDoesNotBuild
+from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph
+from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 from vramcast.tracer.rules.convolution_workspaces import Operation
-from vramcast.units import MIB
 
 BATCH: Final = 32  # spec: both traces
 _INSTANT: Final = 0  # spec: cudnnBackendHeurMode_t
 _TENSOR_CORE: Final = 0  # spec: cudnnBackendNumericalNote_t
 # measured: the engines for 1x1 convolutions among those which cuDNN 9.8 to 9.19 cannot build without cuBLASLt
-# (`python -m benchmarks.cudnn_engines`).
+# (`python -m benchmarks.hardware.cudnn_engines`).
 _GEMM: Final[dict[Operation, int]] = {"forward": 58, "backward_data": 63, "backward_filter": 62}
 _NEAR: Final = 0.05  # spec: the measure
 _HOLDS: Final = ("kind", "size", "possible")

@@ -20,17 +20,17 @@ from dataclasses import replace
 from typing import Final
 from unittest import mock
 
-from benchmarks.accuracy.affine_batch import at_batch
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, write_csv
+from benchmarks.accuracy.scripts.affine_batch import at_batch
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
-from vramcast.devices import device
-from vramcast.errors import VramcastError
-from vramcast.job import Job
+from vramcast.core.errors import VramcastError
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.portable import CPU
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.portable_tracers import CPU
 
 BATCHES: Final = (2, 3, 5)  # arbitrary: small, above 1, whose tensors broadcast, and not in even steps
 TIMEOUT_S: Final = 120.0  # arbitrary: of one run on a busy machine; a slower row is left out and counted

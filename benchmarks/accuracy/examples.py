@@ -23,19 +23,20 @@ from unittest import mock
 
 import joblib
 
-from benchmarks.accuracy import cnn_script, gpumemnet_mlp, real_world, timm_a100, xmem
+from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.kept_examples import KEPT, report
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
-from benchmarks.authors import gpumemnet
+from benchmarks.accuracy.scripts import cnn_script
+from benchmarks.peers.authors import gpumemnet
+from vramcast.core.errors import VramcastError
+from vramcast.core.units import MIB
 from vramcast.datasets.run import Workload
-from vramcast.errors import VramcastError
-from vramcast.estimator import Estimator
-from vramcast.job import Command, Job, Training
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.learner_input import observed
+from vramcast.jobs.job import Command, Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.observed import observed
-from vramcast.tracer.run_options import RunOptions
-from vramcast.units import MIB
+from vramcast.tracer.protocol.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary

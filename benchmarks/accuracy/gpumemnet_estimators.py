@@ -22,10 +22,10 @@ from sklearn.model_selection import KFold
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
-from benchmarks.authors.architectures import Layer
-from benchmarks.baselines.gpumemnet import EPOCHS, Bins, Classifier, Kind
-from benchmarks.baselines.network import Network
-from vramcast.units import MIB
+from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines.gpumemnet import EPOCHS, Bins, Classifier, Kind
+from benchmarks.peers.baselines.network import Network
+from vramcast.core.units import MIB
 
 FOLDS: Final = 3  # spec: GPUMemNet
 SEED: Final = 42  # spec: GPUMemNet, of the folds

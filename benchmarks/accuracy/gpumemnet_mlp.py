@@ -20,13 +20,13 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy import mlp_script
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
-from vramcast.devices import device
-from vramcast.job import Command, Job, Training
-from vramcast.tracer.run_options import RunOptions
-from vramcast.units import MIB
+from benchmarks.accuracy.scripts import mlp_script
+from vramcast.core.units import MIB
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Command, Job, Training
+from vramcast.tracer.protocol.run_options import RunOptions
 
 SAMPLE: Final = 300  # arbitrary: about eight minutes
 SEED: Final = 0  # arbitrary

@@ -1,8 +1,8 @@
 """Kept answers of the benchmarks which run public commands, as examples to learn from: whole estimates beside printed peaks.
 
-    python -m benchmarks.accuracy.examples golf     # of benchmarks.accuracy.logged
-    python -m benchmarks.accuracy.examples modded   # of benchmarks.accuracy.modded
-    python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.titan
+    python -m benchmarks.accuracy.examples golf     # of benchmarks.accuracy.logs.logged
+    python -m benchmarks.accuracy.examples modded   # of benchmarks.accuracy.logs.modded
+    python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.logs.titan
     python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
 
 Nothing is run. An answer counts only where its settings are those of the log, and where the job came to the place at which its
@@ -19,12 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy import logged, modded, published_peaks, titan
+from benchmarks.accuracy import published_peaks
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
-from benchmarks.accuracy.logged_sources import Peaks, read_log
+from benchmarks.accuracy.logs import logged, modded, titan
+from benchmarks.accuracy.logs.logged_sources import Peaks, read_log
 from benchmarks.accuracy.runner import read_rows
+from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
-from vramcast.units import MIB
 
 _STEPS: Final = 2  # arbitrary: the second one has the optimizer's state; what comes after it is rarely the peak
 _CONFIG: Final = re.compile(r"([\w-]+)\.toml|\bCONFIG=([\w-]+)")
@@ -34,7 +35,7 @@ def golf(scripts: Path) -> Iterator[Example]:
     """Yield the logged runs, both sides in the whole MiB which scripts print; a group is a script.
 
     Args:
-        scripts: The folder of logs, see `benchmarks.accuracy.logged_sources`.
+        scripts: The folder of logs, see `benchmarks.accuracy.logs.logged_sources`.
     """
     rows = {row["log_blob"]: row for row in read_rows(logged.TABLE)}
     for answer in logged.kept_answers().values():

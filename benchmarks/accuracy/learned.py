@@ -25,12 +25,12 @@ from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, python_path
 from benchmarks.accuracy.tools import tool_runs
-from vramcast.learner import examples, judging, stacks
+from vramcast.core.units import MIB
+from vramcast.learner import cross_validation, examples, stacks
 from vramcast.learner.evaluation import metrics, report
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.units import MIB
 
 _KEYS = ("mre", "p90", "max", "signed_median", "under_rate", "pef")
 
@@ -78,8 +78,8 @@ def main() -> None:
     found = _read(options.set)
     others = [example for name in options.others for example in _read(name)]
     contexts = stacks.learn(found)
-    plain = [one for example in found if (one := judging.scored_of(example, None, contexts=contexts)) is not None]
-    learned = judging.cross_validated(found, {"n_jobs": options.jobs, **options.parameters}, others=others)
+    plain = [one for example in found if (one := cross_validation.scored_of(example, None, contexts=contexts)) is not None]
+    learned = cross_validation.cross_validated(found, {"n_jobs": options.jobs, **options.parameters}, others=others)
     rows = [_row("simulated", plain), _row("corrected", learned), _row("bound at 0.99", learned, 0.99)]
     if options.second_round:
         rows.append(_row("bound at 0.99, run again", second_rounds(learned, 0.99), 0.99))

@@ -22,12 +22,12 @@ import joblib
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import write_csv
+from vramcast.core.errors import VramcastError
 from vramcast.datasets.collector.measured_job import workspaces
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
-from vramcast.devices import device
-from vramcast.errors import VramcastError
-from vramcast.estimator import Estimator
+from vramcast.estimates.estimator import Estimator
+from vramcast.hardware.devices import device
 
 
 @dataclass(frozen=True, slots=True)

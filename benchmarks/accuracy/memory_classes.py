@@ -2,8 +2,9 @@
 
     python -m benchmarks.accuracy.memory_classes       # minutes, once: answers are kept in build/cluster/
 
-The MLP-type ensemble (`benchmarks.baselines.gpumemnet`), classes of 1000 MiB for MLPs and 8000 MiB for CNNs, as published;
-three folds as there, and a new ensemble in each. An estimate is the upper edge of the class. A row has its example's name.
+The MLP-type ensemble (`benchmarks.peers.baselines.gpumemnet`), classes of 1000 MiB for MLPs and 8000 MiB for CNNs, as
+published; three folds as there, and a new ensemble in each. An estimate is the upper edge of the class. A row has its example's
+name.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from sklearn.model_selection import KFold
 
 from benchmarks.accuracy.gpumemnet_estimators import FOLDS, SEED, network_of
 from benchmarks.accuracy.runner import ROOT, data_folder, read_rows
-from benchmarks.baselines.gpumemnet import EPOCHS, Bins, Classifier
-from benchmarks.baselines.network import Network
-from vramcast.datasets.histories.tally import digest, json_value
-from vramcast.files import atomic_write
-from vramcast.units import MIB
+from benchmarks.peers.baselines.gpumemnet import EPOCHS, Bins, Classifier
+from benchmarks.peers.baselines.network import Network
+from vramcast.core.files import atomic_write
+from vramcast.core.units import MIB
+from vramcast.datasets.histories.reader import digest, json_value
 
 KEPT: Final = ROOT / "build" / "cluster"
 FILES: Final = {"mlp": ("gpumemnet_mlp_step1.csv", "gpumemnet_mlp_step2.csv"), "cnn": ("gpumemnet_cnn_step1.csv",)}
 BIN_MIB: Final = {"mlp": 1000, "cnn": 8000}  # spec: GPUMemNet
-_STOPS: Final = 0.15  # arbitrary: share of the learnt rows which stops the training, as in `benchmarks.baselines.gpumemnet`
+_STOPS: Final = (
+    0.15  # arbitrary: share of the learnt rows which stops the training, as in `benchmarks.peers.baselines.gpumemnet`
+)
 
 
 def true_edge(measured_bytes: int, bin_mib: int) -> int:

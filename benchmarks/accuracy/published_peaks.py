@@ -29,9 +29,9 @@ from typing import Any, Final
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import BUILD, read_rows
-from vramcast.stub_tokenizer import write_tokenizer
-from vramcast.stubs import write_stub
-from vramcast.units import MIB
+from vramcast.core.units import MIB
+from vramcast.jobs.stub_checkpoint import write_stub
+from vramcast.jobs.stub_tokenizer import write_tokenizer
 
 KEPT: Final = BUILD / "published_peaks.jsonl"
 _TIMEOUT_S: Final = 900.0  # arbitrary: ten batch sizes in one process take two minutes on an idle core

@@ -12,11 +12,11 @@ from typing import Final
 
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
-from vramcast import stack
-from vramcast.devices import device
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.run_options import RunOptions
-from vramcast.units import MIB
+from vramcast.core.units import MIB
+from vramcast.hardware import stack
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.tracer.protocol.run_options import RunOptions
 
 CONTEXT_MIB: Final = 524  # measured: CARMA's A100 with its stack of September 2025, process - reserved
 # measured: September 2025; the sheet does not say its torch, this was the release of August

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
-from vramcast.errors import VramcastError
-from vramcast.tracer.snapshot import read_snapshot
-from vramcast.units import MIB
+from vramcast.core.errors import VramcastError
+from vramcast.core.units import MIB
+from vramcast.tracer.format.snapshot import read_snapshot
 
 _TABLE: Final = "public/snapshots_index.csv"
 _REQUESTS: Final = frozenset({"alloc", "free_requested"})  # spec: torch/cuda/_memory_viz.py; what the program asks for

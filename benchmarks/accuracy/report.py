@@ -12,9 +12,9 @@ import math
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.figures import QUANTILES, residual_quantiles, table
 from benchmarks.accuracy.runner import arguments
-from vramcast.bounds.public import RESIDUALS, Residuals
-from vramcast.context import context_bytes
-from vramcast.units import MIB
+from vramcast.core.units import MIB
+from vramcast.estimates.bounds.public import RESIDUALS, Residuals
+from vramcast.hardware.context import context_bytes
 
 _ENOUGH = 50  # arbitrary: runs below which a set's highest quantiles say little
 
@@ -27,7 +27,7 @@ def _number(row: dict[str, object], column: str) -> float:
 
 
 def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows: Rows) -> dict[str, dict[str, Pairs]]:
-    """Return (estimated, measured) process bytes: family, as `vramcast.bounds.public` names it -> data set -> pairs.
+    """Return (estimated, measured) process bytes: family, as `vramcast.estimates.bounds.public` names it -> data set -> pairs.
 
     Where reserved bytes were measured the table's context is added to both, where a process was, the data set's own to the
     estimate. Runs that died, or did not run here, do not count, nor do rows whose sample fell into a search for plans.
@@ -62,7 +62,7 @@ def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows:
 def quantile_table(families: dict[str, dict[str, Pairs]]) -> str:
     """Return the quantiles of measured / estimated process peak - 1 as a markdown table.
 
-    The last line of each family is what stands in `vramcast.bounds.public`: at each level the worst of the
+    The last line of each family is what stands in `vramcast.estimates.bounds.public`: at each level the worst of the
     data sets with enough runs.
     """
     lines = []

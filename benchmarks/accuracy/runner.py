@@ -24,11 +24,11 @@ from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
-from vramcast.errors import VramcastError
-from vramcast.job import Job
+from vramcast.core.errors import VramcastError
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.run_options import AS_USUAL, RunOptions
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "accuracy"

@@ -18,10 +18,10 @@ from typing import Final
 
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import ROOT
+from vramcast.core.units import GIB
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
-from vramcast.units import GIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from typing import Final
 
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import ROOT
+from vramcast.core.units import MIB
+from vramcast.hardware.stack import same_minor
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
-from vramcast.stack import same_minor
-from vramcast.units import MIB
 
 _ACCURACY: Final = ROOT / "docs" / "accuracy.md"
 _RANKS: Final = ROOT / "docs" / "multi-gpu.md"

@@ -21,15 +21,15 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy import timm_script
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Answer, Case, Variant, arguments, read_rows, run_cases, write_csv
-from vramcast import stack
-from vramcast.context import context_bytes
-from vramcast.devices import device
-from vramcast.job import Command, Job, TensorSpec, Training
-from vramcast.tracer.run_options import RunOptions
-from vramcast.units import GIB, MIB
+from benchmarks.accuracy.scripts import timm_script
+from vramcast.core.units import GIB, MIB
+from vramcast.hardware import stack
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Command, Job, TensorSpec, Training
+from vramcast.tracer.protocol.run_options import RunOptions
 
 # spec: the project's scripts are of September 2024; the sheet does not say its torch. All torch releases of 2024 come with a
 # cuDNN that cannot answer without a GPU, and are asked alike.

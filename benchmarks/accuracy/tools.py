@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.accuracy.runner import data_folder
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 TOOLS: Final = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "LLMem": "llmem"}
 

@@ -25,14 +25,14 @@ from unittest import mock
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import BUILD, Case, write_csv
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
-from vramcast.errors import VramcastError
-from vramcast.job import Job
+from vramcast.core.errors import VramcastError
+from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.job_result import Result
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.portable import FAKE
-from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.portable_tracers import FAKE
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary
 _TIMEOUT_S: Final = 300.0  # arbitrary: far above the slowest

@@ -27,13 +27,13 @@ from benchmarks.accuracy.runner import (
     run_cases,
     write_csv,
 )
-from benchmarks.authors.xmem import CNNS
-from vramcast import stack
-from vramcast.context import context_bytes
-from vramcast.devices import device
-from vramcast.job import Batch, Job, TensorSpec, Training, ZeroGrad
-from vramcast.tracer.run_options import RunOptions
-from vramcast.units import MIB
+from benchmarks.peers.authors.xmem import CNNS
+from vramcast.core.units import MIB
+from vramcast.hardware import stack
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Batch, Job, TensorSpec, Training, ZeroGrad
+from vramcast.tracer.protocol.run_options import RunOptions
 
 STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
 TOKENS: Final = 128  # spec: xMem truncates there; a batch of 10 lines nearly always holds a line as long

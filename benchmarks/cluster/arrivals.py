@@ -28,8 +28,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from benchmarks.accuracy.figures import table as markdown
-from vramcast.datasets.histories.tally import Tally, lines, number, table, whole
-from vramcast.errors import DatasetError
+from vramcast.core.errors import DatasetError
+from vramcast.datasets.histories.reader import Tally, lines, number, table, whole
 
 LONGEST_S: Final = 24 * 3600.0  # arbitrary: the few longer jobs have most of the GPU hours, one would decide a makespan
 LEVELS: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles which stand for a distribution

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 
 OOM_SHARE: Final = 0.1  # arbitrary: most jobs reach their peak in the first steps, some in a late evaluation
 

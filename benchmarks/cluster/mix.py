@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.cluster.arrivals import Arrival
 from benchmarks.cluster.cluster import QueuedJob
+from vramcast.core.units import GIB
 from vramcast.learner.conformal import Scores
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.units import GIB
+from vramcast.learner.evaluation.scored_run import Scored
 
 MEDIAN_DURATION_S: Final = 1800.0  # arbitrary: half an hour
 DURATION_SPREAD: Final = 1.2  # arbitrary: of the logarithm; a tenth of the jobs then run more than two hours

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.cluster.cluster import OOM_SHARE, Attempt, QueuedJob, simulate
-from vramcast.units import GIB
+from vramcast.core.units import GIB
 
 _HOUR_S = 3600
 

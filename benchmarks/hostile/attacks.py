@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch.nn as nn
 
 import vramcast
-from vramcast.errors import VramcastError
+from vramcast.core.errors import VramcastError
 
 # arbitrary: many of what costs nothing, few of what makes a worker start again, which takes seconds
 CALM, THREADS, ALARMS, WORKERS, JOBS, ORACLES, FORKS = 130, 58, 14, 10, 54, 50, 5
@@ -75,7 +75,7 @@ def kill(what: str) -> None:
     targets = {
         "worker": workers,
         "job": {pid for pid, parent, _ in found if parent in workers},
-        "oracle": {pid for pid, command in ours.items() if "cudnn_oracle" in command},
+        "oracle": {pid for pid, command in ours.items() if "cudnn.oracle" in command},
     }[what]
     for pid in targets:
         with contextlib.suppress(OSError):

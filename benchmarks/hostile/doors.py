@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.hostile.case import Case, Verdict, Wrong
 from benchmarks.hostile.command import LIMIT_S, ROOT, judge, vramcast
+from vramcast.core.units import MIB
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.learner import artifact, training
@@ -26,7 +27,6 @@ from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import Head, Learned
 from vramcast.learner.stacks import StackContext
-from vramcast.units import MIB
 
 CARD: Final = "rtx3060"
 STACK: Final = "rtx3060, 580"  # how a run with these two facts names its machine

@@ -78,7 +78,7 @@ def _snapshots(folder: Path) -> Iterator[Case]:
 # ------------------------------------------------------------------------------------------------ artifacts
 def _artifacts(folder: Path) -> Iterator[Case]:
     from tests.learner.conftest import make
-    from vramcast.errors import ArtifactError
+    from vramcast.core.errors import ArtifactError
     from vramcast.learner import artifact, training
     from vramcast.learner.model import Learned, Subject
 
@@ -138,12 +138,12 @@ def _drawn(strategy: Any) -> list[Any]:
 
 def _histories(folder: Path) -> Iterator[Case]:
 
-    from benchmarks.authors.formats import FORMATS as AUTHORS
+    from benchmarks.peers.authors.formats import FORMATS as AUTHORS
     from tests.benchmarks.authors.samples import SAMPLES as OF_AUTHORS
     from tests.datasets.histories.malformed import check, contents
     from tests.datasets.histories.samples import SAMPLES
+    from vramcast.core.errors import DatasetError, TraceFileError
     from vramcast.datasets.histories.formats import FORMATS
-    from vramcast.errors import DatasetError, TraceFileError
 
     formats, samples = FORMATS | AUTHORS, SAMPLES | OF_AUTHORS
 

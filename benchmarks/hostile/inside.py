@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.hostile.case import Verdict, Wrong
 from vramcast.cli.main import main, parser
-from vramcast.learner import artifact, drift, judging, model_cards, stacks, training  # noqa: F401 (so that no child imports them)
+from vramcast.learner import artifact, cross_validation, drift, model_cards, stacks, training  # noqa: F401 (so that no child imports them)
 from vramcast.learner.evaluation import metrics, report  # noqa: F401
 from vramcast.views import draw_text, save  # noqa: F401
 

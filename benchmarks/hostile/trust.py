@@ -33,7 +33,7 @@ def cases(folder: Path) -> Iterable[Case]:
 
 
 def _rows(folder: Path) -> Iterator[Case]:
-    from tests.tracer.test_targets import REFUSED
+    from tests.jobs.test_targets import REFUSED
     from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
     planted = folder / "planted"
@@ -118,15 +118,15 @@ _KEPT = {
 
 
 def _second_user(good: Path) -> Verdict:
-    from tests.test_cache import as_stranger
-    from vramcast.tracer.nullgpu.build import build
+    from tests.core.test_cache import as_stranger
+    from vramcast.tracer.nullgpu.library.build import build
 
     return _as(good, lambda: as_stranger(build, Path("/")), lambda said: said == next(good.glob("nullgpu/*")))
 
 
 def _second_user_writes(good: Path) -> Verdict:
-    from tests.test_cache import as_stranger, put
-    from vramcast.errors import CannotEstimate
+    from tests.core.test_cache import as_stranger, put
+    from vramcast.core.errors import CannotEstimate
 
     return _as(good, lambda: as_stranger(lambda: put("new"), Path("/root")), lambda said: isinstance(said, CannotEstimate))
 

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import value_programs
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.command import vramcast
-from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
-from vramcast.devices import device
-from vramcast.errors import CannotEstimate
-from vramcast.estimator import Estimator
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.units import MIB
+from benchmarks.surveys import value_programs
+from benchmarks.surveys.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
+from vramcast.core.errors import CannotEstimate
+from vramcast.core.units import MIB
+from vramcast.estimates.estimator import Estimator
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
 
 _SHAPES = "shapes which depend on values"
 _PROGRAMS = Path(value_programs.__file__)

@@ -27,7 +27,7 @@ from typing import Any, Final
 from benchmarks.accuracy.figures import table
 from benchmarks.serving.load import job
 from benchmarks.serving.running import HOST, Connection, Running, message, running
-from vramcast.units import gib
+from vramcast.core.units import gib
 
 _TOKEN: Final = "a-token-which-nobody-guesses"
 _CLIENT_FILES: Final = 10  # arbitrary: of the attacker's own, for the good client

@@ -18,7 +18,7 @@ from typing import Any, Final
 from benchmarks.accuracy.figures import table
 from benchmarks.serving.load import job
 from benchmarks.serving.running import Connection, Running, message, running
-from vramcast.service.kept import Store
+from vramcast.service.store import Store
 
 _SEED: Final = 0  # arbitrary
 _CLIENTS: Final = 4  # arbitrary

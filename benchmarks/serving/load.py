@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.serving.running import Answers, Running, ask_all, message, running
-from vramcast.units import gib
+from vramcast.core.units import gib
 
 _SEED: Final = 0  # arbitrary
 _KEPT: Final = 20_000  # arbitrary: requests

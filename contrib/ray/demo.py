@@ -19,10 +19,10 @@ import ray
 from torchvision.models import resnet18, resnet50, vgg16
 
 import vramcast
-from vramcast.devices import device
+from vramcast.core.units import GIB, gib
+from vramcast.hardware.devices import device
 from vramcast.schedulers import ray as sized
 from vramcast.schedulers.request import Request
-from vramcast.units import GIB, gib
 
 CARD = "rtx4060"
 TRAINING_S = 3.0  # arbitrary: to be seen in the log

@@ -17,11 +17,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from vramcast.core.errors import DatasetError
 from vramcast.datasets.collector.counters import counters, stack
 from vramcast.datasets.collector.nvml import COUNTERS_ONLY, Nvml, NvmlAbsent
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
-from vramcast.errors import DatasetError
 
 
 class RunRecorder:

@@ -21,19 +21,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.datasets.collector import passport
+from vramcast.core.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
+from vramcast.core.files import atomic_write
+from vramcast.core.units import gib
+from vramcast.datasets.collector import machine_info
 from vramcast.datasets.collector.machine import Machine, MakeMachine
 from vramcast.datasets.collector.measured_job import Answer, Request
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal, read_runs
 from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
 from vramcast.datasets.workloads import workload_list
-from vramcast.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
-from vramcast.files import atomic_write
-from vramcast.units import gib
 
 CHILD: Final = "vramcast.datasets.collector.measured_job"
-PASSPORT: Final = "vramcast.datasets.collector.passport"
+PASSPORT: Final = "vramcast.datasets.collector.machine_info"
 _CAP_RUNS: Final = 6  # arbitrary: the smallest card to 1/64 of what lies between allocated and reserved
 _LAST_SHARE: Final = 0.85  # arbitrary: of the time, after which only jobs are run which need the card for themselves
 _PORTION: Final = 2000  # arbitrary: jobs drawn at a time, about a second
@@ -323,7 +323,7 @@ class Campaign:
             **answer.counters,
         )
         known = replace(workload, model_sha256=answer.model_sha256, features=answer.features)
-        stamp = passport.of_facts(self._facts, how, sampler.period_ms if sampler else None)
+        stamp = machine_info.of_facts(self._facts, how, sampler.period_ms if sampler else None)
         return Run(id_, known, stamp, measurement), answer.history
 
     def _write(self, run: Run, history: dict[str, str]) -> None:

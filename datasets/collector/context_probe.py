@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from vramcast.datasets.collector.machine_info import touches
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Window
-from vramcast.datasets.collector.passport import touches
 
 MATMULS, CONVOLUTIONS = ("matmul_fp32", "matmul_bf16"), ("convolution",)
 # What a training does; linear algebra and FFT load libraries which few trainings use.

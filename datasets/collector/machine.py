@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from vramcast.datasets.run import DRY_RUN
-from vramcast.devices import Device
-from vramcast.tracer.nullgpu.child import Program
+from vramcast.hardware.devices import Device
+from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.process import python_path, worker_command
-from vramcast.tracer.warm import WarmWorker
+from vramcast.tracer.processes.job_process import python_path, worker_command
+from vramcast.tracer.processes.warm_worker import WarmWorker
 
 _ADVICE = ": raise --job-timeout."
 

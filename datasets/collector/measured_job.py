@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from vramcast.datasets.collector.counters import counters
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
 from vramcast.datasets.run import Status, Workload
-from vramcast.devices import DEVICES
-from vramcast.tracer import torch_api
+from vramcast.hardware.devices import DEVICES
+from vramcast.tracer.hooks import torch_api
 
 if TYPE_CHECKING:
-    from vramcast.tracer.trace import Trace
+    from vramcast.tracer.format.trace import Trace
 
 _MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have some 400
 
@@ -63,8 +63,6 @@ class Answer:
 
 def warm_up() -> None:
     """Import what most jobs need; none of it may touch CUDA, because the worker forks."""
-    import vramcast.tracer.record
-    import vramcast.tracer.step  # noqa: F401
 
     for package in ("torchvision", "timm", "transformers"):
         with suppress(ImportError, OSError, RuntimeError):  # not there, or not for this torch
@@ -87,7 +85,7 @@ def run_job(request: Request) -> Answer:
             total = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(request.workload.cap_bytes / total)
         if request.recorded:
-            from vramcast.tracer.record import Recorder
+            from vramcast.tracer.recording.recorder import Recorder
 
             recorder = Recorder()
             recorder.start()
@@ -124,16 +122,16 @@ def _run(workload: Workload, answer: Answer) -> None:
     import torch
 
     from vramcast.datasets.collector import model_facts
-    from vramcast.tracer import drawn, step
+    from vramcast.tracer.program import model_program, random_values
 
     def look(model: torch.nn.Module) -> None:
         answer.model_sha256, answer.features = model_facts.model_sha256(model), model_facts.features(model)
-        drawn.fill_weights(model)
+        random_values.fill_weights(model)
 
     # The card is the one that is there; the job's own device only says for which to estimate. The list is our own.
     job = workload.job(DEVICES["h200"], trust=True, search_path=tuple(sys.path))
-    host_batch = functools.partial(step.host_batch, write=drawn.write_input)
-    step.run(job, torch.device("cuda"), step.Hooks(host_batch=host_batch, on_model=look))
+    host_batch = functools.partial(model_program.host_batch, write=random_values.write_input)
+    model_program.run(job, torch.device("cuda"), model_program.Hooks(host_batch=host_batch, on_model=look))
 
 
 class _Timer:
@@ -172,7 +170,7 @@ def _keep(trace: Trace, answer: Answer) -> None:
     """Put of the trace into the answer what a data set keeps."""
     import numpy as np
 
-    from vramcast.tracer.trace import Action
+    from vramcast.tracer.format.trace import Action
 
     answer.workspaces = workspaces(trace)
     ooms = np.flatnonzero(trace.action == Action.OOM)
@@ -189,7 +187,7 @@ def signed_sizes(trace: Trace, rows: Any) -> Any:
     """Return the requested bytes (+) and completed frees (-) among `rows`, int64, in order."""
     import numpy as np
 
-    from vramcast.tracer.trace import Action
+    from vramcast.tracer.format.trace import Action
 
     wanted = rows & ((trace.action == Action.ALLOC) | (trace.action == Action.FREE_COMPLETED))
     sign = np.where(trace.action[wanted] == Action.ALLOC, 1, -1)
@@ -207,7 +205,7 @@ def workspaces(trace: Trace) -> list[tuple[str, int]]:
     That is how PyTorch handles a workspace: asked for after the outputs, freed when the kernel is queued. Each pair is
     named once.
     """
-    from vramcast.tracer.trace import Action
+    from vramcast.tracer.format.trace import Action
 
     events = [i for i in range(len(trace)) if trace.action[i] in (Action.ALLOC, Action.FREE_REQUESTED)]
     found: dict[tuple[str, int], None] = {}

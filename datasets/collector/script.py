@@ -1,7 +1,7 @@
 """Any training script, measured as it runs: `vramcast measure -- python train.py`.
 
-The script's process is this Python with the script in it (`watched.py`), which costs it nothing until it ends: it then writes
-torch's own counters down. NVML is sampled from outside.
+The script's process is this Python with the script in it (`script_process.py`), which costs it nothing until it ends: it then
+writes torch's own counters down. NVML is sampled from outside.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from vramcast.core.errors import UsageError
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import UsageError
-from vramcast.tracer.process import python_path
+from vramcast.tracer.processes.job_process import python_path
 
 
 def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
@@ -52,7 +52,7 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
             window = sampler.open() if sampler else None
             started = time.perf_counter()
             process = subprocess.Popen(
-                [interpreter, "-m", "vramcast.datasets.collector.watched", str(answer), *arguments], env=environment
+                [interpreter, "-m", "vramcast.datasets.collector.script_process", str(answer), *arguments], env=environment
             )
             code = process.wait()
             seconds = time.perf_counter() - started

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vramcast.core.errors import UsageError
 from vramcast.datasets.journal import Reading, read_runs
-from vramcast.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

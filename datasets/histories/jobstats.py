@@ -16,11 +16,11 @@ import re
 import zlib
 from typing import Any, Final
 
+from vramcast.core.errors import DatasetError
+from vramcast.datasets.histories.reader import Tally, is_missing, json_value, near_capacity
 from vramcast.datasets.histories.slurm import STATES, parsable_rows, split_id, state_of
-from vramcast.datasets.histories.tally import Tally, is_missing, json_value, near_capacity
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import DatasetError
 
 MAX_JSON_BYTES: Final = 2**24  # arbitrary: a summary of 1,000 nodes has some 500 kB
 _SUMMARY: Final = re.compile(r"JS1:([A-Za-z0-9+/=]*)")

@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories.peak_lines import NUMBER, Base, Peak, base_of, peak_of
-from vramcast.datasets.histories.tally import Tally, near_capacity, whole_bytes
+from vramcast.datasets.histories.reader import Tally, near_capacity, whole_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import DatasetError
-from vramcast.units import GIB, MIB
 
 RULE: Final = "=" * 100  # spec: what the scripts of the three projects print between source and log
 _IMPORT: Final = re.compile(r"^(?:import \w|from [\w.]+ import )", re.MULTILINE)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 
-from vramcast.datasets.histories.tally import Tally
+from vramcast.core.errors import TraceFileError, UsageError
+from vramcast.datasets.histories.reader import Tally
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import TraceFileError, UsageError
 from vramcast.simulator.replay import replay
-from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
+from vramcast.tracer.format.trace import Action, Trace
 
 
 def read(path: str | os.PathLike[str]) -> Reading:

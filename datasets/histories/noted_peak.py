@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from vramcast.units import MIB
+from vramcast.core.units import MIB
 
 HOW: Final = "processes sampled by vramcast's node service"
 _WORD: Final = re.compile(r"\bvramcast-peak=(\d{1,9}):(\d{0,9}):([a-z0-9._-]{0,80})", re.IGNORECASE)

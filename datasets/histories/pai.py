@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vramcast.datasets.histories.tally import Tally, csv_rows, digest, is_missing, lines, number, size_bytes
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB
+from vramcast.datasets.histories.reader import Tally, csv_rows, digest, is_missing, lines, number, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
-from vramcast.errors import DatasetError
-from vramcast.units import GIB
 
 # spec: the .header files of cluster-trace-gpu-v2020
 SENSOR: Final = (

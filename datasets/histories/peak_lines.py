@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from vramcast.errors import DatasetError
-from vramcast.units import GIB, KIB, MIB
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB, KIB, MIB
 
 Base: TypeAlias = Literal[1000, 1024]
 

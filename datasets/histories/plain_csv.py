@@ -13,13 +13,13 @@ import re
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
-from vramcast.datasets.histories.tally import Tally, digest, is_missing, near_capacity, number, size_bytes, table, whole
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import from_plain
+from vramcast.core.units import GIB, MIB
+from vramcast.datasets.histories.reader import Tally, digest, is_missing, near_capacity, number, size_bytes, table, whole
 from vramcast.datasets.journal import Reading
-from vramcast.datasets.plain import from_plain
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import DatasetError
-from vramcast.job import TensorSpec, parse_batch
-from vramcast.units import GIB, MIB
+from vramcast.jobs.job import TensorSpec, parse_batch
 
 _WHERE: Final = {
     field.name: part for part in (Measurement, Passport, Workload) for field in fields(part) if field.name != "vramcast"

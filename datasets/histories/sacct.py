@@ -14,7 +14,9 @@ import os
 import re
 from typing import Final
 
+from vramcast.core.errors import DatasetError
 from vramcast.datasets.histories.noted_peak import NotedPeak
+from vramcast.datasets.histories.reader import Tally, is_missing, size_bytes
 from vramcast.datasets.histories.slurm import (
     HOST_OOM,
     HOST_OOM_NOTE,
@@ -26,9 +28,7 @@ from vramcast.datasets.histories.slurm import (
     split_id,
     state_of,
 )
-from vramcast.datasets.histories.tally import Tally, is_missing, size_bytes
 from vramcast.datasets.journal import Reading
-from vramcast.errors import DatasetError
 
 # In order of preference: the largest of a step's tasks; else what some sites keep the peak in.
 _USAGE: Final = ("tresusageinmax", "tresusageintot", "tresusageinave")

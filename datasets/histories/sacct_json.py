@@ -12,10 +12,10 @@ import os
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from vramcast.core.errors import DatasetError
+from vramcast.datasets.histories.reader import Tally, json_value, whole_text
 from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, WAITING, SlurmJob, state_of
-from vramcast.datasets.histories.tally import Tally, json_value, whole_text
 from vramcast.datasets.journal import Reading
-from vramcast.errors import DatasetError
 
 _UNSET: Final = 2**63  # spec: slurm.h, INFINITE64 and NO_VAL64 lie above
 

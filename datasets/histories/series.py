@@ -19,20 +19,11 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-from vramcast.datasets.histories.tally import (
-    Tally,
-    csv_rows,
-    is_missing,
-    lines,
-    near_capacity,
-    number,
-    peeked,
-    size_bytes,
-)
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB, KIB, MIB
+from vramcast.datasets.histories.reader import Tally, csv_rows, is_missing, lines, near_capacity, number, peeked, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import DatasetError
-from vramcast.units import GIB, KIB, MIB
 
 # What a column is called, in lower case and without its unit, by what it holds.
 _COLUMNS: Final = {

@@ -10,7 +10,7 @@ from typing import Final
 
 from vramcast.datasets.histories import noted_peak
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.datasets.histories.tally import lines, near_capacity
+from vramcast.datasets.histories.reader import lines, near_capacity
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 # spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.drawn_training import draw_training
 from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.sizes import draw_batch, draw_budget, draw_fitting, largest
+from vramcast.datasets.workloads.training_options import draw_training
 
 
 @dataclass(frozen=True, slots=True)

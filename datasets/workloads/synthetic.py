@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.drawn_training import draw_training
 from vramcast.datasets.workloads.network_shapes import CNN_SHAPES, MLP_SHAPES, layer_widths, stage_widths
 from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.sizes import GIB, draw_batch, draw_budget, draw_fitting, largest
+from vramcast.datasets.workloads.training_options import draw_training
 
 _PLACE = "vramcast.datasets.workloads.networks"
 _ACTIVATIONS = {"relu": 40, "gelu": 20, "silu": 15, "tanh": 10, "leaky_relu": 10, "elu": 5}  # arbitrary

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vramcast.datasets.run import Workload
-from vramcast.datasets.workloads.drawn_training import DrawnTraining, draw_training
 from vramcast.datasets.workloads.image_models import SEGMENTATION, TIMM, TORCHVISION, ImageModel
 from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.sizes import Budget, draw_batch, draw_budget, draw_fitting
+from vramcast.datasets.workloads.training_options import DrawnTraining, draw_training
 
 _SIDES = (96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448)  # arbitrary: for models which take any
 _CLASSES = {1000: 50, 100: 20, 10: 20, 2: 10}  # arbitrary: of ImageNet, CIFAR-100, CIFAR-10

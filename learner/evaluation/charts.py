@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from vramcast.charts.chart import COLOURS, GREY, Axis, Chart, Series
+from vramcast.core.units import GIB, MIB
 from vramcast.learner.evaluation.metrics import covered, excesses, levels, xmem_errors
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.tracer.describe import shown
-from vramcast.units import GIB, MIB
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.tracer.format.labels import shown
+from vramcast.views.charts.chart import COLOURS, GREY, Axis, Chart, Series
 
 BAND: Final = 0.95  # arbitrary: of the band around the nominal coverage
 _MAX_FAMILIES: Final = len(COLOURS)  # the rest is "other": colours are not used twice

@@ -14,9 +14,9 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.learner.evaluation.metrics import verdict
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 N_PERMUTATIONS: Final = 999  # arbitrary: the smallest p is then 0.001
 N_DRAWS: Final = 1000  # arbitrary: the ends of a 95 % interval are then good to about a tenth of its width

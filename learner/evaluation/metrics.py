@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 FACTORS: Final = ("family", "gpu", "optimizer")  # spec: the `by` of the JSON
 

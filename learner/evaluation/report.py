@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast import charts
-from vramcast.charts import png, svg
-from vramcast.charts.page import render
-from vramcast.charts.table import Table
-from vramcast.files import atomic_write
+from vramcast.core.files import atomic_write
+from vramcast.core.units import gib
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.tracer.describe import shown
-from vramcast.units import gib
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.tracer.format.labels import shown
+from vramcast.views import charts
+from vramcast.views.charts import png, svg
+from vramcast.views.charts.page import render
+from vramcast.views.charts.table import Table
 
 _TITLE: Final = "Estimates and bounds, judged"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates

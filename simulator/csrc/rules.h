@@ -1,4 +1,4 @@
-/* Made by benchmarks/allocator_header.py from simulator/rules.py, where the sources are named. */
+/* Made by benchmarks/simulator/allocator_header.py from simulator/rules.py, where the sources are named. */
 #define MIN_BLOCK 512ll /* every block is a multiple of it */
 #define SMALL 1048576ll /* the largest request which the small pool serves */
 #define SMALL_SEGMENT 2097152ll /* segment, and page of expandable segments, of small pools */

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)

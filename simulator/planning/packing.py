@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.compiler import shared_library
-from vramcast.errors import CompilerError
+from vramcast.core.compiler import shared_library
+from vramcast.core.errors import CompilerError
 
 SOURCE: Final = Path(__file__).parents[1] / "csrc" / "packing.c"
 NO_TARGET: Final = 2**62  # arbitrary: above any sum of sizes in a trace

@@ -36,18 +36,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import TraceFileError
-from vramcast.files import atomic_write
+from vramcast.core.errors import TraceFileError
+from vramcast.core.files import atomic_write
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import NO_TARGET, Fit, Items, place
 from vramcast.simulator.planning.repetition import Repetition
-from vramcast.tracer.trace import MIN_BLOCK_BYTES
+from vramcast.tracer.format.trace import MIN_BLOCK_BYTES
 
 FORMAT: Final = "vramcast-pool-plan"
 VERSION: Final = 1
-WORK: Final = 1_000_000_000  # arbitrary; measured: some 2 s of one core, and twice as much gains nothing (benchmarks/pool.py)
+WORK: Final = (
+    1_000_000_000  # arbitrary; measured: some 2 s of one core, and twice as much gains nothing (benchmarks/simulator/pool.py)
+)
 _WORK_A_BLOCK: Final = 2_000_000  # arbitrary: few blocks are searched for less; ten for 40 ms
-_FULL: Final = 0.98  # measured: as good as 0.99 on the traces of benchmarks/pool.py; 0.95 leaves T5 3 % above peak live
+_FULL: Final = (
+    0.98  # measured: as good as 0.99 on the traces of benchmarks/simulator/pool.py; 0.95 leaves T5 3 % above peak live
+)
 _EMPTY: Final = 0.9  # arbitrary: a crest ends where less than this share of the peak lives
 _TARGETS: Final = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)  # arbitrary: above peak live, for piles from both ends
 _N_STARTS: Final = 3  # arbitrary: the orders from which a search starts, the lowest

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 MIN_PERIOD: Final = 101  # spec: arXiv 1903.06631 takes periods of more than 100 requests
 _CHUNK: Final = 1 << 20  # arbitrary: pairs looked at together; some 50 MB

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.planning.swap_links import Link, find_link
 from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
 from vramcast.simulator.planning.swap_scores import NAMES, scores
 from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.format.trace import Trace
 
 _TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimisation behind the unit vectors
 

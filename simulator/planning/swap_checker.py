@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from vramcast.simulator.planning.swap import Move, SwapPlan
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 _MAX_FAULTS = 20  # arbitrary: enough to see what is wrong
 

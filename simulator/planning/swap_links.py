@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 
 _REACHED: Final = 0.8  # arbitrary: what pinned copies reach of the line rate; the paper's fit is 0.84 out and 0.77 in
 _LATENCY_US: Final = 10.0  # arbitrary: of one asynchronous copy; the paper's fit is 47.2 out and 9.7 in

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 Int64s = npt.NDArray[np.int64]
 MIN_SWAP_BYTES = 2**20  # spec: arXiv 1903.06631, below which latency dominates a copy

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from vramcast import run_examples
-from vramcast.job import Job
+from vramcast.estimates import run_examples
+from vramcast.jobs.job import Job
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 

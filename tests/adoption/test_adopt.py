@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("xgboost")
 
 from tests.adoption.conftest import COLUMNS
-from vramcast import run_examples
-from vramcast.adoption import nightly
-from vramcast.adoption.folder import Folder, digest_of
+from vramcast.adoption import pipeline
+from vramcast.adoption.artifact_store import Folder, digest_of
 from vramcast.cli.main import main
 from vramcast.datasets.journal import read_runs
-from vramcast.job import Job
+from vramcast.estimates import run_examples
+from vramcast.jobs.job import Job
 from vramcast.learner import artifact
 from vramcast.learner.residual import ResidualQuantiles
 
@@ -27,7 +27,7 @@ History = Callable[..., str]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few trees: what they learn is not looked at here."""
-    monkeypatch.setattr(nightly.Wanted, "parameters", lambda self, rows: {"n_estimators": 4})
+    monkeypatch.setattr(pipeline.Wanted, "parameters", lambda self, rows: {"n_estimators": 4})
 
 
 def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from vramcast.adoption import folder as folders
-from vramcast.adoption.folder import Folder, digest_of
-from vramcast.errors import ArtifactError, OutputError
+from vramcast.adoption import artifact_store as folders
+from vramcast.adoption.artifact_store import Folder, digest_of
+from vramcast.core.errors import ArtifactError, OutputError
 from vramcast.learner import artifact
 from vramcast.learner.conformal import Calibration
 from vramcast.learner.model import Head, Learned

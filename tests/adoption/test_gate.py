@@ -11,7 +11,7 @@ pytest.importorskip("xgboost")
 
 from vramcast.adoption import gate
 from vramcast.adoption.policies import costs
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 GIB = 1 << 30
 LEVELS = (0.5, 0.9, 0.95, 0.99)

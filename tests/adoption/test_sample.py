@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("xgboost")
 
 from vramcast.adoption import sample
-from vramcast.learner import judging, training
+from vramcast.learner import cross_validation, training
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 
@@ -40,8 +40,10 @@ def examples(repeats: int = 30, models: int = 6) -> list[Example]:
 def test_every_run_is_scored_as_if_it_had_been_asked_itself() -> None:
     runs = examples()
     learned = training.train(runs, {"n_estimators": 5})
-    every = [one for run in runs if (one := judging.scored_of(run, learned)) is not None]
-    of_kinds = [one for kind in sample.kinds_of(runs).values() if (one := judging.scored_of(kind[-1], learned)) is not None]
+    every = [one for run in runs if (one := cross_validation.scored_of(run, learned)) is not None]
+    of_kinds = [
+        one for kind in sample.kinds_of(runs).values() if (one := cross_validation.scored_of(kind[-1], learned)) is not None
+    ]
     assert sample.said_of_all(of_kinds, runs) == sorted(every, key=lambda one: one.id)
     assert len(of_kinds) < len(every) / 5
 

@@ -17,20 +17,20 @@ from benchmarks.accuracy import (
     convolution_kernels,
     figures,
     gpumemnet_mlp,
-    mlp_script,
     real_world,
     report,
     runner,
     timm_a100,
     xmem,
 )
-from vramcast.devices import device
-from vramcast.errors import NullGpuError
-from vramcast.job import Job, TensorSpec
-from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
-from vramcast.tracer.trace import Action, Trace
+from benchmarks.accuracy.scripts import mlp_script
+from vramcast.core.errors import NullGpuError
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec
+from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
+from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Need = Callable[[str], Any]
 XMEM_ROW = {

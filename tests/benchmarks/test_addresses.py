@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.addresses import order_of, report
-from vramcast.tracer.trace import Action, Trace
-from vramcast.units import MIB
+from benchmarks.simulator.addresses import order_of, report
+from vramcast.core.units import MIB
+from vramcast.tracer.format.trace import Action, Trace
 
 LINUX = 0x7F0000000000
 

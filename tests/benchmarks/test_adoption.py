@@ -1,4 +1,4 @@
-"""`benchmarks.adoption` at a small size: an adoption which is killed loses nothing, and ends with the same bytes."""
+"""`benchmarks.cluster.adoption` at a small size: an adoption which is killed loses nothing, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from benchmarks import adoption
+from benchmarks.cluster import adoption
 
 
 @pytest.mark.release

@@ -1,4 +1,4 @@
-"""What the constants of `vramcast.context` were made of."""
+"""What the constants of `vramcast.hardware.context` were made of."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from benchmarks import contexts
 from benchmarks.accuracy.runner import data_folder
-from vramcast import context
-from vramcast.context import Source
+from benchmarks.hardware import contexts
+from vramcast.hardware import context
+from vramcast.hardware.context import Source
 
 LOGS = data_folder() / "public" / "context_startup.csv"
 

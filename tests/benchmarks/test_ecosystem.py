@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import ecosystem
-from benchmarks.ecosystem import JOBS, Ecosystem, rounded
+from benchmarks.surveys import ecosystem
+from benchmarks.surveys.ecosystem import JOBS, Ecosystem, rounded
 
 
 def test_each_tensor_is_rounded_up_alone() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import kept_examples, logged, modded, published_peaks, titan
+from benchmarks.accuracy import kept_examples, published_peaks
 from benchmarks.accuracy.kept_examples import figure_example, logged_example, report, titan_example
-from benchmarks.accuracy.logged_sources import Peaks
+from benchmarks.accuracy.logs import logged, modded, titan
+from benchmarks.accuracy.logs.logged_sources import Peaks
+from vramcast.core.units import MIB
 from vramcast.learner import examples
-from vramcast.units import MIB
 
 SAID: dict[str, Any] = {
     "device": "h100", "steps": 6, "tracer": "nullgpu", "torch": "2.9.1+cu128", "context_bytes": 7, "world_size": 2,

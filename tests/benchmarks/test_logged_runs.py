@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import logged_data
-from benchmarks.accuracy.logged import Answer, Reason, Run, hits, judge, read_runs, release_of, report, until_peak_line
-from benchmarks.accuracy.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, variables
+from benchmarks.accuracy.logs import logged_data
+from benchmarks.accuracy.logs.logged import Answer, Reason, Run, hits, judge, read_runs, release_of, report, until_peak_line
+from benchmarks.accuracy.logs.logged_sources import Log, Peaks, differences, launched, needs, read_log, sha_of, variables
 from vramcast.datasets.histories.logged import split
 
 RULE = "=" * 100
@@ -240,7 +240,7 @@ def test_a_run_has_the_torch_of_its_log_or_the_nearest(tmp_path: Path, monkeypat
     for release in ("2.6.0", "2.8.0"):
         (tmp_path / release / "bin").mkdir(parents=True)
         (tmp_path / release / "bin" / "python").touch()
-    monkeypatch.setattr("benchmarks.accuracy.logged._installed", lambda: "2.11.0")
+    monkeypatch.setattr("benchmarks.accuracy.logs.logged._installed", lambda: "2.11.0")
     assert release_of("2.8.0+cu128", tmp_path) == "2.8.0"
     assert release_of("2.4.1+cu124", tmp_path) == "2.6.0"
     assert release_of("2.8.0.dev20250319+cu128", tmp_path) == "2.8.0"

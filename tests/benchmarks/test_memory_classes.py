@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy import memory_classes
-from benchmarks.authors.architectures import Layer
-from benchmarks.baselines.network import Network
-from vramcast.units import MIB
+from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines.network import Network
+from vramcast.core.units import MIB
 
 
 def test_an_edge_belongs_to_the_class_below_it() -> None:

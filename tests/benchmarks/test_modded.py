@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import logged_data, modded
-from benchmarks.accuracy.logged import Answer
-from benchmarks.accuracy.logged_sources import Peaks
-from benchmarks.accuracy.modded import Record, files_of, read_records, report
+from benchmarks.accuracy.logs import logged_data, modded
+from benchmarks.accuracy.logs.logged import Answer
+from benchmarks.accuracy.logs.logged_sources import Peaks
+from benchmarks.accuracy.logs.modded import Record, files_of, read_records, report
 
 SOURCE = "class Hyperparameters:\n    num_iterations: int = 1770 # number of iterations to run\n"
 URL = "https://github.com/KellerJordan/modded-nanogpt/blob/" + "a" * 40 + "/records/track_1_short/2025-01-13_Fp8LmHead/log.txt"

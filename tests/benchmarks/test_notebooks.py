@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nbclient", reason="nbclient is not installed: pip install 'vramcast[notebook]'")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install 'vramcast[notebook]'")
 
-from benchmarks import notebooks
+from benchmarks.site import notebooks
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 300_000  # arbitrary: of a notebook, so that the repository stays small

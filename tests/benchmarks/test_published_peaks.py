@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.accuracy.published_peaks import Figure, batches, report, split_at
-from vramcast.stub_tokenizer import write_tokenizer
+from vramcast.jobs.stub_tokenizer import write_tokenizer
 
 TABLE = """
 VRAM allocated after loading model to device: 870.53 MB

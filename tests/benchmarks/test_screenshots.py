@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import screenshots
-from vramcast.errors import CannotEstimate
+from benchmarks.site import screenshots
+from vramcast.core.errors import CannotEstimate
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import scripts_data
-from benchmarks.scripts import Outcome, Verdict, missing, report, share, verdict_of, words_of
-from benchmarks.scripts_entry import Entry
-from benchmarks.scripts_table import ENTRIES
-from vramcast.devices import device
+from benchmarks.scripts import data as scripts_data
+from benchmarks.scripts.entry import Entry
+from benchmarks.scripts.survey import Outcome, Verdict, missing, report, share, verdict_of, words_of
+from benchmarks.scripts.table import ENTRIES
+from vramcast.hardware.devices import device
 
 ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out}", own="no such model")
 

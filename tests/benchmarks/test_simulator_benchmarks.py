@@ -1,4 +1,4 @@
-"""A sample of benchmarks/simulator_jobs.py, and its own tools: whole jobs simulated and run, equal to the byte."""
+"""A sample of benchmarks/simulator/jobs.py, and its own tools: whole jobs simulated and run, equal to the byte."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import simulator_jobs, simulator_speed, survey_models
-from vramcast.devices import device
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.simulator.player import play
+from benchmarks.simulator import jobs as simulator_jobs
+from benchmarks.speed import simulator
+from benchmarks.surveys import survey_models
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 Need = Callable[[str], Any]
 A100 = device("a100-40gb")
@@ -151,8 +153,8 @@ def test_torch_is_timed_on_the_requests_of_the_trace() -> None:
     rows = [(Action.ALLOC, 3 * MIB, 0, 1000), (Action.ALLOC, 700, 1, 5000), (Action.FREE_COMPLETED, 3 * MIB, 0, 1000)]
     trace = _trace(rows)
     requests = Requests.of(trace)
-    assert simulator_speed.raw_sequence(requests) == [("malloc", 0, 3 * MIB, 0), ("malloc", 1, 700, 0), ("free", 0)]
-    timing = simulator_speed.time_one(requests, "", 22 * MIB, repeats=2)
+    assert simulator.raw_sequence(requests) == [("malloc", 0, 3 * MIB, 0), ("malloc", 1, 700, 0), ("free", 0)]
+    timing = simulator.time_one(requests, "", 22 * MIB, repeats=2)
     assert timing.retries == play(requests).statistics.n_retries == 0
     assert min(timing.compiled, timing.peaks_only, timing.python, timing.torch) > 0
 
@@ -161,6 +163,6 @@ def test_torch_is_timed_on_the_requests_of_the_trace() -> None:
 def test_a_timing_of_a_simulation_which_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = Requests.of(_trace([(Action.ALLOC, 3 * MIB, 0, 1000)]))
     other = Requests.of(_trace([(Action.ALLOC, 30 * MIB, 0, 1000)]))
-    monkeypatch.setattr(simulator_speed, "raw_sequence", lambda _: [("malloc", 0, int(other.size_bytes[0]), 0)])
+    monkeypatch.setattr(simulator, "raw_sequence", lambda _: [("malloc", 0, int(other.size_bytes[0]), 0)])
     with pytest.raises(SystemExit, match="differ"):
-        simulator_speed.time_one(requests, "", None, repeats=2)
+        simulator.time_one(requests, "", None, repeats=2)

@@ -11,7 +11,7 @@ import benchmarks.accuracy
 
 torch: Any = pytest.importorskip("torch")
 
-FOLDER = Path(benchmarks.accuracy.__path__[0]) / "stand_ins"
+FOLDER = Path(benchmarks.accuracy.__path__[0]) / "scripts" / "stand_ins"
 
 
 @pytest.mark.parametrize("key_heads", [8, 2])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.titan import Typed, card_of, complete, export, launch, rows_of, table_rows, typed_command
+from benchmarks.accuracy.logs.titan import Typed, card_of, complete, export, launch, rows_of, table_rows, typed_command
 
 ROW = {
     "url": "https://example.org/0123456789", "torch": "nightly of 2025-07-01 (date of the commit)", "value_mib": "2048.0",

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from vramcast.cli.sweep import parse_sizes
-from vramcast.errors import UsageError
+from vramcast.cli.verbs.sweep import parse_sizes
+from vramcast.core.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
 Answer = tuple[int, str, str]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.errors import DownloadError, NullGpuError
-from vramcast.estimator import Estimator
+from vramcast.core.errors import DownloadError, NullGpuError
+from vramcast.estimates.estimator import Estimator
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 Call = Callable[..., tuple[int, str, str]]
@@ -271,7 +271,7 @@ def test_a_low_limit_on_memory_is_told_before_a_library_ends_us(call: Call, monk
 
 
 def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vramcast.cli import doctor
+    from vramcast.cli.verbs import doctor
 
     def fails(version: str) -> None:
         raise DownloadError("no network")

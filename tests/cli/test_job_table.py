@@ -8,7 +8,7 @@ import pytest
 
 from vramcast.cli import job_table
 from vramcast.cli.main import parser
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 
 # Tables, and the words of the same question.
 SAME: list[tuple[dict[str, Any], list[str]]] = [

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from vramcast import site_file
-from vramcast.cli import doctor, measure_context
-from vramcast.context import Source, context_bytes
-from vramcast.units import MIB
+from vramcast.cli import context_measurement
+from vramcast.cli.verbs import doctor
+from vramcast.core.units import MIB
+from vramcast.hardware import site_file
+from vramcast.hardware.context import Source, context_bytes
 
 Call = Callable[..., tuple[int, str, str]]
 CARD = {"uuid": "abc", "gpu": "NVIDIA GeForce RTX 4090", "torch": "2.11.0+cu130"}
@@ -43,7 +44,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> type[FakeMachine]:
     class Mine(FakeMachine):
         pass
 
-    monkeypatch.setattr(measure_context, "RealGpu", Mine)
+    monkeypatch.setattr(context_measurement, "RealGpu", Mine)
     monkeypatch.delenv(site_file.VARIABLE, raising=False)
     return Mine
 
@@ -84,7 +85,7 @@ def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: typ
 def test_a_library_which_failed_is_not_in_the_row(machine: type[FakeMachine]) -> None:
     failed = {"matmul_bf16": "no bfloat16", "convolution": "no cuDNN"}
     machine.answers = (CARD, {**SIZES, "failed": failed})
-    assert [sorted(one.libraries) for one in measure_context.measured(machine())] == [[], ["cublas"]]
+    assert [sorted(one.libraries) for one in context_measurement.measured(machine())] == [[], ["cublas"]]
 
 
 @pytest.mark.parametrize("step", [0, 1])

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast import plans
-from vramcast.errors import CannotEstimate
-from vramcast.tracer.snapshot import write_snapshot
-from vramcast.tracer.trace import Action, Trace
+from vramcast.core.errors import CannotEstimate
+from vramcast.estimates import plans
+from vramcast.tracer.format.snapshot import write_snapshot
+from vramcast.tracer.format.trace import Action, Trace
 
 Call = Callable[..., tuple[int, str, str]]
 MIB = 2**20

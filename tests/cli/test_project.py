@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli import checking
-from vramcast.errors import CannotEstimate
+from vramcast.cli import checked_job
+from vramcast.core.errors import CannotEstimate
 
 Call = Callable[..., tuple[int, str, str]]
 MODEL = """
@@ -170,7 +170,7 @@ def test_a_command_is_a_job(call: Call, project: Path, needs_null_gpu: None) -> 
 def test_wrong_options_are_told_before_anything_is_traced(
     call: Call, project: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(checking, "estimate_of", lambda options: pytest.fail("a job was traced"))
+    monkeypatch.setattr(checked_job, "estimate_of", lambda options: pytest.fail("a job was traced"))
     code, out, err = call("check", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("vramcast: ")
@@ -178,7 +178,7 @@ def test_wrong_options_are_told_before_anything_is_traced(
 
 
 def test_a_wrong_table_is_told_before_anything_is_traced(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "estimate_of", lambda options: pytest.fail("a job was traced"))
+    monkeypatch.setattr(checked_job, "estimate_of", lambda options: pytest.fail("a job was traced"))
     jobs(project, FITS + "[tool.vramcast.jobs.other]\ntarget = 'a:b'\noptimiser = 'sgd'\n")
     code, _, err = call("check")
     assert code == 2
@@ -198,7 +198,7 @@ def test_files_which_cannot_be_written_are_no_answer(call: Call, project: Path, 
     def refuse(options: object) -> None:
         raise CannotEstimate("no")
 
-    monkeypatch.setattr(checking, "estimate_of", refuse)
+    monkeypatch.setattr(checked_job, "estimate_of", refuse)
     code, _, err = call("check", "--results", "absent/folder/x.json")
     assert code == 3
     assert "absent/folder/x.json" in err

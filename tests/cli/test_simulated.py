@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from vramcast.cli.simulated import COMMON, parse_cards, parse_settings
-from vramcast.devices import DEVICES
-from vramcast.errors import UsageError
+from vramcast.cli.what_if_options import COMMON, parse_cards, parse_settings
+from vramcast.core.errors import UsageError
+from vramcast.hardware.devices import DEVICES
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.snapshot import write_snapshot
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.snapshot import write_snapshot
+from vramcast.tracer.format.trace import Action, Trace
 
 Call = Callable[..., tuple[int, str, str]]
 REPLAY_KEYS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli import doctor
-from vramcast.errors import DownloadError
-from vramcast.stack import parse
+from vramcast.cli.verbs import doctor
+from vramcast.core.errors import DownloadError
+from vramcast.hardware.stack import parse
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
 Call = Callable[..., tuple[int, str, str]]

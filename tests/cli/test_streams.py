@@ -11,7 +11,7 @@ import pytest
 
 from vramcast.cli import streams
 from vramcast.cli.main import main
-from vramcast.estimator import Estimator
+from vramcast.estimates.estimator import Estimator
 
 LIMIT_S = 120
 VERSION = [sys.executable, "-m", "vramcast", "--version"]

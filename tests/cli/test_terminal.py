@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.cli import terminal
-from vramcast.units import GIB
+from vramcast.core.units import GIB
 
 
 class Screen(io.StringIO):

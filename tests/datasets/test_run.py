@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets import journal, tables
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import SCHEMA, Measurement, Passport, Run, Workload
-from vramcast.devices import device
-from vramcast.errors import DatasetError, UsageError
+from vramcast.hardware.devices import device
 
 RUN = Run(
     "1-7",

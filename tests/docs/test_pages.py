@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from vramcast import errors
+from vramcast.core import errors
 
 markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
 

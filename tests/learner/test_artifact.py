@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.hostile import damage
-from vramcast.errors import ArtifactError
-from vramcast.learner import artifact, checked, training, trees
+from vramcast.core.errors import ArtifactError
+from vramcast.learner import artifact, training, trees, validation
 from vramcast.learner.conformal import MOST_RESIDUAL, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.groups import FEWEST_MODELS
 from vramcast.learner.model import Learned, Subject
+from vramcast.learner.residual_tree import FEWEST_MODELS
 
 MakeExamples = Callable[..., list[Example]]
 QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
@@ -258,7 +258,7 @@ def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder:
     levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
 
     def check(content: str) -> None:
-        trees.check(checked.parse(content.encode()), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
+        trees.check(validation.parse(content.encode()), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
 
     check(json.dumps(values))
     for name, file, content in (*damage.numbers(folder, "reserved.json"), *damage.trees(folder)):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from vramcast.devices import device
-from vramcast.errors import DatasetError
+from vramcast.core.errors import DatasetError
+from vramcast.hardware.devices import device
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, Circumstances, family_of, features, parts_of
-from vramcast.tracer.operators import Operator
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
+from vramcast.tracer.format.operators import Operator
+from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 MIB = 1 << 20
 CARD = Circumstances(device("a100-40gb"), batch_size=8, input_elements=1024, precision="amp-bf16")

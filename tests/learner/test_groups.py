@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.learner.groups import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CAUSE, grown, in_words
+from vramcast.learner.residual_tree import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CAUSE, grown, in_words
 
 RANDOM = np.random.default_rng(3)
 

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.learner import joined
+from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import Calibration
-from vramcast.learner.joined import LEVELS, at, by_level, uniform
 from vramcast.learner.model import Head, Learned, Subject
-from vramcast.tracer.job_result import UNKNOWN_SHARE
+from vramcast.learner.sum_quantile import LEVELS, at, by_level, uniform
+from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
 
 
 def test_one_part_is_its_own_sum_at_every_level_that_bounds_have() -> None:
     part = by_level(lambda level: 1000 * level**9)
     for level in (0.5, 0.75, 0.9, 0.95, 0.99, 0.999):
-        assert at(joined.joined([part, np.zeros(len(LEVELS))]), level) == pytest.approx(1000 * level**9)
-    assert joined.joined([]).tolist() == [0.0] * len(LEVELS)
+        assert at(sum_quantile.joined([part, np.zeros(len(LEVELS))]), level) == pytest.approx(1000 * level**9)
+    assert sum_quantile.joined([]).tolist() == [0.0] * len(LEVELS)
 
 
 def test_what_is_certain_is_added_whole() -> None:
-    assert at(joined.joined([np.full(len(LEVELS), 7.0), uniform(100)]), 0.9) == pytest.approx(7 + at(uniform(100), 0.9))
+    assert at(sum_quantile.joined([np.full(len(LEVELS), 7.0), uniform(100)]), 0.9) == pytest.approx(7 + at(uniform(100), 0.9))
 
 
 def test_the_sum_of_two_parts_costs_less_than_both_worst_cases_and_holds() -> None:
@@ -30,7 +30,7 @@ def test_the_sum_of_two_parts_costs_less_than_both_worst_cases_and_holds() -> No
     random = np.random.default_rng(1)
     shares = random.uniform(0, 1, (2, 100_000))
     draws = [np.where(share > 0.5, scale * (share - 0.5) / 0.5, 0) for share, scale in zip(shares, (100, 60), strict=True)]
-    total = joined.joined([uniform(100), uniform(60)])
+    total = sum_quantile.joined([uniform(100), uniform(60)])
     for level in (0.9, 0.95, 0.99):
         bound = at(total, level)
         assert bound < at(uniform(100), level) + at(uniform(60), level)
@@ -39,7 +39,7 @@ def test_the_sum_of_two_parts_costs_less_than_both_worst_cases_and_holds() -> No
 
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=4), st.floats(0.01, 0.999), st.floats(0.0001, 0.0009))
 def test_a_sum_never_falls_with_its_level_nor_below_its_parts(sizes: list[float], level: float, more: float) -> None:
-    total = joined.joined([uniform(size) for size in sizes])
+    total = sum_quantile.joined([uniform(size) for size in sizes])
     assert at(total, level) <= at(total, level + more)
     assert at(total, level) >= max(at(uniform(size), level) for size in sizes) * (1 - 1e-9)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vramcast.learner import judging, training
+from vramcast.learner import cross_validation, training
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.examples import Example
 from vramcast.learner.stacks import StackContext
@@ -21,7 +21,7 @@ def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(
     make_examples: MakeExamples, n: int, folds: int
 ) -> None:
     examples = make_examples(n, process=True)
-    scored = judging.cross_validated(examples, QUICK, levels=(0.9, 0.95), folds=folds)
+    scored = cross_validation.cross_validated(examples, QUICK, levels=(0.9, 0.95), folds=folds)
     assert [one.id for one in scored] == [example.id for example in examples]
     figures = metrics.evaluate(scored)
     assert figures["mre"] < 0.01
@@ -44,15 +44,15 @@ def test_other_runs_are_learned_from_but_those_of_a_judged_model(
         dataclasses.replace(e, id=f"twin {e.id}", group=e.group if number % 2 else "new") for number, e in enumerate(examples)
     ]
     seen: list[set[str]] = []
-    train = judging.train
+    train = cross_validation.train
 
     def watched(known: list[Example], *args: object, **options: object) -> object:
         seen.append({e.group for e in known})
         assert sum(e.id.startswith("twin") and e.group == "new" for e in known) == 20
         return train(known, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(judging, "train", watched)
-    scored = judging.cross_validated(examples, QUICK, folds=2, others=twins)
+    monkeypatch.setattr(cross_validation, "train", watched)
+    scored = cross_validation.cross_validated(examples, QUICK, folds=2, others=twins)
     assert [one.id for one in scored] == [e.id for e in examples]
     groups = {e.group for e in examples}
     assert all(known < groups | {"new"} for known in seen)
@@ -73,7 +73,7 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
     ]
     leaked = training.train(changed, QUICK, folds=5)
     seen = [abs(leaked.reserved(training.subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
-    unseen = [abs(one.error or 0.0) for one in judging.cross_validated(changed, QUICK, folds=3)]
+    unseen = [abs(one.error or 0.0) for one in cross_validation.cross_validated(changed, QUICK, folds=3)]
     assert sum(unseen) / len(unseen) > 0.03
     assert not leaked.reserved_head.active_segments or sum(seen) <= sum(unseen)
 
@@ -81,12 +81,12 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
 def test_the_process_peak_is_judged_where_it_was_measured(make_examples: MakeExamples) -> None:
     (example,) = make_examples(1, process=True)
     known = {"one": StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
-    scored = judging.scored_of(example, None, contexts=known)
+    scored = cross_validation.scored_of(example, None, contexts=known)
     assert scored is not None
     assert (scored.measured_bytes, scored.estimated_bytes) == (example.measured_process, example.reserved + 500 * MIB)
-    assert judging.scored_of(example, None) is None  # no context is known
+    assert cross_validation.scored_of(example, None) is None  # no context is known
     (reserved_only,) = make_examples(1)
-    plain = judging.scored_of(reserved_only, None)
+    plain = cross_validation.scored_of(reserved_only, None)
     assert plain is not None
     assert plain.measured_bytes == reserved_only.measured_reserved
 
@@ -96,7 +96,7 @@ def test_what_does_not_fit_with_its_context_was_said_to_run_out_of_memory(make_e
     card_gib = (example.reserved + 300 * MIB) / (1 << 30)
     on_card = dataclasses.replace(example, features={**example.features, "card_gib": card_gib})
     for context, said in ((200 * MIB, False), (400 * MIB, True)):
-        scored = judging.scored_of(dataclasses.replace(on_card, context=context), None)
+        scored = cross_validation.scored_of(dataclasses.replace(on_card, context=context), None)
         assert scored is not None
         assert scored.said_out_of_memory is said
 
@@ -104,4 +104,4 @@ def test_what_does_not_fit_with_its_context_was_said_to_run_out_of_memory(make_e
 @pytest.mark.parametrize("n", [0, 1])
 def test_one_model_is_too_few(make_examples: MakeExamples, n: int) -> None:
     with pytest.raises(ValueError, match="models are too few"):
-        judging.cross_validated(make_examples(n))
+        cross_validation.cross_validated(make_examples(n))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from vramcast.errors import DatasetError
-from vramcast.learner import joined, stacks, training
+from vramcast.core.errors import DatasetError
+from vramcast.learner import stacks, sum_quantile, training
 from vramcast.learner.conformal import LEVELS
 from vramcast.learner.examples import Example
 from vramcast.learner.model import BoundAtLevel, Learned, Subject
@@ -247,7 +247,7 @@ def test_a_context_which_may_be_larger_moves_the_bound_of_the_process(learned: L
     """A job which is simulated exactly owes its margin to the context alone, but for a cell of `joined`."""
     for example, is_exact in zip(make_examples(2, seed=44), (True, False), strict=True):
         known = dataclasses.replace(subject(example), context=500 * MIB, is_measured=True)
-        vague = dataclasses.replace(known, beside={"context": joined.uniform(100 * MIB)}, is_measured=False)
+        vague = dataclasses.replace(known, beside={"context": sum_quantile.uniform(100 * MIB)}, is_measured=False)
         assert learned.process_head is None
         for level, share in ((0.5, 0.0), (0.95, 0.9)):
             sizes = [learned.process_bound(one, level).size_bytes for one in (known, vague)]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from vramcast.hardware.stack import Stack
 from vramcast.learner.traits import MEANINGS, NO_WORSE, traits_of
-from vramcast.stack import Stack
-from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
+from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 MIB = 1 << 20
 STACK = Stack("2.8.0", "12.8", "9.10.2.21")

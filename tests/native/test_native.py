@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.compiler import FLAGS, SANITIZERS
-from vramcast.devices import device
-from vramcast.tracer.nullgpu.build import build, find_torch, include_folders
-from vramcast.tracer.nullgpu.entry_points import CSRC
+from vramcast.core.compiler import FLAGS, SANITIZERS
+from vramcast.hardware.devices import device
+from vramcast.tracer.nullgpu.library.build import build, find_torch, include_folders
+from vramcast.tracer.nullgpu.library.entry_points import CSRC
 
 HERE = Path(__file__).parent
 CONFIG = device("a100-40gb").with_memory(64 << 20).to_config() + f";context_bytes={8 << 20}"

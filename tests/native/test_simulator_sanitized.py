@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 
-from vramcast.compiler import FLAGS, SANITIZERS
+from vramcast.core.compiler import FLAGS, SANITIZERS
 from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.simulator.compiled import SOURCE
-from vramcast.simulator.player import play
+from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import NO_LIMIT, Settings

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from vramcast.bounds.public import PublicBound
-from vramcast.context import context_bytes
-from vramcast.devices import device
-from vramcast.estimator import Estimator
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.result import Estimate
-from vramcast.simulator.terms import with_context
-from vramcast.tracer.operators import Operator
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.simulator.trace_edits import with_context
+from vramcast.tracer.format.operators import Operator
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 
 MIB = 2**20
 # What a job may be called, if it means ill.

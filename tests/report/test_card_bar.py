@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from vramcast.estimates.result import Estimate
 from vramcast.report.card_bar import card_bar
-from vramcast.result import Estimate
 
 MIB = 2**20
 Make = Callable[..., Estimate]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.browser import chromium, installed
-from vramcast.advice import Advice, Row
+from benchmarks.site.browser import chromium, installed
+from vramcast.estimates.advice import Advice, Row
+from vramcast.estimates.result import Estimate
 from vramcast.report import draw_fragment, draw_page
-from vramcast.result import Estimate
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

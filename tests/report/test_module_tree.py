@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.estimates.result import Estimate
 from vramcast.report.module_tree import Node, boxes, tree_of
-from vramcast.result import Estimate
-from vramcast.tracer.trace import Action, Category, Trace
+from vramcast.tracer.format.trace import Action, Category, Trace
 
 MIB = 2**20
 

@@ -10,7 +10,7 @@ import pytest
 
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is not installed: pip install ipython")
 
-from vramcast.result import Estimate  # noqa: E402
+from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 
 CELL = """

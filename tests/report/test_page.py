@@ -12,20 +12,20 @@ from typing import Any
 import html5lib
 import pytest
 
-from vramcast.advice import Advice, Row
 from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
-from vramcast.cli.simulated import Questions
-from vramcast.devices import device
-from vramcast.errors import OutputError, UsageError
-from vramcast.fit import verdict_of
-from vramcast.job import Command, Job, TensorSpec, Training
-from vramcast.ranks import World
+from vramcast.cli.what_if_options import Questions
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.estimates.advice import Advice, Row
+from vramcast.estimates.result import Estimate
+from vramcast.estimates.verdict import verdict_of
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Command, Job, TensorSpec, Training
+from vramcast.jobs.ranks import World
 from vramcast.report import draw_fragment, draw_page, save
 from vramcast.report.repeat import python_call
-from vramcast.result import Estimate
-from vramcast.simulator.terms import with_context
-from vramcast.tracer.trace import COURSE, RANKS, Trace
+from vramcast.simulator.trace_edits import with_context
+from vramcast.tracer.format.trace import COURSE, RANKS, Trace
 
 MIB = 2**20
 Make = Callable[..., Estimate]

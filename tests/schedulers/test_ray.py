@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.errors import RequestRefused, UsageError
-from vramcast.estimator import estimate
-from vramcast.job import TensorSpec
+from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.estimates.estimator import estimate
+from vramcast.jobs.job import TensorSpec
 from vramcast.schedulers.request import Request
 
 GIB = 1 << 30

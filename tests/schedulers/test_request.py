@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.errors import RequestRefused, UsageError
-from vramcast.estimator import Estimator
-from vramcast.job import Job
-from vramcast.result import Estimate
+from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.jobs.job import Job
 from vramcast.schedulers.request import Request, request_of
 
 GIB = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.errors import RequestRefused, UsageError
+from vramcast.core.errors import RequestRefused, UsageError
 from vramcast.schedulers.request import Request
 from vramcast.schedulers.retrying import is_out_of_memory, retried
 

@@ -27,7 +27,7 @@ from typing import Final, Literal, TypeAlias
 FOLDER: Final = Path(__file__).parent
 ROOT: Final = FOLDER.parents[1]
 LANES: Final = {"fast": "not integration and not release", "commit": "not release", "all": ""}
-_HEADER: Final = re.compile(r"Fault: (.+)\nArea: (.+)\nTests: (.+)\n\ndiff --git ")
+_HEADER: Final = re.compile(r"Fault: (.+)\nTests: (.+)\n\ndiff --git ")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
 _COMPILED: Final = "build/test-cache"
 _LONGEST_S: Final = 3600  # arbitrary: a fault may make a test wait forever
@@ -43,6 +43,7 @@ class Fault:
 
     Attributes:
         text: What is wrong with the patch applied.
+        area: The folder it lies in: the part of the product that it changes.
         tests: Files or node ids of tests expected to find it; empty: none is known.
     """
 
@@ -54,7 +55,7 @@ class Fault:
     @property
     def patch(self) -> Path:
         """The file."""
-        return FOLDER / f"{self.name}.patch"
+        return FOLDER / self.area / f"{self.name}.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +77,12 @@ def read_faults() -> list[Fault]:
         ValueError: A header is incomplete.
     """
     faults = []
-    for path in sorted(FOLDER.glob("*.patch")):
+    for path in sorted(FOLDER.glob("*/*.patch")):
         header = _HEADER.match(path.read_text())
         if header is None:
-            raise ValueError(f"{path.name} doesn't begin with Fault, Area, Tests, and an empty line.")
-        tests = () if header[3] == "-" else tuple(header[3].split(" "))
-        faults.append(Fault(path.stem, header[1], header[2], tests))
+            raise ValueError(f"{path.name} doesn't begin with Fault, Tests, and an empty line.")
+        tests = () if header[2] == "-" else tuple(header[2].split(" "))
+        faults.append(Fault(path.stem, header[1], path.parent.name, tests))
     return faults
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from vramcast.errors import Overloaded, WorkerError
+from vramcast.core.errors import Overloaded, WorkerError
 from vramcast.service.app import Rules, create_app
-from vramcast.service.kept import Store
 from vramcast.service.service import Service
+from vramcast.service.store import Store
 
 GIB = 1 << 30
 

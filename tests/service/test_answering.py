@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pydantic")
-from vramcast.service.answering import answer, serve  # after the line above
-from vramcast.service.questions import read_question
+from vramcast.service.requests import read_question
+from vramcast.service.worker_main import answer, serve  # after the line above
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.errors import DatasetError
-from vramcast.service.kept import GroupState, Store
+from vramcast.core.errors import DatasetError
 from vramcast.service.service import Answer
+from vramcast.service.store import GroupState, Store
 
 SEEN = {"estimate_id": "a" * 64, "outcome": "finished", "job_id": "7"}
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
-from vramcast.job import Training
+from vramcast.core.errors import UsageError
+from vramcast.jobs.job import Training
 
 pytest.importorskip("pydantic")
-from vramcast.service.questions import JobRequest, read_observation, read_question  # after the line above
+from vramcast.service.requests import JobRequest, read_observation, read_question  # after the line above
 
 JOB: dict[str, Any] = {"target": "torchvision:resnet18", "batch": ["8x3x224x224"], "labels": "8:int64<1000", "device": "a100"}
 ID = "a" * 64

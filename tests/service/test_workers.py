@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("psutil")
-from vramcast.errors import Overloaded, TimeLimit, WorkerError  # after the line above
+from vramcast.core.errors import Overloaded, TimeLimit, WorkerError  # after the line above
 from vramcast.service.workers import Limits, Workers
 
 pytestmark = pytest.mark.integration

@@ -21,7 +21,7 @@ _SIZES = (
 
 
 def decode(data: bytes, *, n_streams: int, pools: bool) -> list[Request]:
-    """Return the sequence which `data` stands for: three bytes a request, in the form of vramcast.tracer.nullgpu.raw."""
+    """Return the sequence which `data` stands for: three bytes a request, as the allocator driver takes it."""
     sequence: list[Request] = []
     live: list[int] = []
     open_pool: int | None = None

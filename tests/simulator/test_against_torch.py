@@ -12,19 +12,19 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from vramcast.devices import device
-from vramcast.errors import SimulatedOutOfMemory
+from vramcast.core.errors import SimulatedOutOfMemory
+from vramcast.hardware.devices import device
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
+from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.player import play
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.statistics import Statistics
+from vramcast.tracer.format.trace import Action
+from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.trace import Action
 
 from .sequences import Request, decode, requests_of
 from .sequences import settings as any_settings

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.errors import SimulatedOutOfMemory
+from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import UNLIMITED_BYTES, Card
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.trace import Action
+from vramcast.tracer.format.trace import Action
 
 BASE = 1 << 46
 KIB = 1024

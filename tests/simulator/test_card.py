@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.card import BASE, SPAN, UNLIMITED_BYTES, AddressPolicy, Card
 from vramcast.simulator.rules import MIB
 

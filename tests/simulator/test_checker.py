@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from vramcast.simulator.card import BASE, AddressPolicy, Card
 from vramcast.simulator.checker import Rule, check, overlaps
+from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.player import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.trace import Action
+from vramcast.tracer.format.trace import Action
 
 from .sequences import decode, requests_of
 from .sequences import settings as any_settings

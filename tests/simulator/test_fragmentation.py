@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.fragmentation import OLDER, Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
-from vramcast.simulator.terms import with_workspaces
-from vramcast.tracer.trace import Action, BlockState, Category, Phase, Trace
+from vramcast.simulator.trace_edits import with_workspaces
+from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
 
 MIB = 2**20
 BASE = 2**40

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.errors import CompilerError
+from vramcast.core.errors import CompilerError
 from vramcast.simulator import compiled
 from vramcast.simulator.card import BASE, Card
-from vramcast.simulator.player import Engine, play
+from vramcast.simulator.engine import Engine, play
 from vramcast.simulator.requests import Kind
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings

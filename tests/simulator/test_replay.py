@@ -15,16 +15,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.recordings import EXPANDABLE, is_for_release, parameters
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.card import Card
-from vramcast.simulator.player import play
+from vramcast.simulator.engine import play
 from vramcast.simulator.replay import recorded_settings, replay
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.retrace import retrace
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.snapshot import read_snapshot, trace_from_snapshot, write_snapshot
-from vramcast.tracer.trace import EVENT_COLUMNS, Action, Trace
+from vramcast.simulator.trace_maker import retrace
+from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot, write_snapshot
+from vramcast.tracer.format.trace import EVENT_COLUMNS, Action, Trace
 
 from .sequences import decode, requests_of
 from .sequences import settings as any_settings

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.tracer.trace import Action, BlockState, Category, Trace
+from vramcast.tracer.format.trace import Action, BlockState, Category, Trace
 
 MARKED = {"marks_empty_cache": True}
 

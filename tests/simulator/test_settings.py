@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import allocator_header
-from vramcast.errors import UsageError
+from benchmarks.simulator import allocator_header
+from vramcast.core.errors import UsageError
 from vramcast.simulator.rules import MIB, N_INTERVALS, AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 

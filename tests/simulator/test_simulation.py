@@ -18,8 +18,8 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, Simulation, simulate
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Phase, Trace
+from vramcast.tracer.format.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Phase, Trace
+from vramcast.tracer.protocol.job_result import Result
 
 from .sequences import settings as any_settings
 from .test_checker import random_requests

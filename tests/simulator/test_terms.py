@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.simulation import simulate
-from vramcast.simulator.terms import first_row, resized, with_context, with_workspaces
-from vramcast.tracer.operators import Kind
-from vramcast.tracer.trace import Action, Category, Trace
+from vramcast.simulator.trace_edits import first_row, resized, with_context, with_workspaces
+from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.trace import Action, Category, Trace
 
 # 30 MiB; then 50 MiB for a while; then 10 MiB beside the 30.
 ROWS = ((Action.ALLOC, 30, 0), (Action.ALLOC, 50, 1), (Action.FREE_REQUESTED, 50, 1), (Action.FREE_COMPLETED, 50, 1),

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.card import Card
-from vramcast.simulator.player import play
+from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.simulator.terms import with_context
-from vramcast.simulator.whatif import min_feasible, table, what_if
-from vramcast.tracer.trace import Action, Category, Trace
+from vramcast.simulator.trace_edits import with_context
+from vramcast.simulator.what_if import min_feasible, table, what_if
+from vramcast.tracer.format.trace import Action, Category, Trace
 
 from .sequences import decode, requests_of
 from .sequences import settings as any_settings

@@ -1,4 +1,4 @@
-"""A sample of the survey (benchmarks/survey.py): each kind of model and of operator traces, in seconds."""
+"""A sample of the survey (benchmarks/surveys/survey.py): each kind of model and of operator traces, in seconds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.lanes import sampled
-from vramcast.devices import device
+from vramcast.hardware.devices import device
 
 Need = Callable[[str], Any]
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "surveys"
 A100 = device("a100-40gb")
 pytestmark = pytest.mark.usefixtures("needs_null_gpu")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramcast.simulator.terms import with_context
-from vramcast.tracer.trace import Action, BlockState, Category, Phase, Trace
+from vramcast.simulator.trace_edits import with_context
+from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
 
 MIB = 2**20
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.bounds.public import PublicBound
-from vramcast.context import context_bytes
-from vramcast.devices import device
-from vramcast.errors import UsageError
-from vramcast.estimator import Estimator
-from vramcast.job import Job
-from vramcast.result import Estimate
+from vramcast.core.errors import UsageError
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job
 from vramcast.simulator import curves
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 
 MIB = 2**20
 SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.tracer.snapshot import snapshot_from_trace, write_snapshot
-from vramcast.tracer.trace import Action, Category, Trace
+from vramcast.tracer.format.snapshot import snapshot_from_trace, write_snapshot
+from vramcast.tracer.format.trace import Action, Category, Trace
 
 # d3 is a function which returns itself, whatever is asked of it, and counts as 0.
 STUB = """

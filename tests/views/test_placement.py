@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.errors import OutputError, UsageError
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.units import GIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.operators import Operator
-from vramcast.tracer.trace import Action, Category, Trace
-from vramcast.units import GIB
+from vramcast.tracer.format.operators import Operator
+from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.views import placement, style
 from vramcast.views.placement import Packing, by_address, draw_html, draw_png, save
 

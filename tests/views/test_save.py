@@ -19,24 +19,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.bounds.public import PublicBound
-from vramcast.charts.chart import ALARM, ON_WHITE
 from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
-from vramcast.cli.simulated import Questions
-from vramcast.context import context_bytes
-from vramcast.devices import device
-from vramcast.errors import OutputError, UsageError
-from vramcast.estimator import Estimator
-from vramcast.job import Command, Job
-from vramcast.result import Estimate
+from vramcast.cli.what_if_options import Questions
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.units import GIB
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Command, Job
 from vramcast.simulator import curves
-from vramcast.simulator.terms import with_context
-from vramcast.tracer.describe import shown
-from vramcast.tracer.operators import Operator
-from vramcast.tracer.trace import RANKS, Action, Category, Phase, Trace
-from vramcast.units import GIB
+from vramcast.simulator.trace_edits import with_context
+from vramcast.tracer.format.labels import shown
+from vramcast.tracer.format.operators import Operator
+from vramcast.tracer.format.trace import RANKS, Action, Category, Phase, Trace
 from vramcast.views import draw_html, draw_text, save, style
+from vramcast.views.charts.chart import ALARM, ON_WHITE
 
 MIB = 2**20
 HOSTILE = "</script><script>alert(1)</script><!--\x1b[31m&\"'$x^{$\u2028\ud800\u5c64"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.core.units import GIB, MIB
 from vramcast.simulator import curves
-from vramcast.tracer.describe import shown
-from vramcast.tracer.trace import Action, Category, Trace
-from vramcast.units import GIB, MIB
+from vramcast.tracer.format.labels import shown
+from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.views import style
 
 

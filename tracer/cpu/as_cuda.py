@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer import torch_api
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.rules import composites
 from vramcast.tracer.rules.autocast import Autocast
 from vramcast.tracer.rules.ruled_card import RuledCard

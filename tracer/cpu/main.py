@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramcast.job import Job, map_batch
-from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.run_options import RunOptions
+from vramcast.jobs.job import Job, map_batch
+from vramcast.tracer.program.imports import define_torchvision_operators
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def warm_up() -> None:
@@ -23,9 +23,9 @@ def run_job(job: Job, options: RunOptions) -> Result:
     """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
     import torch
 
-    from vramcast.tracer import step
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
     from vramcast.tracer.cpu.mode import CpuMode
+    from vramcast.tracer.program import model_program
     from vramcast.tracer.rules import tracing
     from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 
@@ -34,7 +34,7 @@ def run_job(job: Job, options: RunOptions) -> Result:
     mode = CpuMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, job.stack))
 
     def run() -> None:
-        step.run(job, torch.device("cpu"), _hooks(mode))
+        model_program.run(job, torch.device("cpu"), _hooks(mode))
 
     return tracing.trace(job, "cpu", mode.card, (CudaRoutes(mode.card), mode), run, cuda="none")
 
@@ -43,22 +43,22 @@ def _hooks(mode: Any) -> Any:
     """Return what the loop does otherwise: weights and inputs get real values, and come to lie on the card."""
     import torch
 
-    from vramcast.tracer import drawn, step
-    from vramcast.tracer.torch_api import disable_current_modes
+    from vramcast.tracer.hooks.torch_api import disable_current_modes
+    from vramcast.tracer.program import model_program, random_values
 
     def build_model(job: Job) -> torch.nn.Module:
         with disable_current_modes():
-            model = step.build_model(job)
-            drawn.fill_weights(model)
+            model = model_program.build_model(job)
+            random_values.fill_weights(model)
         mode.hold_model(model)
         return model
 
     def host_batch(job: Job, batch: Any) -> Any:
         with disable_current_modes():
-            return step.host_batch(job, batch, drawn.write_input)
+            return model_program.host_batch(job, batch, random_values.write_input)
 
     def to_device(batch: Any, device: torch.device) -> Any:
         with disable_current_modes():
             return map_batch(batch, lambda leaf: mode.hold_input(leaf.clone()) if isinstance(leaf, torch.Tensor) else leaf)
 
-    return step.Hooks(build_model=build_model, host_batch=host_batch, to_device=to_device)
+    return model_program.Hooks(build_model=build_model, host_batch=host_batch, to_device=to_device)

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import Device
-from vramcast.tracer.record import Place
+from vramcast.hardware.devices import Device
+from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
+from vramcast.tracer.recording.recorder import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.rules.shapes import META
-from vramcast.tracer.tensors import tensors_in
-from vramcast.tracer.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
 
 _aten = torch.ops.aten
 _RECURRENT = frozenset((_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward))

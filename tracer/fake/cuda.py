@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import Device
-from vramcast.tracer import torch_api
+from vramcast.hardware.devices import Device
 from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.rules.history import History
 
 # Operators of which a build without CUDA has no kernel for it, and which then are made of others (spec: torch 2.13, CPU build).

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from vramcast.job import Job
-from vramcast.tracer.imports import define_torchvision_operators
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Entered, Entry
-from vramcast.tracer.run_options import RunOptions
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.program.imports import define_torchvision_operators
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def warm_up() -> None:
@@ -20,7 +20,7 @@ def warm_up() -> None:
     import vramcast.tracer.rules.autocast
     import vramcast.tracer.rules.composites
     import vramcast.tracer.rules.tracing
-    import vramcast.tracer.values.follow  # noqa: F401
+    import vramcast.tracer.values.follower  # noqa: F401
 
     _prepare_torchvision()
 
@@ -35,14 +35,15 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
 
-    from vramcast.tracer import host_checks, step
     from vramcast.tracer.fake import cuda, recurrent
     from vramcast.tracer.fake.mode import CardMode, refuse_compiled
     from vramcast.tracer.fake.tensor import CudaTensor
+    from vramcast.tracer.hooks import host_checks
+    from vramcast.tracer.program import model_program
     from vramcast.tracer.rules import composites, tracing
     from vramcast.tracer.rules.autocast import Autocast
     from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
-    from vramcast.tracer.values.follow import Values
+    from vramcast.tracer.values.follower import Values
 
     tracing.go_where(job)
     host_checks.take_as_passed()
@@ -61,7 +62,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     def build(job: Job) -> Any:
         mode.building = True
         try:
-            return step.build_model(job)
+            return model_program.build_model(job)
         finally:
             mode.building = False
 
@@ -69,7 +70,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
         if program is not None:
             program()
         else:
-            step.run(job, torch.device("cuda"), step.Hooks(build_model=build))
+            model_program.run(job, torch.device("cuda"), model_program.Hooks(build_model=build))
 
     result = tracing.trace(job, "fake", mode.card, (mode, values), run, cuda=str(torch.version.cuda))
     result.ledger += values.ledger()

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import Device
-from vramcast.errors import CannotEstimate
+from vramcast.core.errors import CannotEstimate
+from vramcast.hardware.devices import Device
 from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recurrent import RULES as RECURRENT
 from vramcast.tracer.fake.refusals import check_dtypes, check_ordinal
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
+from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
-from vramcast.tracer.tensors import tensors_in
-from vramcast.tracer.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
-from vramcast.tracer.values.known import Known
+from vramcast.tracer.values.known_values import Known
 
 _SCALAR = torch.ops.aten.scalar_tensor.default
 

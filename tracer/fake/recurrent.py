@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.tensor import META, CudaTensor, on_card
+from vramcast.tracer.hooks.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard
 from vramcast.tracer.rules.operator_call import Call, Rule
-from vramcast.tracer.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # spec: cuDNN's numbers

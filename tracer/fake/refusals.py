@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.tensors import tensors_in
+from vramcast.tracer.hooks.tensors import tensors_in
 
 aten = torch.ops.aten
 # Their CUDA kernels take operands of one dtype; the meta kernels do not look.

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.refusals import check_ordinal
-from vramcast.tracer.torch_api import DisableTorchDispatch, PreserveDispatchKeyGuard, disabled_torch_function, include_meta
+from vramcast.tracer.hooks.torch_api import (
+    DisableTorchDispatch,
+    PreserveDispatchKeyGuard,
+    disabled_torch_function,
+    include_meta,
+)
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")

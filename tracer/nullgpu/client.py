@@ -14,31 +14,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.devices import Device
-from vramcast.errors import CompilerError, NotSaid, NullGpuError, VramcastError, WorkerError
-from vramcast.job import Job
-from vramcast.sharding import are_shards_equal
-from vramcast.stack import Stack
-from vramcast.throughput import Roofline
-from vramcast.tracer import alloc_conf
-from vramcast.tracer.base import Observation
-from vramcast.tracer.forks import Lock
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.nullgpu.build import build, find_torch
-from vramcast.tracer.nullgpu.child import Program
-from vramcast.tracer.nullgpu.cudnn_cache import answers_file
-from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.nullgpu.fullest import fullest_rank, has_failed
-from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
-from vramcast.tracer.nullgpu.raw import RawRequests, RawResult
-from vramcast.tracer.nullgpu.subprocesses import Shared
-from vramcast.tracer.process import checked, import_root, job_environment
-from vramcast.tracer.protocol import LENT
-from vramcast.tracer.ranks.tape import Tape
-from vramcast.tracer.run_options import AS_USUAL, RunOptions
-from vramcast.tracer.warm import WarmWorker
+from vramcast.core.errors import CompilerError, NotSaid, NullGpuError, VramcastError, WorkerError
+from vramcast.hardware.devices import Device
+from vramcast.hardware.stack import Stack
+from vramcast.hardware.throughput import Roofline
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.sharding import are_shards_equal
+from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
+from vramcast.tracer.nullgpu.child.main import Program
+from vramcast.tracer.nullgpu.child.subprocesses import Shared
+from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
+from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
+from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
+from vramcast.tracer.nullgpu.fullest_rank import fullest_rank, has_failed
+from vramcast.tracer.nullgpu.library.build import build, find_torch
+from vramcast.tracer.observation import Observation
+from vramcast.tracer.processes.fork_safety import Lock
+from vramcast.tracer.processes.job_process import checked, import_root, job_environment
+from vramcast.tracer.processes.warm_worker import WarmWorker
+from vramcast.tracer.protocol import alloc_conf
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.messages import LENT
+from vramcast.tracer.protocol.recorded_messages import Tape
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 _SOFT: Final = 0.7  # arbitrary: share of the time after which a command is stopped; the rest is for what was seen
 

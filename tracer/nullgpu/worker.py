@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vramcast.tracer.nullgpu.load import NullGpu
-from vramcast.tracer.run_options import AS_USUAL, RunOptions
-from vramcast.tracer.serve import Run, serve
+from vramcast.tracer.nullgpu.library.loader import NullGpu
+from vramcast.tracer.processes.fork_server import Run, serve
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 
 def main(libraries: Path, fd: int) -> NoReturn:
@@ -21,17 +21,22 @@ def main(libraries: Path, fd: int) -> NoReturn:
         gpu = NullGpu(libraries)
         import torch
 
-        # Imported before the fork, so that no job pays for it.
-        from vramcast.tracer import circumstances, host_checks, record, step  # noqa: F401
-        from vramcast.tracer.nullgpu import child, raw, untouched
+        from vramcast.tracer.nullgpu import cuda_guard
+        from vramcast.tracer.nullgpu.child import allocator_driver
+        from vramcast.tracer.nullgpu.child import main as child
+        from vramcast.tracer.program import model_program  # noqa: F401
 
-        release = untouched.hold()
+        # Imported before the fork, so that no job pays for it.
+
+        release = cuda_guard.hold()
 
         def run(job: Any, options: RunOptions = AS_USUAL) -> Any:
             release()
             if isinstance(job, child.Program):
                 return child.run_program(job, gpu)
-            return child.run_raw(job, gpu) if isinstance(job, raw.RawRequests) else child.run_job(job, options, gpu)
+            return (
+                child.run_raw(job, gpu) if isinstance(job, allocator_driver.RawRequests) else child.run_job(job, options, gpu)
+            )
 
         return run, str(torch.__version__)  # not torch's own class, for which the caller would import torch
 

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.errors import UsageError
-from vramcast.job import Job
-from vramcast.parallel import Parallel
-from vramcast.ranks import Rank
-from vramcast.tracer import step
-from vramcast.units import shortened
+from vramcast.core.errors import UsageError
+from vramcast.core.units import shortened
+from vramcast.jobs.job import Job
+from vramcast.jobs.parallel import Parallel
+from vramcast.jobs.ranks import Rank
+from vramcast.tracer.program import model_program
 
 _CONTAINERS: Final = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _SHOWN: Final = 200  # arbitrary: characters of PyTorch's own reason
@@ -40,7 +40,7 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
         UsageError: its optimizer cannot step on shards; see also `step.run`.
     """
     try:
-        step.run(job, device, step.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say)))
+        model_program.run(job, device, model_program.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say)))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -57,7 +57,7 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
 def _is_of_optimizer(error: Exception) -> bool:
     """Return whether an exception comes from an optimizer of PyTorch's, and not from the model or its loss."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    ours = [at for at, file in enumerate(files) if file == Path(step.__file__)]
+    ours = [at for at, file in enumerate(files) if file == Path(model_program.__file__)]
     return any(file.parent == Path(torch.optim.__file__).parent for file in files[ours[-1] if ours else 0 :])
 
 

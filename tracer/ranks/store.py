@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.errors import NotSaid
-from vramcast.tracer.ranks.tape import Account, Tape
+from vramcast.core.errors import NotSaid
+from vramcast.tracer.protocol.recorded_messages import Account, Tape
 
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
 _TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits

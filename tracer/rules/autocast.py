@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, all_operator_names, has_kernel
+from vramcast.tracer.hooks.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, all_operator_names, has_kernel
 
 _LOWER = frozenset({
     "_convolution", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

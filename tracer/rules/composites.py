@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer import torch_api
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.torch_api import DispatchKey
 from vramcast.tracer.rules.ruled_card import RuledCard
-from vramcast.tracer.torch_api import DispatchKey
 
 aten = torch.ops.aten
 

@@ -19,16 +19,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from vramcast.devices import Device
-from vramcast.errors import CompilerError, NullGpuError, WorkerError
-from vramcast.stack import Stack
-from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.nullgpu.cudnn_backend import EngineConfig, PlanSize
-from vramcast.tracer.nullgpu.cudnn_cache import answers_file
-from vramcast.tracer.nullgpu.cudnn_client import CudnnOracle, OracleError, PlanDoesNotBuild
-from vramcast.tracer.nullgpu.cudnn_graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn_libraries import choose
-from vramcast.tracer.nullgpu.oracle_libraries import oracle_libraries
+from vramcast.core.errors import CompilerError, NullGpuError, WorkerError
+from vramcast.hardware.devices import Device
+from vramcast.hardware.stack import Stack
+from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
+from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
+from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, OracleError, PlanDoesNotBuild
+from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph
+from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
 

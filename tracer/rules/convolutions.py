@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 import torch
 
-from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
-from vramcast.tracer.rules.reductions import hold_reduction
-from vramcast.tracer.torch_api import (
+from vramcast.tracer.hooks.torch_api import (
     cudnn_allow_tf32,
     cudnn_benchmark,
     cudnn_deterministic,
     cudnn_enabled,
     suggest_memory_format,
 )
+from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
+from vramcast.tracer.rules.reductions import hold_reduction
 
 
 class Asker(Protocol):

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.record import Place
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.recording.recorder import Place
 
 
 class History:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.hooks.torch_api import current_autograd_node, storage_use_count
 from vramcast.tracer.rules.reductions import merged
-from vramcast.tracer.torch_api import current_autograd_node, storage_use_count
 
 aten = torch.ops.aten
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import Device
-from vramcast.tracer.record import Place
+from vramcast.hardware.devices import Device
+from vramcast.tracer.recording.recorder import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.reductions import hold_reduction

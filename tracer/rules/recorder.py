@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from vramcast.tracer.operators import ASKS_AS, FACTORIES, STEP
-from vramcast.tracer.record import Place, Recorder, annotate
+from vramcast.tracer.format.operators import ASKS_AS, FACTORIES, STEP
+from vramcast.tracer.format.trace import Category, Trace
+from vramcast.tracer.hooks.torch_api import current_autograd_node, current_graph_task_id, sequence_number
+from vramcast.tracer.program.model_program import DATA_RANGE
+from vramcast.tracer.recording.recorder import Place, Recorder, annotate
 from vramcast.tracer.rules.history import History
-from vramcast.tracer.step import DATA_RANGE
-from vramcast.tracer.torch_api import current_autograd_node, current_graph_task_id, sequence_number
-from vramcast.tracer.trace import Category, Trace
 
 
 class PortableRecorder(Recorder):

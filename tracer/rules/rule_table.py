@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import WARP_SIZE, Device
-from vramcast.stack import release_of
+from vramcast.hardware.devices import WARP_SIZE, Device
+from vramcast.hardware.stack import release_of
+from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolutions import convolve, differentiate
 from vramcast.tracer.rules.operator_call import Call, Rule
-from vramcast.tracer.torch_api import suggest_memory_format
 
 aten = torch.ops.aten
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from vramcast.devices import Device
-from vramcast.tracer.ledger import Code
+from vramcast.hardware.devices import Device
+from vramcast.tracer.format.ledger import Code
+from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.in_place import takes_first
@@ -18,7 +19,6 @@ from vramcast.tracer.rules.operator_call import Call, Rule
 from vramcast.tracer.rules.recorder import PortableRecorder
 from vramcast.tracer.rules.rule_table import RULES, UNMODELLED, Workspaces
 from vramcast.tracer.rules.shapes import Shapes
-from vramcast.tracer.torch_api import suggest_memory_format
 
 
 class RuledCard:

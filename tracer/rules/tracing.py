@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from vramcast.job import Job
-from vramcast.tracer.alloc_conf import Watch
-from vramcast.tracer.circumstances import Observer
-from vramcast.tracer.job_result import Result, peak_resident_bytes
-from vramcast.tracer.ledger import Entry
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.ledger import Entry
+from vramcast.tracer.format.trace import CIRCUMSTANCES
+from vramcast.tracer.protocol.alloc_conf import Watch
+from vramcast.tracer.protocol.job_result import Result, peak_resident_bytes
+from vramcast.tracer.recording.job_context import Observer
 from vramcast.tracer.rules.ruled_card import RuledCard
-from vramcast.tracer.trace import CIRCUMSTANCES
 
 
 def go_where(job: Job) -> None:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from vramcast.tracer import torch_api
-from vramcast.tracer.replaced import Replaced
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.values.recipes import Origin
 
 if TYPE_CHECKING:
-    from vramcast.tracer.values.follow import Values
+    from vramcast.tracer.values.follower import Values
 
 # Where a collective's result lies and what it is given, by the names of torch.distributed's parameters. spec: its signatures.
 _PARAMETERS: Final = {

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vramcast.tracer.torch_api import tree_flatten, tree_map
-from vramcast.tracer.values import drawn_values
-from vramcast.tracer.values.largest import deciding
-from vramcast.tracer.values.reads import ReadLog, count, masks, numbers, raw, repeated, selected
+from vramcast.tracer.hooks.torch_api import tree_flatten, tree_map
+from vramcast.tracer.values import unknown_values
+from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
+from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_too_much, made
 
 if TYPE_CHECKING:
-    from vramcast.tracer.values.follow import Values
+    from vramcast.tracer.values.follower import Values
 
 COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
@@ -64,7 +64,7 @@ class Call:
         self._values = values
         self._host: dict[int, torch.Tensor] = {}
         self.on_card = [t for t in tensors if values.on_card(t)]
-        floats = drawn_values.is_deciding(name, args)
+        floats = unknown_values.is_deciding(name, args)
         unknown = []
         for tensor in tensors:
             found = values.value(tensor)
@@ -72,7 +72,7 @@ class Call:
                 unknown.append(tensor)
             else:
                 self._take(tensor, *found)
-        if floats and not drawn_values.makes_integers(name, args):
+        if floats and not unknown_values.makes_integers(name, args):
             for tensor in unknown:
                 if (guess := values.guess(name, tensor)) is not None:
                     self._take(tensor, *guess)
@@ -163,7 +163,7 @@ class Call:
 
     def step(self) -> Step | None:
         """Return how to make the call again; taken before it changes something."""
-        if self.name.startswith("_foreach") or drawn_values.is_drawn_afresh(self.name):
+        if self.name.startswith("_foreach") or unknown_values.is_drawn_afresh(self.name):
             return None
         args, kwargs = self._arguments(self._values.recipe)
         return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs)
@@ -171,7 +171,7 @@ class Call:
     def recipe(self, step: Step, place: int, result: torch.Tensor) -> Recipe:
         """Return the recipe of one result; what only moves or rounds something drawn is drawn itself."""
         source = step.args[0] if step.args else None
-        is_same = drawn_values.makes_integers(self.name, self.args) or (self.name in _MOVES and result.is_floating_point())
+        is_same = unknown_values.makes_integers(self.name, self.args) or (self.name in _MOVES and result.is_floating_point())
         if is_same and isinstance(source, Recipe) and source.is_drawn and source.shape == result.shape:
             return drawn_leaf(result.shape, result.dtype)
         return made(step, place, result)

@@ -1,6 +1,6 @@
 """Weights which lie on the host, and what is made of them: gradients and optimizer states of offloaded shards.
 
-They have no meaning, as those of a model have none which is given as such (`hollow.py`): large ones are asked for and never
+They have no meaning, as those of a model have none which is given as such (`meta_model.py`): large ones are asked for and never
 written, so their pages take no memory of this machine, and optimizers step over them in no time. What is hollow is known by
 its storage, from parameters on:
 
@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.hollow import HollowInit, is_big
-from vramcast.tracer.tensors import tensors_in
-from vramcast.tracer.torch_api import tree_flatten
+from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.torch_api import tree_flatten
+from vramcast.tracer.program.meta_model import HollowInit, is_big
 
 _DATA: Final[Any] = torch.Tensor.data
 _GRAD: Final[Any] = torch.Tensor.grad

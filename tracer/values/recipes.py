@@ -1,7 +1,7 @@
 """How to work out on the host what a tensor holds, kept until somebody asks: most values are never asked for.
 
 A recipe is a call with recipes in place of its tensors, down to what came from the host (known) and to what nobody knows:
-weights, products, convolutions. That is drawn (`drawn_values.py`) when it is asked for, and again alike the next time.
+weights, products, convolutions. That is drawn (`unknown_values.py`) when it is asked for, and again alike the next time.
 
     scores = linear(x)                  leaf: drawn
     ids = (scores * 100).long()         recipe: long(mul(leaf, 100))
@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.torch_api import DisableTorchFunction, disable_current_modes, tree_flatten, tree_map
-from vramcast.tracer.values import drawn_values
+from vramcast.tracer.hooks.torch_api import DisableTorchFunction, disable_current_modes, tree_flatten, tree_map
+from vramcast.tracer.values import unknown_values
 
 LARGE_ELEMENTS: Final = 1 << 20  # arbitrary: above this nothing is worked out before it is asked for; 8 MiB of token ids
 _MAX_ELEMENTS: Final = 1 << 26  # arbitrary: of one tensor which is worked out; 512 MiB of indices, some 0.5 s a call
@@ -165,7 +165,7 @@ def _result(recipe: Recipe, done: dict[int, list[Any]], budget: Budget) -> torch
         raise OverBudget
     if recipe.step is None:
         known = recipe.known() if recipe.known is not None else None
-        return known if known is not None else drawn_values.leaf(recipe.shape, recipe.dtype)
+        return known if known is not None else unknown_values.leaf(recipe.shape, recipe.dtype)
     step = recipe.step
     if id(step) not in done:
         done[id(step)] = _run(step, done, budget)
@@ -173,7 +173,7 @@ def _result(recipe: Recipe, done: dict[int, list[Any]], budget: Budget) -> torch
     value = results[recipe.place] if recipe.place < len(results) else None
     # What the card was told, or the host could not do, may have another shape: then it is drawn.
     is_same = value is not None and value.shape == recipe.shape and value.dtype == recipe.dtype
-    return value if isinstance(value, torch.Tensor) and is_same else drawn_values.leaf(recipe.shape, recipe.dtype)
+    return value if isinstance(value, torch.Tensor) and is_same else unknown_values.leaf(recipe.shape, recipe.dtype)
 
 
 def _run(step: Step, done: dict[int, list[Any]], budget: Budget) -> list[Any]:

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.learner.conformal import needed
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.tracer.describe import shown
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.tracer.format.labels import shown
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 WORSE: Final = 0.05  # arbitrary: the share by which the pinball loss may be larger

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.units import GIB
+from vramcast.core.units import GIB
+from vramcast.learner.evaluation.scored_run import Scored
 
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
 _MARGIN: Final = 0.15  # arbitrary: what people often add to an estimate

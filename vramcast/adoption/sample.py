@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 
 MOST: Final = 4_000  # arbitrary: runs to learn from; the time of learning grows with them, what is learned hardly

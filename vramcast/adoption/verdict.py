@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from vramcast.adoption import gate, sample
-from vramcast.adoption.folder import Folder
+from vramcast.adoption.artifact_store import Folder
+from vramcast.core.errors import ArtifactError
 from vramcast.datasets.run import Run
-from vramcast.errors import ArtifactError
-from vramcast.learner import judging, stacks
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner import cross_validation, stacks
+from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 from vramcast.learner.stacks import StackContext
@@ -79,7 +79,7 @@ def said_of_all(
 ) -> list[Scored]:
     """Return the examples as an artifact says, which is asked once of each kind of those in `asked`."""
     one_each = {sample.kind_of(example): example for example in asked}
-    said = (judging.scored_of(example, learned, contexts=contexts) for example in one_each.values())
+    said = (cross_validation.scored_of(example, learned, contexts=contexts) for example in one_each.values())
     return sample.said_of_all([one for one in said if one is not None], examples)
 
 
@@ -153,7 +153,7 @@ def damaged(folder: Folder, digest: str, judged: Judged) -> list[str]:
         return ["it was not written whole"]
     again = folder.kept(digest)
     for example in judged.chosen[:: max(len(judged.chosen) // _COMPARED, 1)]:
-        one, other = judging.scored_of(example, judged.learned), judging.scored_of(example, again)
+        one, other = cross_validation.scored_of(example, judged.learned), cross_validation.scored_of(example, again)
         if one is None or other is None:
             if one is not other:
                 return ["it does not know what it knew before it was written"]

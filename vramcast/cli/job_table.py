@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from vramcast.checks import shown
-from vramcast.cli import checking
-from vramcast.errors import UsageError
+from vramcast.cli import checked_job
+from vramcast.core.checks import shown
+from vramcast.core.errors import UsageError
 
 _OF_A_TERMINAL = ("json",)  # what one command has, and a job has not
 
@@ -61,7 +61,7 @@ def described(options: argparse.Namespace) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    checking.add_arguments(parser)
+    checked_job.add_arguments(parser)
     return parser
 
 

@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from vramcast.checks import SHOWN
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
 from vramcast.cli.terminal import painted
-from vramcast.errors import CannotEstimate, JobError, OutputError, VramcastError
-from vramcast.units import MIB, gib, shortened
+from vramcast.core.checks import SHOWN
+from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
+from vramcast.core.units import MIB, gib, shortened
 
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
@@ -108,7 +108,7 @@ def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     top.set_defaults(json=False)  # of the verbs which have no --json
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name in verbs_wanted:
-        verb = importlib.import_module(f"vramcast.cli.{name}")
+        verb = importlib.import_module(f"vramcast.cli.verbs.{name}")
         words = (verb.__doc__ or "").strip()  # python -OO leaves none
         sub = verbs.add_parser(
             _verb(name),

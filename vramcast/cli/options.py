@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from vramcast import report
-from vramcast.cli import simulated, values
+from vramcast.cli import values, what_if_options
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import card_bar, painted
-from vramcast.commands import BUDGET_S
-from vramcast.devices import DEVICES, checked_card_bytes, device
-from vramcast.estimator import Estimator
-from vramcast.job import CHOICES, TRACERS, Job, TensorSpec, Training, Until, current_folder, parse_batch
-from vramcast.parallel import parse as parse_parallel
-from vramcast.result import Estimate
-from vramcast.stack import parse as parse_stack
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.devices import DEVICES, checked_card_bytes, device
+from vramcast.hardware.stack import parse as parse_stack
+from vramcast.jobs.commands import BUDGET_S
+from vramcast.jobs.job import CHOICES, TRACERS, Job, TensorSpec, Training, Until, current_folder, parse_batch
+from vramcast.jobs.parallel import parse as parse_parallel
 from vramcast.views import check_path
 
 if TYPE_CHECKING:
-    from vramcast.advice import Advice
+    from vramcast.estimates.advice import Advice
 
 _TRAINING: Final = tuple(field.name for field in fields(Training))
 
@@ -67,7 +67,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         help="write one page about the job: the answer, the timeline, who holds the bytes, what was assumed (.html)",
     )
     parser.set_defaults(asked=())  # the words of the command line, which the page repeats (main.py)
-    simulated.add_arguments(parser)
+    what_if_options.add_arguments(parser)
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +204,7 @@ def estimator_of(options: argparse.Namespace) -> Estimator:
 def finish(
     options: argparse.Namespace,
     estimate: Estimate,
-    questions: simulated.Questions,
+    questions: what_if_options.Questions,
     extra: dict[str, Any] | None = None,
     advice: Advice | None = None,
 ) -> None:
@@ -225,7 +225,7 @@ def bar_of(estimate: Estimate) -> str:
 
 
 def write_files(
-    options: argparse.Namespace, estimate: Estimate, questions: simulated.Questions, advice: Advice | None = None
+    options: argparse.Namespace, estimate: Estimate, questions: what_if_options.Questions, advice: Advice | None = None
 ) -> tuple[dict[str, Any], str]:
     """Write the snapshot, the view and the report if they are wanted; return the questions' answers as JSON and as text."""
     if options.snapshot:

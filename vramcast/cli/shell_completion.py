@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from vramcast import site_file
-from vramcast.devices import DEVICES
-from vramcast.errors import UsageError
-from vramcast.tracer.targets import REGISTRIES, names_of
+from vramcast.core.errors import UsageError
+from vramcast.hardware import site_file
+from vramcast.hardware.devices import DEVICES
+from vramcast.jobs.targets import REGISTRIES, names_of
 
 _CARDS: Final = ("--device", "--on", "--cards")
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vramcast.cli.streams import say
-from vramcast.errors import VramcastError
+from vramcast.core.errors import VramcastError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _told: list[int] = []

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TextIO
 
-from vramcast.errors import OutputError
+from vramcast.core.errors import OutputError
 
 
 class ReaderGone(Exception):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final, Literal, TextIO, TypeAlias
 
 from vramcast.cli.streams import say
-from vramcast.units import gib
+from vramcast.core.units import gib
 
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
 # spec: ECMA-48, Select Graphic Rendition

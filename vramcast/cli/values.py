@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from vramcast.checks import number, whole
-from vramcast.errors import UsageError
+from vramcast.core.checks import number, whole
+from vramcast.core.errors import UsageError
 
 _MOST = 2**31 - 1  # spec: a C int, in which libraries count seeds, threads and trees
 _LEAST_SECONDS = 1e-3  # arbitrary: nothing ends sooner

@@ -10,18 +10,17 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 import vramcast
-from vramcast import charts
-from vramcast.charts.page import render
 from vramcast.report import facts
 from vramcast.report.card_bar import card_bar
 from vramcast.report.module_tree import boxes, tree_of
 from vramcast.report.repeat import python_call
-from vramcast.tracer.describe import shown
-from vramcast.views import timeline
+from vramcast.tracer.format.labels import shown
+from vramcast.views import charts, timeline
+from vramcast.views.charts.page import render
 
 if TYPE_CHECKING:
-    from vramcast.advice import Advice
-    from vramcast.result import Estimate
+    from vramcast.estimates.advice import Advice
+    from vramcast.estimates.result import Estimate
 
 __all__ = ["check_path", "draw_fragment", "draw_page", "save"]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from vramcast.charts.chart import GREY
-from vramcast.tracer.trace import Category
-from vramcast.units import gib
+from vramcast.core.units import gib
+from vramcast.tracer.format.trace import Category
+from vramcast.views.charts.chart import GREY
 from vramcast.views.style import CONTEXT, LOOKS, Look
 
 if TYPE_CHECKING:
-    from vramcast.result import Estimate
+    from vramcast.estimates.result import Estimate
 
 MARGIN: Final = "margin"  # a colour of the page
 _FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vramcast.charts.table import Table
-from vramcast.devices import DEVICES
-from vramcast.fit import verdict_of
-from vramcast.tracer.describe import shown
-from vramcast.units import gib
+from vramcast.core.units import gib
+from vramcast.estimates.verdict import verdict_of
+from vramcast.hardware.devices import DEVICES
+from vramcast.tracer.format.labels import shown
+from vramcast.views.charts.table import Table
 
 if TYPE_CHECKING:
-    from vramcast.advice import Advice
-    from vramcast.result import Estimate
+    from vramcast.estimates.advice import Advice
+    from vramcast.estimates.result import Estimate
 
 _MODULES: Final = 15  # arbitrary: rows of the table
 _ANSWERS: Final = {0: ("Fits", "good"), 1: ("Does not fit", "alarm"), 4: ("Uncertain", "doubt")}  # spec: exit codes of `check`

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from vramcast.core.units import gib
 from vramcast.simulator.curves import groups_at
-from vramcast.tracer.describe import shown
-from vramcast.tracer.trace import Category, Trace
-from vramcast.units import gib
+from vramcast.tracer.format.labels import shown
+from vramcast.tracer.format.trace import Category, Trace
 from vramcast.views.style import LOOKS, Look
 
 NO_MODULE: Final = "no module"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from vramcast.job import Batch, Command, Job, TensorSpec, Training, map_batch
+from vramcast.jobs.job import Batch, Command, Job, TensorSpec, Training, map_batch
 
 if TYPE_CHECKING:
-    from vramcast.result import Estimate
+    from vramcast.estimates.result import Estimate
 
 
 def python_call(estimate: Estimate) -> str:

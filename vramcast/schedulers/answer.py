@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vramcast.errors import NoAnswer
+from vramcast.core.errors import NoAnswer
 
 
 @dataclass(frozen=True, slots=True)

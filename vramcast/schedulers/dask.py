@@ -17,11 +17,11 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
-from vramcast.devices import card_bytes
-from vramcast.errors import RequestRefused, UsageError
+from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.units import gib
+from vramcast.hardware.devices import card_bytes
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried
-from vramcast.units import gib
 
 try:
     import distributed
@@ -36,7 +36,7 @@ class CardMemory(WorkerPlugin):
     """A plugin by which workers say what they have: of one worker a card, its memory as the resource GPU_MEMORY.
 
     Args:
-        card: Its name (`vramcast.devices.DEVICES`) or its size (`"12GiB"`).
+        card: Its name (`vramcast.hardware.devices.DEVICES`) or its size (`"12GiB"`).
     Raises:
         UsageError: no such card.
     """

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from vramcast.errors import RequestRefused, UsageError
+from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.units import gib
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried
-from vramcast.units import gib
 
 try:
     import ray

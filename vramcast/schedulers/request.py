@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from vramcast.checks import shown, whole
-from vramcast.errors import RequestRefused, UsageError
-from vramcast.result import Estimate
-from vramcast.schedulers.growth import grown
-from vramcast.units import MIB, gib
+from vramcast.core.checks import shown, whole
+from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.units import MIB, gib
+from vramcast.estimates.result import Estimate
+from vramcast.schedulers.backoff import grown
 
 # arbitrary: requests of few sizes; Ray keeps a queue, and worker processes, for each size
 GRAIN_BYTES: Final = 256 * MIB
@@ -50,7 +50,8 @@ class Request:
 
         Args:
             estimate: Of the job, on the card on which it shall run.
-            size_bytes: What to ask for, as `vramcast.online.Online.request` says it; default: the upper bound at the estimate's
+            size_bytes: What to ask for, as `vramcast.estimates.adaptive_level.Online.request` says it; default: the upper bound
+            at the estimate's
                 level. More than the card has is the whole card, and so is a job for which no bound holds.
             grain_bytes: Requests are multiples of it.
         Raises:

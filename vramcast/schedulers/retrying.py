@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from vramcast.checks import whole
+from vramcast.core.checks import whole
 from vramcast.schedulers.request import Request
 
 # spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp: what `torch.OutOfMemoryError` says of a card

@@ -1,6 +1,6 @@
 """The service: estimates, checks and observations over HTTP, for schedulers which cannot start Python for each job.
 
-`questions.py` is what may be asked, `answering.py` answers one question in a process of its own, `workers.py` keeps such
-processes warm and within limits, `kept.py` is what a restart must not lose, `service.py` joins these, `app.py` is the HTTP.
+`requests.py` is what may be asked, `worker_main.py` answers one question in a process of its own, `workers.py` keeps such
+processes warm and within limits, `store.py` is what a restart must not lose, `service.py` joins these, `app.py` is the HTTP.
 Extra: `pip install 'vramcast[serve]'`.
 """

@@ -14,12 +14,12 @@ from typing import Any, Final
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from vramcast.errors import NoAnswer, UsageError
+from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.schedulers import answer as schedulers
-from vramcast.schedulers.kubernetes.deciding import Ask
+from vramcast.schedulers.kubernetes.mutation import Ask
 from vramcast.schedulers.kubernetes.routes import admission
 from vramcast.service.prometheus import Metrics
-from vramcast.service.questions import JobRequest, Observation, Question, read_observation, read_question
+from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
 from vramcast.service.service import Answer, Service
 from vramcast.service.workers import Workers
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import vramcast
-from vramcast.cache import VARIABLE
-from vramcast.errors import UsageError
+from vramcast.core.cache import VARIABLE
+from vramcast.core.errors import UsageError
 
 _NEEDED: Final = {"bwrap": "bubblewrap", "setpriv": "util-linux", "prlimit": "util-linux"}  # program -> Debian package
 _NOBODY: Final = 65534  # spec: Linux, the overflow user, who owns nothing

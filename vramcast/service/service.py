@@ -1,7 +1,7 @@
 """What the service does with a question: kept answers first, equal questions joined, workers for the others; and observations.
 
-Requests at the service's level are kept true per class of jobs (`vramcast.online`): each observed job moves the level which is
-asked of the next one of its class.
+Requests at the service's level are kept true per class of jobs (`vramcast.estimates.adaptive_level`): each observed job moves
+the level which is asked of the next one of its class.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vramcast.devices import device
-from vramcast.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
-from vramcast.learner.groups import CAUSES
-from vramcast.online import Online
-from vramcast.service.kept import GroupState, Store
-from vramcast.service.questions import Observation, Question
+from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
+from vramcast.estimates.adaptive_level import Online
+from vramcast.hardware.devices import device
+from vramcast.learner.residual_tree import CAUSES
+from vramcast.service.requests import Observation, Question
+from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
 _IN_MEMORY: Final = 10_000  # arbitrary: answers; some 4 kB each

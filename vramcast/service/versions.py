@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from vramcast.bounds.learned import SHIPPED, chosen, named
-from vramcast.run_examples import decides_all, digest
+from vramcast.estimates.bounds.learned import SHIPPED, chosen, named
+from vramcast.estimates.run_examples import decides_all, digest
 
 _FILE: Final = "artifact.json"
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import psutil
 
-from vramcast.errors import Overloaded, TimeLimit, WorkerError
-from vramcast.units import gib
+from vramcast.core.errors import Overloaded, TimeLimit, WorkerError
+from vramcast.core.units import gib
 
 _WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
 _LONGEST_ANSWER: Final = 64 << 20  # arbitrary: bytes of a line; a thousand ranks are about one MiB
@@ -41,7 +41,7 @@ class Workers:
         count: How many.
         queue: How many questions may wait for one of them.
         limits: Of each question.
-        command: Which starts one: it answers as `vramcast.service.answering` does.
+        command: Which starts one: it answers as `vramcast.service.worker_main` does.
         is_fresh: Each question has a process of its own, which ends with it.
     """
 

@@ -1,6 +1,6 @@
 """A trace to look at: the timeline by category, the peaks and what holds the bytes, as .png, .html or .txt.
 
-`save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/charts/` draws, here is what to draw.
+`save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/views/charts/` draws, here is what to draw.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from vramcast import charts
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.format.trace import Trace
+from vramcast.views import charts
 from vramcast.views.style import Beside
 from vramcast.views.text import draw as draw_text
 from vramcast.views.timeline import draw_html, draw_png

@@ -19,15 +19,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast import charts
-from vramcast.charts import png, svg
-from vramcast.charts.chart import INK, LIGHT_GREY, Chart, Series
-from vramcast.charts.page import render
+from vramcast.core.units import gib
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.describe import place, shown
-from vramcast.tracer.trace import Action, Trace
-from vramcast.units import gib
-from vramcast.views import style
+from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.trace import Action, Trace
+from vramcast.views import charts, style
+from vramcast.views.charts import png, svg
+from vramcast.views.charts.chart import INK, LIGHT_GREY, Chart, Series
+from vramcast.views.charts.page import render
 
 _SIDE: Final = 520  # arbitrary: of a chart in the page, in its units
 _NAMED: Final = 800  # arbitrary: the largest blocks of a chart, which say what they are under the pointer

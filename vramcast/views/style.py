@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from vramcast.charts import chart
-from vramcast.charts.chart import Axis
+from vramcast.core.units import GIB, MIB, gib
 from vramcast.simulator.curves import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
-from vramcast.tracer.describe import place
-from vramcast.tracer.trace import RANKS, Category, Trace
-from vramcast.units import GIB, MIB, gib
+from vramcast.tracer.format.labels import place
+from vramcast.tracer.format.trace import RANKS, Category, Trace
+from vramcast.views.charts import chart
+from vramcast.views.charts.chart import Axis
 
 
 @dataclass(frozen=True, slots=True)

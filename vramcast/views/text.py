@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.describe import place, shown
-from vramcast.tracer.trace import Trace
-from vramcast.units import gib
+from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.trace import Trace
 from vramcast.views import style
 
 _CHART_COLUMNS: Final = 68  # arbitrary: with the axis 80, the width of a terminal

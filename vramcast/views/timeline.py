@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vramcast.charts import png, svg
-from vramcast.charts.chart import ALARM, INK, Chart, Series, Shade
-from vramcast.charts.page import render
+from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.describe import shown
-from vramcast.tracer.trace import Phase, Trace
-from vramcast.units import gib
+from vramcast.tracer.format.labels import shown
+from vramcast.tracer.format.trace import Phase, Trace
 from vramcast.views import style
+from vramcast.views.charts import png, svg
+from vramcast.views.charts.chart import ALARM, INK, Chart, Series, Shade
+from vramcast.views.charts.page import render
 
 if TYPE_CHECKING:
     from markupsafe import Markup

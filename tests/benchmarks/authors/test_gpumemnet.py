@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.authors import architectures, collected, gpumemnet, networks
-from benchmarks.authors.architectures import Layer
-from vramcast.devices import device
-from vramcast.job import Job
-from vramcast.tracer.step import build_model
-from vramcast.units import MIB
+from benchmarks.peers.authors import architectures, collected, gpumemnet, networks
+from benchmarks.peers.authors.architectures import Layer
+from vramcast.core.units import MIB
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job
+from vramcast.tracer.program.model_program import build_model
 
 from . import samples
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.authors.formats import FORMATS
+from benchmarks.peers.authors.formats import FORMATS
 from tests.datasets.histories.malformed import EXAMPLES, examine, refuses_an_endless_line, refuses_what_is_absent, survives
 
 from .samples import SAMPLES

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.authors.__main__ import main
-from benchmarks.authors.formats import FORMATS
+from benchmarks.peers.authors.__main__ import main
+from benchmarks.peers.authors.formats import FORMATS
+from vramcast.core.units import GIB, MIB
 from vramcast.datasets.journal import Reading, read_runs
-from vramcast.devices import device
-from vramcast.units import GIB, MIB
+from vramcast.hardware.devices import device
 
 from . import samples
 

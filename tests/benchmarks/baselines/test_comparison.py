@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.accuracy import baselines, gpumemnet_estimators
-from benchmarks.authors.architectures import Layer
-from benchmarks.baselines.baseline import Sample, Target
+from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines.baseline import Sample, Target
+from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
-from vramcast.units import MIB
 
 
 class Spy:

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from benchmarks.authors.architectures import Layer
-from benchmarks.baselines import published
-from benchmarks.baselines.baseline import Sample
-from benchmarks.baselines.dnnmem import CUBLAS_BYTES, DnnMem, segments_bytes, step_trace
-from benchmarks.baselines.fake_tensor import FakeTensor
-from benchmarks.baselines.horus import Horus, horus_bytes
-from benchmarks.baselines.llmem import LlMem, llmem_bytes
-from benchmarks.baselines.look import look
-from benchmarks.baselines.network import Network, Tensor
-from benchmarks.baselines.published import Published
-from benchmarks.baselines.schedtune import SchedTune, columns
-from vramcast.devices import device
-from vramcast.errors import DatasetError, JobError
-from vramcast.job import Job, TensorSpec
+from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines import published
+from benchmarks.peers.baselines.baseline import Sample
+from benchmarks.peers.baselines.dnnmem import CUBLAS_BYTES, DnnMem, segments_bytes, step_trace
+from benchmarks.peers.baselines.fake_tensor import FakeTensor
+from benchmarks.peers.baselines.horus import Horus, horus_bytes
+from benchmarks.peers.baselines.llmem import LlMem, llmem_bytes
+from benchmarks.peers.baselines.look import look
+from benchmarks.peers.baselines.network import Network, Tensor
+from benchmarks.peers.baselines.published import Published
+from benchmarks.peers.baselines.schedtune import SchedTune, columns
+from vramcast.core.errors import DatasetError, JobError
+from vramcast.core.units import MIB
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec
 from vramcast.learner.examples import Example
-from vramcast.tracer import hollow
-from vramcast.units import MIB
+from vramcast.tracer.program import meta_model
 
 # A linear layer of 4 -> 3 and a ReLU on 2 samples.
 SMALL = Network(
@@ -54,7 +54,7 @@ def sample(network: Network | None, states: int = 0, *, reserved: int | None = N
 
 
 def job_of(model: nn.Module, *shape: int) -> Job:
-    return Job(device("a100-40gb"), model=hollow.dumps(model), batch=TensorSpec(shape))
+    return Job(device("a100-40gb"), model=meta_model.dumps(model), batch=TensorSpec(shape))
 
 
 def test_horus_counts_a_gradient_for_each_sample() -> None:

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.authors.architectures import Layer
-from benchmarks.baselines import gpumemnet
-from benchmarks.baselines.baseline import Baseline, Sample
-from benchmarks.baselines.gpumemnet import (
+from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines import gpumemnet
+from benchmarks.peers.baselines.baseline import Baseline, Sample
+from benchmarks.peers.baselines.gpumemnet import (
     DEPTHS,
     LAYER_INPUTS,
     LEARNING_RATE,
@@ -31,10 +31,10 @@ from benchmarks.baselines.gpumemnet import (
     kind_of,
     sequence,
 )
-from benchmarks.baselines.network import Network
-from vramcast.errors import UsageError
+from benchmarks.peers.baselines.network import Network
+from vramcast.core.errors import UsageError
+from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
-from vramcast.units import MIB
 
 KINDS: list[Kind] = ["mlp", "transformer"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.cluster import arrivals
 from benchmarks.cluster.arrivals import PHILLY, Arrival, Log, RunTimes, read, scaled
-from vramcast.errors import DatasetError
+from vramcast.core.errors import DatasetError
 
 PODS = """name,cpu_milli,num_gpu,gpu_milli,pod_phase,creation_time,deletion_time,scheduled_time
 later,1,1,460,Running,200,900,300

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks import scheduling
 from benchmarks.accuracy import bounds, memory_classes, shipped, tools
+from benchmarks.cluster import scheduling
+from vramcast.core.units import GIB, MIB
 from vramcast.learner import examples
+from vramcast.learner.cross_validation import LEVELS
 from vramcast.learner.evaluation.metrics import evaluate, ways
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.judging import LEVELS
-from vramcast.units import GIB, MIB
 
 SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[4] / "shared") / "data"
 ROW = {

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from benchmarks.cluster.cluster import Attempt, QueuedJob, simulate
 from benchmarks.cluster.outcome import compare, outcome
-from vramcast.errors import UsageError
-from vramcast.units import GIB
+from vramcast.core.errors import UsageError
+from vramcast.core.units import GIB
 
 
 def job(duration_s: float, peak_bytes: int, arrival_s: float = 0.0) -> QueuedJob:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.cluster.mix import draw_mix, synthetic_runs, with_bounds
 from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
 from vramcast.learner.evaluation.metrics import evaluate
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 
 def run(number: int, group: str, measured: int, estimated: int = 100, *, family: str = "cnn", censored: bool = False) -> Scored:

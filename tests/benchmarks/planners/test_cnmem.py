@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from benchmarks.planners import cnmem
+from benchmarks.peers.planners import cnmem
 from tests.simulator.planning.blocks import Event, trace_of, traces
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 
 def played(*requests: int) -> int:

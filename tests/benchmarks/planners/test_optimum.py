@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from benchmarks.planners import optimum
+from benchmarks.peers.planners import optimum
 from tests.simulator.planning.blocks import lifetimes
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.planning import pool_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Items, place

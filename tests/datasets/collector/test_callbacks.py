@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.datasets import journal
-from vramcast.tracer.process import python_path
+from vramcast.tracer.processes.job_process import python_path
 
 ROOT = Path(__file__).parents[3]
 Probe = Callable[..., tuple[dict[str, Any], Any]]
@@ -53,7 +53,9 @@ trainer = pl.Trainer(max_steps=3, accelerator=ACCELERATOR, devices=1, logger=Fal
 def run_python(source: str, tmp_path: Path) -> int:
     path = tmp_path / "job.py"
     # A torchvision of another build may stand beside this torch; transformers and Lightning import it.
-    path.write_text("from vramcast.tracer.imports import define_torchvision_operators as d; d()\n" + textwrap.dedent(source))
+    path.write_text(
+        "from vramcast.tracer.program.imports import define_torchvision_operators as d; d()\n" + textwrap.dedent(source)
+    )
     return subprocess.run([sys.executable, str(path)], env={"PYTHONPATH": python_path()}, cwd=tmp_path, timeout=300).returncode
 
 

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 
 from vramcast.cli.main import main
+from vramcast.core.errors import DatasetError, TimeLimit, WorkerError
 from vramcast.datasets import journal
 from vramcast.datasets.collector import campaign as campaign_module
 from vramcast.datasets.collector.campaign import Campaign, Limits
 from vramcast.datasets.collector.machine import DryRun
 from vramcast.datasets.collector.measured_job import Answer, Request
 from vramcast.datasets.run import DRY_RUN, Run, Workload
-from vramcast.devices import Device, device
-from vramcast.errors import DatasetError, TimeLimit, WorkerError
+from vramcast.hardware.devices import Device, device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.process import python_path
+from vramcast.tracer.processes.job_process import python_path
 
 GIB = 1 << 30
 CUBLAS_WORKSPACES = {8_519_680, 1 << 20, 0}  # spec: of an A100, and of cuBLASLt, torch 2.11
@@ -342,7 +342,7 @@ def test_a_real_gpu_is_measured_with_torch_numpy_and_the_standard_library_alone(
     tracer: Callable[[], NullGpuTracer], tmp_path: Path
 ) -> None:
     """The way of a real GPU, with the null GPU loaded into each Python at its start: nothing knows that it is none."""
-    from vramcast.tracer.nullgpu.build import build, find_torch
+    from vramcast.tracer.nullgpu.library.build import build, find_torch
 
     stubs = tmp_path / "stubs"
     stubs.mkdir()
@@ -352,9 +352,9 @@ def test_a_real_gpu_is_measured_with_torch_numpy_and_the_standard_library_alone(
         textwrap.dedent(
             f"""
             import sys
-            if "vramcast.tracer.serve" in sys.orig_argv:
+            if "vramcast.tracer.processes.fork_server" in sys.orig_argv:
                 from pathlib import Path
-                from vramcast.tracer.nullgpu.load import NullGpu
+                from vramcast.tracer.nullgpu.library.loader import NullGpu
                 NullGpu(Path({str(build(find_torch()))!r}))
             """
         )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from vramcast.core.units import MIB
 from vramcast.datasets.collector import context_probe
 from vramcast.datasets.collector.context_probe import measured
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
-from vramcast.units import MIB
 
 Card = Callable[..., None]
 MINE = 42

@@ -126,7 +126,7 @@ def test_on_the_card_the_row_has_torchs_own_counters(probe: Callable[..., tuple[
     noted, _ = probe(
         f"""
         from pathlib import Path
-        from vramcast.datasets.collector import watched
+        from vramcast.datasets.collector import script_process as watched
         ours = sys.argv
         try: watched.main(Path({str(tmp_path / "answer.json")!r}), [{train!r}])
         except torch.OutOfMemoryError: note(raised=True)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vramcast.core.errors import DatasetError, TraceFileError
 from vramcast.datasets.histories.formats import Format
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Run
-from vramcast.errors import DatasetError, TraceFileError
 
 # How many damaged files of a format are read; the release reads more.
 EXAMPLES = [100, pytest.param(500, marks=pytest.mark.release)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.datasets.histories.join import join, read_rules, rules_of
+from vramcast.core.errors import DatasetError
+from vramcast.datasets.histories.job_rules import join, read_rules, rules_of
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
-from vramcast.errors import DatasetError
 
 
 def run(name: str, **workload: object) -> Run:

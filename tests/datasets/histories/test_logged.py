@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.cli.main import main
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories.formats import find
 from vramcast.datasets.histories.logged import read, settings_of, split
 from vramcast.datasets.histories.peak_lines import base_of, peak_of
 from vramcast.datasets.journal import Reading, read_runs
 from vramcast.datasets.run import Run
-from vramcast.errors import DatasetError
-from vramcast.units import GIB, MIB
 
 from .malformed import check
 from .samples import LOGGED, LOGGED_FULL

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories import jobstats
 from vramcast.datasets.histories.formats import FORMATS, find
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Run
-from vramcast.devices import device
-from vramcast.errors import DatasetError, UsageError
-from vramcast.units import GIB, MIB
+from vramcast.hardware.devices import device
 
 from . import samples
 

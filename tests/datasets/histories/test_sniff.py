@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.datasets.histories.sniff import format_of
-from vramcast.errors import DatasetError, UsageError
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.datasets.histories.format_detection import format_of
 
 CASES = {
     "csv": "name,batch_size,gpu,process_mib,status\nresnet50,32,a100,4530,ok\n",

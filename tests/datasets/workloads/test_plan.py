@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.datasets.plain import from_plain, to_plain
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import FAMILIES, PROPORTIONS, is_capped, is_repeated, workloads
-from vramcast.devices import device
-from vramcast.job import TensorSpec
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import TensorSpec
 
 COUNT = 5000
 CONVOLVING = {"cnn", "torchvision", "timm"}

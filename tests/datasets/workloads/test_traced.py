@@ -9,9 +9,9 @@ import pytest
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import PROPORTIONS, workloads
-from vramcast.devices import device
+from vramcast.hardware.devices import device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.run_options import RunOptions
+from vramcast.tracer.protocol.run_options import RunOptions
 
 NEEDS = {"torchvision": "torchvision", "timm": "timm", "hf": "transformers"}
 GIB = 2**30

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 GB = 10**9
 LEVELS = (0.5, 0.9, 0.99)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.learner.evaluation.factors import Anova, Draws, Effect, anova, draws, interval
 from vramcast.learner.evaluation.metrics import evaluate
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 from .samples import GB, drawn_runs, run, scored_runs
 

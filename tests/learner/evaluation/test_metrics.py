@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from vramcast.errors import DatasetError
+from vramcast.core.errors import DatasetError
 from vramcast.learner.evaluation.metrics import coverage_limits, evaluate, excesses, request_bytes, saved_bytes, verdict, ways
-from vramcast.learner.evaluation.scored import Scored
+from vramcast.learner.evaluation.scored_run import Scored
 
 from .samples import GB, LEVELS, drawn_runs, run, scored_runs
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.charts import svg
-from vramcast.charts.chart import COLOURS, Axis, Chart, Series
-from vramcast.errors import OutputError, UsageError
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.units import GIB
 from vramcast.learner.evaluation import charts
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.report import report, save_plots, write_report
-from vramcast.learner.evaluation.scored import Scored
-from vramcast.units import GIB
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.views.charts import svg
+from vramcast.views.charts.chart import COLOURS, Axis, Chart, Series
 
 from .samples import drawn_runs, run, scored_runs
 

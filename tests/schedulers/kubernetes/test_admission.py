@@ -17,11 +17,11 @@ import jsonpatch
 import pytest
 import yaml
 
-from vramcast.errors import NoAnswer, UsageError
+from vramcast.core.errors import NoAnswer, UsageError
+from vramcast.core.units import GIB, MIB
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.kubernetes import review as reviews
-from vramcast.schedulers.kubernetes.deciding import Mode, mutate, validate
-from vramcast.units import GIB, MIB
+from vramcast.schedulers.kubernetes.mutation import Mode, mutate, validate
 
 CONTRIB = Path(__file__).parents[3] / "contrib" / "kubernetes"
 NAMED = {

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.core.units import GIB, MIB
 from vramcast.schedulers.answer import Answer
-from vramcast.schedulers.slurm.asked import Asked, read_options
+from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import Decision, decide, shards_of
+from vramcast.schedulers.slurm.options import Asked, read_options
 from vramcast.schedulers.slurm.site_settings import Settings
-from vramcast.schedulers.slurm.ticket import Ticket
-from vramcast.units import GIB, MIB
 
 ID = "a" * 64
 SETTINGS = Settings("http://x", {"small": "t4", "large": "a100-40gb"}, mode="fill")

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories.noted_peak import NotedPeak
 from vramcast.schedulers.slurm import epilog, peaks
 from vramcast.schedulers.slurm.__main__ import main
-from vramcast.schedulers.slurm.afterwards import come_back, note_peak
-from vramcast.schedulers.slurm.ended import EndedJob, outcome_of, read_environment
+from vramcast.schedulers.slurm.comment_field import Ticket
+from vramcast.schedulers.slurm.exit_status import EndedJob, outcome_of, read_environment
+from vramcast.schedulers.slurm.requeue import come_back, note_peak
 from vramcast.schedulers.slurm.site_settings import Settings
-from vramcast.schedulers.slurm.ticket import Ticket
-from vramcast.units import GIB, MIB
 
 TICKET = Ticket("c" * 64, 4 * GIB, 14913 * MIB)
 FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ..."

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from vramcast.errors import NoAnswer, UsageError
+from vramcast.core.errors import NoAnswer, UsageError
+from vramcast.core.units import GIB, MIB
 from vramcast.schedulers.slurm import submit
 from vramcast.schedulers.slurm.__main__ import main
+from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
-from vramcast.schedulers.slurm.ticket import Ticket
-from vramcast.units import GIB, MIB
 
 NAMED = "#VRAMCAST target=torchvision:resnet50 batch=8x3x224x224\ntorchrun train.py\n"
 SMALL, LARGE = 14913 * MIB, 40507 * MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 MIB = 2**20
 

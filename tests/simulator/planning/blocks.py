@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 Event = tuple[Action, int, int]  # action, bytes, block
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 from .blocks import trace_of, traces
 

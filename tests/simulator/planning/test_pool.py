@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from vramcast.compiler import FLAGS, SANITIZERS, find_compiler
-from vramcast.errors import CompilerError, TraceFileError
+from vramcast.core.compiler import FLAGS, SANITIZERS, find_compiler
+from vramcast.core.errors import CompilerError, TraceFileError
 from vramcast.simulator.planning import packing, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Fit, Items, place
 from vramcast.simulator.planning.pool import Period, PoolPlan, plan, simple
-from vramcast.tracer.trace import Trace
+from vramcast.tracer.format.trace import Trace
 
 from .blocks import lifetimes, training
 

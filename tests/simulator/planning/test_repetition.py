@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.repetition import find, longest_square, requests_of
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 from .blocks import trace_of, training
 

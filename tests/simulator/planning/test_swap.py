@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import Move, SwapPlan, Wait
 from vramcast.simulator.planning.swap_links import LINKS, Link, find_link
 from vramcast.simulator.planning.swap_schedule import Scheduler
 from vramcast.simulator.planning.swap_scores import raw_scores, scores
 from vramcast.simulator.planning.swap_timeline import Candidates, Timeline
-from vramcast.tracer.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 from .access_traces import MIB, access_traces, chain
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.job import Job
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.portable import CPU
+from vramcast.jobs.job import Job
+from vramcast.tracer.portable_tracers import CPU
+from vramcast.tracer.protocol.job_result import Result
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.affine_batch import at_batch
-from vramcast.errors import CannotEstimate, UsageError
-from vramcast.job import Job, TensorSpec
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.trace import Action, Trace
+from benchmarks.accuracy.scripts.affine_batch import at_batch
+from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.jobs.job import Job, TensorSpec
+from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.protocol.job_result import Result
 
 Run = Callable[..., Result]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from vramcast.errors import JobError, UsageError, WorkerError
-from vramcast.job import Command, Job
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.portable import CPU
+from vramcast.core.errors import JobError, UsageError, WorkerError
+from vramcast.jobs.job import Command, Job
+from vramcast.tracer.portable_tracers import CPU
+from vramcast.tracer.protocol.job_result import Result
 
 Run = Callable[..., Result]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.lanes import sampled
-from vramcast.job import Job
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.portable import CPU, FAKE
-from vramcast.tracer.trace import Action, Category, Phase, Trace
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.portable_tracers import CPU, FAKE
+from vramcast.tracer.protocol.job_result import Result
 
 Run = Callable[..., Result]
 WEIGHT = 4 * 1024 * 4096

@@ -52,9 +52,9 @@ def _forked(name: str, device: Any, program: Callable[[], Any]) -> Any:
 
 
 def _run(name: str, device: Any, program: Callable[[], Any]) -> Any:
-    from vramcast.job import Job, Training
+    from vramcast.jobs.job import Job, Training
     from vramcast.tracer.fake.main import run_job
-    from vramcast.tracer.run_options import RunOptions
+    from vramcast.tracer.protocol.run_options import RunOptions
 
     under_autocast = "amp" in name or name == "GradScaler"
     training = Training(precision="amp-bf16" if under_autocast else "fp32")
@@ -71,7 +71,7 @@ def run_here(name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+    sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "surveys"))
     if sys.argv[1] == "--here":
         run_here(sys.argv[2])
     else:

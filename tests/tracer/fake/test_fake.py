@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.devices import device
-from vramcast.errors import JobError, UsageError, WorkerError
-from vramcast.job import Command, Job, TensorSpec, Training
-from vramcast.tracer.portable import FAKE
+from vramcast.core.errors import JobError, UsageError, WorkerError
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Command, Job, TensorSpec, Training
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.portable_tracers import FAKE
 from vramcast.tracer.rules.reductions import split_bytes
-from vramcast.tracer.trace import Action, Category, Phase, Trace
 
 TRANSFORMER = """
 import torch

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from vramcast.errors import VramcastError
-from vramcast.job import Command, Job
+from vramcast.core.errors import VramcastError
+from vramcast.jobs.job import Command, Job
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.job_result import Result
+from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.process import python_path
-from vramcast.tracer.run_options import RunOptions
-from vramcast.tracer.trace import Action, Category, Trace
+from vramcast.tracer.processes.job_process import python_path
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = Path(__file__).with_name("operators.py")
@@ -88,9 +88,9 @@ EXPLAINED: dict[str, str] = {
 
 @pytest.fixture(scope="module")
 def survey_operators(needs_null_gpu: None) -> Iterator[Any]:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    sys.path.insert(0, str(ROOT / "benchmarks" / "surveys"))
     yield importlib.import_module("survey_operators")
-    sys.path.remove(str(ROOT / "benchmarks"))
+    sys.path.remove(str(ROOT / "benchmarks" / "surveys"))
 
 
 @pytest.fixture(scope="module", params=["sample", pytest.param("all", marks=pytest.mark.release)])

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from vramcast.tracer.fake.vision import suppress  # noqa: E402
-from vramcast.tracer.imports import define_torchvision_operators  # noqa: E402
+from vramcast.tracer.program.imports import define_torchvision_operators  # noqa: E402
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from vramcast.ranks import ALONE, World
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code, Entered, Entry
-from vramcast.tracer.nullgpu.fullest import fullest_rank
-from vramcast.tracer.nullgpu.subprocesses import Process, Shared
-from vramcast.tracer.trace import COURSE, RANKS, Trace
+from vramcast.jobs.ranks import ALONE, World
+from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.trace import COURSE, RANKS, Trace
+from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared
+from vramcast.tracer.nullgpu.fullest_rank import fullest_rank
+from vramcast.tracer.protocol.job_result import Result
 
 
 def result(reserved: int, status: str = "ok", ended: str = "", **more: Any) -> Result:

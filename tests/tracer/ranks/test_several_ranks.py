@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.commands import job_of_command
-from vramcast.devices import device
-from vramcast.errors import CannotEstimate, OtherAllocator
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code, Entered
-from vramcast.tracer.nccl_calls import calls_in
+from vramcast.core.errors import CannotEstimate, OtherAllocator
+from vramcast.hardware.devices import device
+from vramcast.jobs.commands import job_of_command
+from vramcast.tracer.format.ledger import Code, Entered
+from vramcast.tracer.format.nccl_calls import calls_in
+from vramcast.tracer.format.trace import RANKS
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.trace import RANKS
+from vramcast.tracer.protocol.job_result import Result
 
 HEAD = """
     import os, sys
@@ -183,7 +183,7 @@ CHECKPOINTS = """
 """
 WAITS = """
     import os, time
-    from vramcast.tracer import stopping
+    from vramcast.tracer.program import cutoff as stopping
 
     stopping._IDLE_S = 1.5  # the test has no time
     while not os.path.exists("made by rank 1"):

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
 from tests.lanes import sampled  # noqa: E402
-from vramcast.errors import UsageError  # noqa: E402
-from vramcast.result import Estimate  # noqa: E402
-from vramcast.sharding import Held  # noqa: E402
+from vramcast.core.errors import UsageError  # noqa: E402
+from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.simulator import curves  # noqa: E402
+from vramcast.tracer.format.sharding import Held  # noqa: E402
+from vramcast.tracer.format.trace import Category  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
-from vramcast.tracer.ranks.held import Holdings  # noqa: E402
 from vramcast.tracer.ranks.spread import blocks  # noqa: E402
-from vramcast.tracer.trace import Category  # noqa: E402
+from vramcast.tracer.recording.shards import Holdings  # noqa: E402
 
 # 500 rows are no multiple of 8, but of 4: the shards of FSDP differ, those of HSDP do not.
 MODEL = """

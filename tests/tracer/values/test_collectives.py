@@ -9,7 +9,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from vramcast.tracer.job_result import Result  # noqa: E402
+from vramcast.tracer.protocol.job_result import Result  # noqa: E402
 from vramcast.tracer.values.collectives import result_of  # noqa: E402
 
 SOURCE = """

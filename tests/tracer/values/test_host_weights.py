@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from vramcast.tracer.hollow import BIG_BYTES
-from vramcast.tracer.values.follow import Values
+from vramcast.tracer.program.meta_model import BIG_BYTES
+from vramcast.tracer.values.follower import Values
 from vramcast.tracer.values.host_weights import HostWeights
 
 BIG_ELEMENTS = 16 << 20  # 64 MiB of float32

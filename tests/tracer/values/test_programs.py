@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import value_programs
-from benchmarks.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
+from benchmarks.surveys import value_programs
+from benchmarks.surveys.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGEST
 from tests.lanes import sampled
-from vramcast.devices import device
-from vramcast.estimator import Estimator
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.result import Estimate
-from vramcast.units import MIB
+from vramcast.core.units import MIB
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
 
 SMALL, LARGE = 64, 1088  # rows of 1024 floats: below and above the limit of what is worked out at once
 # Each of these is a rule of its own. The fake tracer knows no sparse tensors, and says so.

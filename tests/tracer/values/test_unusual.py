@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.devices import device
-from vramcast.job import Job, TensorSpec, Training
-from vramcast.tracer.job_result import Result
-from vramcast.tracer.ledger import Code
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.tracer.format.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.portable import FAKE
+from vramcast.tracer.portable_tracers import FAKE
+from vramcast.tracer.protocol.job_result import Result
 
 MODELS = """
 import torch

@@ -1,7 +1,7 @@
 /* libcudnn.so.9, the graph (backend) API.
  *
  * Descriptors only keep what they are told. When PyTorch asks for engines or for a plan's workspace, the operation graph
- * is written out as text and put to the cuDNN oracle (cudnn_oracle.py): another process, in which the installed, real
+ * is written out as text and put to the cuDNN oracle (oracle.py): another process, in which the installed, real
  * cuDNN answers in its documented deviceless mode. No NVIDIA code runs here. The text is
  *
  *     descriptor := type '{' attribute* '}'      attribute := name '=' ctype ':' value (',' value)* ';'

@@ -386,7 +386,7 @@ enum ng_place ng_place_of(uint64_t address) {
  * Nothing is ever computed on the device: what the host reads from it is zero, and each such read is recorded. Two things are
  * known: what the caller of nullgpu_know says, and what was uploaded and is read back before anything else ran on the device.
  * DistributedDataParallel plans its buckets that way (copy, broadcast, copy back), and crashes on zeros. */
-#define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of hollow.py: from there on host tensors have no content */
+#define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of meta_model.py: from there on host tensors have no content */
 static struct {
     uint64_t address, size, changes; /* good while the device has seen no more changes than these */
     unsigned char bytes[MAX_UPLOAD_BYTES];

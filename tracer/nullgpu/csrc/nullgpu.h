@@ -44,7 +44,7 @@ EXPORT void ng_hit(struct ng_counter *counter, uint64_t bytes);
 EXPORT void ng_workspace(uint64_t size_bytes);
 
 /* ---- device model (core.c) ----------------------------------------------------------------------------------------
- * Set once per process, before the first CUDA call, from vramcast/devices.py through nullgpu_configure. */
+ * Set once per process, before the first CUDA call, from vramcast/hardware/devices.py through nullgpu_configure. */
 struct ng_device {
     char name[96];
     uint64_t total_bytes, context_bytes;

@@ -1,7 +1,7 @@
 """Gives torch the null GPU in each Python which a job starts: it runs there, for its folder is first on PYTHONPATH.
 
 A process which never imports torch pays for nothing but this file: vramcast itself is imported when torch is. The user's own
-sitecustomize, which this one hides, runs as it would. See tracer/nullgpu/watching.py.
+sitecustomize, which this one hides, runs as it would. See tracer/nullgpu/child/observer.py.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class _BeforeTorch:
             root = file.read()
         sys.path.insert(0, root)
         try:
-            from vramcast.tracer.nullgpu import watching
+            from vramcast.tracer.nullgpu.child import observer
         finally:
             sys.path.remove(root)
-        after = watching.before_torch(self._folder, spec.origin)
+        after = observer.before_torch(self._folder, spec.origin)
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from vramcast.units import MIB
+from vramcast.core.units import MIB
 
 Pod: TypeAlias = MutableMapping[str, Any]  # what has `metadata` and `spec`: a Pod, or a job's template of it
 Container: TypeAlias = MutableMapping[str, Any]

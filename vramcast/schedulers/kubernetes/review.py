@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.schedulers.kubernetes.gpu_requests import Pod
 
 _VERSION: Final = "admission.k8s.io/v1"

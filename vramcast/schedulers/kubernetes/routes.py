@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
 
-from vramcast.errors import UsageError
+from vramcast.core.errors import UsageError
 from vramcast.schedulers.kubernetes import review as reviews
-from vramcast.schedulers.kubernetes.deciding import Ask, Mode, mutate, validate
+from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
 
 
 def admission(ask: Ask, body_of: Callable[[Request], Awaitable[bytes]]) -> APIRouter:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from vramcast.errors import VramcastError
+from vramcast.core.errors import VramcastError
 from vramcast.schedulers.slurm.site_settings import PLACE, read_settings
 
 
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             epilog.main(options.settings)
         elif options.hook == "come-back":
-            from vramcast.schedulers.slurm.afterwards import call_slurm, come_back
-            from vramcast.schedulers.slurm.ticket import Ticket
+            from vramcast.schedulers.slurm.comment_field import Ticket
+            from vramcast.schedulers.slurm.requeue import call_slurm, come_back
 
             if ticket := Ticket.found_in(options.ticket):
                 come_back(options.job, ticket, read_settings(options.settings), call_slurm)
         else:
-            from vramcast.schedulers.slurm.afterwards import call_slurm, note_peak
+            from vramcast.schedulers.slurm.requeue import call_slurm, note_peak
 
             note_peak(options.job, options.noted, call_slurm)
     except VramcastError as error:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vramcast.core.units import gib
 from vramcast.schedulers.answer import Answer
-from vramcast.schedulers.slurm.asked import CARD_OPTIONS, Asked
+from vramcast.schedulers.slurm.comment_field import Ticket
+from vramcast.schedulers.slurm.options import CARD_OPTIONS, Asked
 from vramcast.schedulers.slurm.site_settings import Settings
-from vramcast.schedulers.slurm.ticket import Ticket
-from vramcast.units import gib
 
 _SAYS: Final = "vramcast: "
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from vramcast.core.errors import NoAnswer, VramcastError
+from vramcast.core.files import atomic_write
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.errors import NoAnswer, VramcastError
-from vramcast.files import atomic_write
-from vramcast.schedulers.slurm.asking import Client
-from vramcast.schedulers.slurm.ended import EndedJob, Outcome, outcome_of, read_environment
+from vramcast.schedulers.slurm.client import Client
+from vramcast.schedulers.slurm.exit_status import EndedJob, Outcome, outcome_of, read_environment
 from vramcast.schedulers.slurm.peaks import CardPeak, read_peaks
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 

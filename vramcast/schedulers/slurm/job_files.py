@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vramcast.errors import NoAnswer
-from vramcast.units import MIB
+from vramcast.core.errors import NoAnswer
+from vramcast.core.units import MIB
 
 _ENDINGS: Final = frozenset({".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini"})
 _MOST_BYTES: Final = 4 * MIB  # arbitrary: code and configs; what is larger is data

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from vramcast.errors import VramcastError
-from vramcast.files import atomic_write
-from vramcast.units import MIB
+from vramcast.core.errors import VramcastError
+from vramcast.core.files import atomic_write
+from vramcast.core.units import MIB
 
 INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
 _SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes some 0.1 s, on a node in trouble for ever

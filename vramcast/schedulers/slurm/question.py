@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from vramcast.errors import NoAnswer
-from vramcast.schedulers.slurm.asked import Asked
+from vramcast.core.errors import NoAnswer
 from vramcast.schedulers.slurm.batch_script import BatchScript, Trained, read_script
 from vramcast.schedulers.slurm.job_files import code_in
+from vramcast.schedulers.slurm.options import Asked
 
 _MOST_COMMANDS: Final = 3  # arbitrary: of more the largest is not found in two seconds
 _SCRIPT_BYTES: Final = 4 << 20  # spec: slurm.conf(5), max_script_size

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from vramcast.checks import number, shown, whole
-from vramcast.errors import UsageError
-from vramcast.units import GIB, parse_bytes
+from vramcast.core.checks import number, shown, whole
+from vramcast.core.errors import UsageError
+from vramcast.core.units import GIB, parse_bytes
 
 _EXAMPLE: Final = "contrib/slurm/vramcast.toml is an example"
 PLACE: Final = "/etc/slurm/vramcast.toml"

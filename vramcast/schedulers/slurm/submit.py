@@ -19,13 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from vramcast.checks import shown
-from vramcast.errors import NoAnswer, UsageError, VramcastError
+from vramcast.core.checks import shown
+from vramcast.core.errors import NoAnswer, UsageError, VramcastError
 from vramcast.schedulers.answer import Answer
-from vramcast.schedulers.slurm.asked import Asked, read_options
-from vramcast.schedulers.slurm.asking import Client
 from vramcast.schedulers.slurm.batch_script import BatchScript
+from vramcast.schedulers.slurm.client import Client
 from vramcast.schedulers.slurm.decision import Decision, decide
+from vramcast.schedulers.slurm.options import Asked, read_options
 from vramcast.schedulers.slurm.question import questions, script_of
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 

@@ -1,0 +1,91 @@
+"""Which entry points of NVIDIA's the wheels of other libraries look up: `tracer/nullgpu/csrc/wheels.txt`, read anew.
+
+python -m benchmarks.hardware.looked_up WHEEL.whl ... > tracer/nullgpu/csrc/wheels.txt
+
+The shared libraries in a wheel are asked for their undefined symbols (binutils). A library which says its names as text, as
+nvidia-ml-py does, is read as text. flash-attn and apex have no wheels; what stands in their sources is written here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import textwrap
+import zipfile
+from pathlib import Path
+
+from vramcast.tracer.nullgpu.library.entry_points import looked_up_by
+
+_HEAD = """\
+# Entry points of NVIDIA's which libraries of the PyTorch ecosystem look up beside those of torch itself, as
+# `python -m benchmarks.hardware.looked_up` read them from wheels (2026-11-22). The stand-ins export all of them; what they do
+# stands in entry_points.txt, and one which that list lacks is refused. Names alone; no text of NVIDIA's.
+"""
+# Calls in the sources of libraries without wheels, by `git grep` for names of the runtime and of cuBLAS.
+_FROM_SOURCES = {
+    "apex 6424da3b, sources": {
+        "libcudart": """cudaDeviceReset cudaDeviceSynchronize cudaEventCreate cudaEventDestroy cudaEventElapsedTime
+        cudaEventRecord cudaFree cudaFuncSetAttribute cudaGetDevice cudaGetDeviceCount cudaGetDeviceProperties
+        cudaGetErrorString cudaGetLastError cudaIpcCloseMemHandle cudaIpcGetMemHandle cudaIpcOpenMemHandle
+        cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC cudaMalloc cudaMemcpy cudaMemcpyAsync
+        cudaMemset cudaMemsetAsync cudaOccupancyMaxActiveBlocksPerMultiprocessor cudaOccupancyMaxActiveClusters
+        cudaOccupancyMaxPotentialClusterSize cudaStreamSynchronize""",
+        "libcublas": "cublasGemmEx cublasGetStream_v2",
+        "libcublasLt": """cublasLtMatmul cublasLtMatmulAlgoGetHeuristic cublasLtMatmulDescInit_internal
+        cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceSetAttribute
+        cublasLtMatrixLayoutInit_internal""",
+        "libcudnn": """cudnnBackendExecute cudnnCreateTensorDescriptor cudnnDestroyTensorDescriptor cudnnGetErrorString
+        cudnnGetStream cudnnSetTensor4dDescriptor""",
+        "libnccl": """ncclCommDestroy ncclCommInitRank ncclGetErrorString ncclGetUniqueId ncclGroupEnd ncclGroupStart
+        ncclMemAlloc ncclMemFree ncclRecv ncclSend""",
+    },
+    "flash-attn 0251105a, sources": {
+        "libcudart": """cudaDeviceGetAttribute cudaFuncSetAttribute cudaGetDevice cudaGetDeviceCount cudaGetDeviceProperties
+        cudaGetErrorString cudaGetLastError cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor""",
+        "libcublas": "cublasGemmEx",
+        "libcublasLt": """cublasLtMatmul cublasLtMatmulAlgoGetHeuristic cublasLtMatmulDescInit_internal
+        cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceSetAttribute
+        cublasLtMatrixLayoutInit_internal""",
+    },
+}
+
+
+def of_wheel(path: Path) -> dict[str, str]:
+    """Return {symbol: library} of one wheel."""
+    found: dict[str, str] = {}
+    with zipfile.ZipFile(path) as wheel, tempfile.TemporaryDirectory() as folder:
+        for name in wheel.namelist():
+            if re.search(r"\.so(\.\d+)*$", name):
+                copy = Path(folder) / "library.so"
+                copy.write_bytes(wheel.read(name))
+                found |= looked_up_by(copy)
+            elif name == "pynvml.py":
+                text = wheel.read(name).decode()
+                found |= dict.fromkeys(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', text), "libnvidia-ml")
+    return found
+
+
+def section(name: str, found: dict[str, str]) -> str:
+    """Return a wheel's section of the file."""
+    lines = [f"[{name}]"]
+    for library in sorted(set(found.values())):
+        names = " ".join(sorted(one for one, owner in found.items() if owner == library))
+        lines += [f"{library}: {line}" for line in textwrap.wrap(names, 110, break_long_words=False)]
+    return "\n".join(lines) + "\n"
+
+
+def main(wheels: list[Path]) -> None:
+    """Print the file."""
+    print(_HEAD)
+    for path in sorted(wheels):
+        name, version = path.name.split("-")[:2]
+        if found := of_wheel(path):
+            print(section(f"{name} {version}", found))
+    for source, libraries in _FROM_SOURCES.items():
+        print(section(source, {name: library for library, names in libraries.items() for name in names.split()}))
+
+
+if __name__ == "__main__":
+    main([Path(argument) for argument in sys.argv[1:]])

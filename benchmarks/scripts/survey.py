@@ -1,0 +1,209 @@
+"""Public training scripts as people start them, each by `vramcast run`: which are answered, and with what.
+
+    python -m benchmarks.scripts.survey --sources FOLDER [--data FOLDER] [--only TEXT] [--timeout SECONDS] [--fresh]
+
+FOLDER has the repositories as `git archive` exports them, one folder a name (`nanoGPT`, `examples`, `trl`). Data and
+checkpoints are stubs which are made on the way (`benchmarks/scripts/data.py`). Answers are kept in build/scripts/answers.jsonl:
+a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from benchmarks.accuracy.figures import table
+from benchmarks.accuracy.runner import ROOT
+from benchmarks.scripts.data import made
+from benchmarks.scripts.entry import Entry
+from benchmarks.scripts.table import ENTRIES
+from vramcast.core.units import gib
+
+BUILD: Final = ROOT / "build" / "scripts"
+_ANSWERS: Final = (0, 1)  # spec: the exit codes with an estimate: done, or does not fit
+_TARGET: Final = 0.95  # spec: the aim
+
+
+class Verdict(StrEnum):
+    """What came of a run."""
+
+    ANSWERED = "answered"
+    PARTLY = "ended early"
+    FAILED = "failed"
+    OWN = "as expected"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run's verdict; peaks in bytes, None where there are none."""
+
+    name: str
+    verdict: str
+    exit: int | None = None
+    seconds: float = 0.0
+    process: int | None = None
+    reserved: int | None = None
+    allocated: int | None = None
+    message: str = ""
+
+
+def missing(entry: Entry, sources: Path) -> str:
+    """Return what a run wants which is not here: sources, or packages; empty where all is."""
+    if entry.repository and not (sources / entry.repository.rpartition("/")[2]).is_dir():
+        return f"no sources of {entry.repository}"
+    absent = [name for name in entry.packages if importlib.util.find_spec(name) is None]
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+def words_of(entry: Entry, data: Path, out: Path) -> list[str]:
+    """Return the words of the command; stub data which it names is made."""
+    return shlex.split(_filled(entry.command, data, out))
+
+
+def _filled(text: str, data: Path, out: Path) -> str:
+    """Return a text with the folders in their places."""
+    text = re.sub(r"\{data:([\w-]+)\}", lambda found: str(made(found[1], data).resolve()), text)
+    return text.replace("{out}", str(out))
+
+
+def verdict_of(entry: Entry, code: int | None, text: str, ended: str = "") -> Verdict:
+    """Return the verdict of a run: by its exit code (None: no peaks), what it said, and how the job ended if that was early."""
+    if entry.own and entry.own in f"{ended} {text}":
+        return Verdict.OWN
+    if code in _ANSWERS:
+        return Verdict.PARTLY if ended else Verdict.ANSWERED
+    return Verdict.FAILED
+
+
+def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
+    """Return what came of a run."""
+    if absent := missing(entry, sources):
+        return Outcome(entry.name, Verdict.LEFT_OUT, message=absent)
+    home = (sources / entry.repository.rpartition("/")[2]).resolve()
+    out = BUILD / "out" / re.sub(r"\W+", "-", entry.name)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    folder = home / entry.folder if entry.repository else out
+    try:
+        words = words_of(entry, data, out)
+        for name, place in entry.linked:
+            _link(made(name, data), folder / place)
+    except ImportError as error:
+        return Outcome(entry.name, Verdict.LEFT_OUT, message=f"its stub data need {error.name}")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    for assigned in entry.environment:
+        name, _, value = _filled(assigned, data, out).partition("=")
+        if name == "PYTHONPATH":
+            value = os.pathsep.join(filter(None, [str(home / value), environment.get(name, "")]))
+        environment[name] = value
+    command = [sys.executable, "-m", "vramcast", "run", "--json", "--device", entry.device, "--timeout", str(timeout_s)]
+    started = time.perf_counter()
+    done = subprocess.run(
+        [*command, *entry.options, "--", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    seconds = time.perf_counter() - started
+    (out / "stderr.txt").write_text(done.stderr, encoding="utf-8")
+    (out / "answer.json").write_text(done.stdout, encoding="utf-8")
+    said = (done.stderr.strip().splitlines() or [""])[-1][:500]
+    try:
+        found = json.loads(done.stdout)
+        peaks = found.get("peaks") or {}
+    except ValueError:
+        found, peaks = {}, {}
+    ended = found.get("ended") or ""
+    verdict = verdict_of(entry, done.returncode if peaks else None, done.stderr, ended)
+    return Outcome(
+        entry.name, verdict, done.returncode, seconds, peaks.get("process"), peaks.get("reserved"), peaks.get("allocated"),
+        ended or ("" if verdict is Verdict.ANSWERED else said),
+    )  # fmt: skip
+
+
+def _link(target: Path, place: Path) -> None:
+    """Let `place`, in the sources, be the stub data."""
+    if place.is_dir() and not place.is_symlink():
+        for path in target.iterdir():
+            _link(path, place / path.name)
+    elif not place.exists():
+        place.unlink(missing_ok=True)  # a link to stub data which were elsewhere
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target.resolve())
+
+
+def share(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Return how many runs are answered, of how many which could be; one which ended early has numbers, and is no answer."""
+    counted = Counter(outcome.verdict for outcome in outcomes)
+    return counted[Verdict.ANSWERED], counted[Verdict.ANSWERED] + counted[Verdict.PARTLY] + counted[Verdict.FAILED]
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """Return the table as markdown, with the share which answers."""
+    notes = {entry.name: entry.note for entry in ENTRIES}
+    rows = []
+    for one in outcomes:
+        sizes = [gib(size) if size is not None else "-" for size in (one.process, one.reserved, one.allocated)]
+        rows.append(
+            [
+                one.name,
+                one.exit if one.exit is not None else "-",
+                f"{one.seconds:.0f}",
+                *sizes,
+                one.verdict,
+                one.message[:90] or notes.get(one.name, ""),
+            ]
+        )
+    columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", ""]
+    answered, possible = share(outcomes)
+    said = f"{answered} of {possible} answer ({100 * answered / max(possible, 1):.0f} %; the aim is {100 * _TARGET:.0f} %)"
+    return "\n".join([table(columns, rows), "", said])
+
+
+def main() -> None:
+    """Run what is not kept, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sources", type=Path, required=True, metavar="FOLDER", help="the repositories")
+    parser.add_argument("--data", type=Path, default=BUILD / "data", metavar="FOLDER", help="where stub data are made")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose name or repository has this in it")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="of one run (default: 300)")
+    parser.add_argument("--fresh", action="store_true", help="run all again")
+    options = parser.parse_args()
+    kept: dict[str, Outcome] = {}
+    path = BUILD / "answers.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not options.fresh:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        kept = {record["name"]: Outcome(**record) for record in records if record["verdict"] == Verdict.ANSWERED}
+    entries = [entry for entry in ENTRIES if options.only in f"{entry.name} {entry.repository}"]
+    for entry in entries:
+        if entry.name in kept:
+            continue
+        outcome = kept[entry.name] = run(entry, options.sources, options.data, options.timeout)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+        print(f"{entry.name}: {outcome.verdict} {outcome.seconds:.0f} s {outcome.message}", file=sys.stderr, flush=True)
+    print(report([kept[entry.name] for entry in entries]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Planned pools against allocators which do not know the future, on traces of whole jobs and on public memory histories.
+
+    python -m benchmarks.simulator.pool [--json FILE] [--solve SECONDS]
+
+Jobs are traced on the null GPU for six training steps; histories are those below $VRAMCAST_SHARED/data/snapshots (or ../shared
+beside the checkout), and left out where they are absent. One row each, MiB:
+
+    live        the peak of live bytes (requests rounded up to 512 B): no pool without swapping is lower
+    caching     what PyTorch's caching allocator reserves, default settings, simulated
+    CnMem       what a pool in the manner of CnMem takes
+    first, best the paper's plans: size descending, first fit and best fit; as a multiple of `live`
+    pool        the planned pool, as a multiple of `live`; the lowest of several orders and a search
+    periodic    the same, for a plan which can be followed for any number of iterations; - where no iteration is found
+    - caching   by how much `pool` is below the caching allocator
+    - CnMem     and below CnMem
+
+Seconds are those of one core. With --solve, CP-SAT (OR-tools) bounds from below what is more than 0.5 % above `live`, by the
+blocks of at least 1 % of it. Every plan is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.accuracy.runner import data_folder
+from benchmarks.peers.planners import cnmem, optimum
+from vramcast.core.errors import VramcastError
+from vramcast.core.files import atomic_write
+from vramcast.core.units import MIB
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.simulator.planning import pool, pool_checker, repetition
+from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.simulator.planning.packing import Fit
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.protocol.run_options import RunOptions
+
+CONFIGS: Final = Path(__file__).parents[1] / "accuracy" / "configs"
+STEPS: Final = 6  # arbitrary: four equal ones, so that places can take turns every second iteration
+_VISION: Final = {"alexnet": (128, 512), **dict.fromkeys(("vgg16", "resnet50", "resnet101", "inception_v3"), (32, 128))}
+_TEXT: Final = {"gpt2": (4, 16), "distilgpt2": (8, 32), "t5-small": (8, 32)}
+_LENGTH: Final = 512  # arbitrary: tokens
+_CLASSES: Final = 1000  # spec: ImageNet
+_VOCABULARY: Final = 30000  # arbitrary: below the vocabulary of each model; token ids do not change the memory
+_MANY: Final = 50_000  # spec: the number of blocks which is to be planned within 10 s
+_CLOSE: Final = 1.005  # spec: the wanted median of pool / peak live
+_LARGE: Final = 0.01  # arbitrary: share of peak live from which on a block counts for the lower bound
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one trace takes; bytes, but for `seconds`. `bound` is a proven lower bound."""
+
+    name: str
+    blocks: int
+    live: int
+    caching: int
+    cnmem: int
+    first_fit: int
+    best_fit: int
+    pool: int
+    algorithm: str
+    seconds: float
+    periodic: int | None
+    bound: int | None
+
+
+def jobs() -> dict[str, Job]:
+    """Return the jobs by name."""
+    card = device("h200")
+    found = {}
+    for name, batches in _VISION.items():
+        size = 299 if name == "inception_v3" else 224  # spec: torchvision's documentation of each model
+        for batch in batches:
+            images, labels = TensorSpec((batch, 3, size, size)), TensorSpec((batch,), "int64", high=_CLASSES)
+            target = f"torchvision:{name}"
+            training = Training(optimizer="adam", steps=STEPS)
+            found[f"{name}, {batch}"] = Job(card, target=target, batch=images, labels=labels, training=training)
+    for name, batches in _TEXT.items():
+        for batch in batches:
+            ids = TensorSpec((batch, _LENGTH), "int64", high=_VOCABULARY)
+            tokens = {"input_ids": ids, "labels": ids}
+            target = f"hf:{CONFIGS / name}.json"
+            found[f"{name}, {batch}"] = Job(
+                card, target=target, batch=tokens, training=Training(optimizer="adamw", steps=STEPS)
+            )
+    return found
+
+
+def histories() -> Iterator[tuple[str, Trace]]:
+    """Yield name and trace of every public history; blocks older than the history are its first rows."""
+    for path in sorted((data_folder() / "snapshots").glob("**/*")):
+        if path.suffix not in (".pickle", ".pkl", ".gz"):
+            continue
+        try:
+            snapshot = read_snapshot(path)
+        except VramcastError as error:
+            print(f"{path.name[:40]}: {error}", file=sys.stderr)
+            continue
+        for index, history in enumerate(snapshot["device_traces"]):
+            if history:
+                yield f"{path.parent.name} {path.name[:8]} #{index}", simulate(trace_from_snapshot(snapshot, index)).replayed()
+
+
+def compare(name: str, trace: Trace, solve_seconds: float) -> Row:
+    """Return what `trace` takes by each allocator and plan."""
+    lifetimes = Lifetimes.of(trace)
+    live = lifetimes.peak_live()[0]
+    started = time.process_time()
+    plan = pool.plan(lifetimes)
+    seconds = time.process_time() - started
+    plans = [plan, *(pool.simple(lifetimes, fit) for fit in (Fit.LOWEST, Fit.SMALLEST))]
+    iterations = repetition.find(trace)
+    plans += [] if iterations is None else [pool.plan(lifetimes, iterations)]
+    for made in plans:
+        problems = pool_checker.check(lifetimes, made)
+        assert not problems, problems[:3]
+    bound = None
+    if solve_seconds and plan.height_bytes > _CLOSE * live:
+        large = np.flatnonzero(lifetimes.size_bytes >= _LARGE * live)
+        bound = max(live, optimum.solve(lifetimes.only(large), solve_seconds, workers=2).bound_bytes)
+    return Row(
+        name=name,
+        blocks=len(lifetimes),
+        live=live,
+        caching=simulate(trace, columns=False).reserved,
+        cnmem=cnmem.peak(trace),
+        first_fit=plans[1].height_bytes,
+        best_fit=plans[2].height_bytes,
+        pool=plan.height_bytes,
+        algorithm=plan.algorithm,
+        seconds=seconds,
+        periodic=None if iterations is None else plans[3].height_bytes,
+        bound=bound,
+    )
+
+
+def line(row: Row) -> str:
+    """Return a row of the Markdown table."""
+    cells = [f"{row.blocks:,}", *(f"{size_bytes / MIB:,.0f}" for size_bytes in (row.live, row.caching, row.cnmem))]
+    cells += [f"{size_bytes / row.live:.4f}" for size_bytes in (row.first_fit, row.best_fit, row.pool)]
+    cells.append("-" if row.periodic is None else f"{row.periodic / row.live:.4f}")
+    cells += [f"{100 * (1 - row.pool / other):.1f} %" for other in (row.caching, row.cnmem)]
+    bound = "" if row.bound is None else f"; no pool below {row.bound / row.live:.4f}"
+    return f"| {row.name} | {' | '.join(cells)} | {row.seconds:.2f} | {row.algorithm}{bound} |"
+
+
+def many_blocks(trace: Trace) -> Lifetimes:
+    """Return the lifetimes of a trace of `_MANY` blocks: those of `trace` again and again, what outlives one outlives all."""
+    one = Lifetimes.of(trace)
+    times = np.repeat(np.arange(-(-_MANY // len(one))), len(one))[:_MANY] * one.length
+    n = np.arange(_MANY) % len(one)
+    length = int(times[-1]) + one.length
+    death = np.where(one.death[n] < one.length, one.death[n] + times, np.where(times == 0, length, times + one.length))
+    birth = one.birth[n] + times
+    return Lifetimes(birth, one.size_bytes[n], birth, death, length)
+
+
+def main() -> None:
+    """Trace, plan and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write the rows to this file")
+    parser.add_argument("--solve", type=float, default=0.0, metavar="SECONDS", help="seconds of CP-SAT for each lower bound")
+    given = parser.parse_args()
+    heads = ("blocks", "live", "caching", "CnMem", "first", "best", "pool", "periodic", "- caching", "- CnMem", "s")
+    print(f"| trace | {' | '.join(heads)} | by |\n|---|{'---:|' * len(heads)}---|")
+    rows: list[Row] = []
+    largest: Trace | None = None
+
+    def add(name: str, trace: Trace) -> None:
+        rows.append(compare(name, trace, given.solve))
+        print(line(rows[-1]), flush=True)
+
+    for name, job in jobs().items():
+        trace = NullGpuTracer.shared().trace(job, RunOptions(limited=False)).trace
+        assert trace is not None
+        largest = trace if largest is None or len(trace) > len(largest) else largest
+        add(name, trace)
+    for name, trace in histories():
+        add(name, trace)
+    ratios = np.array([row.pool / row.live for row in rows])
+    print(
+        f"\npool / live: median {np.median(ratios):.4f}, largest {ratios.max():.4f}, {sum(ratios > 1.02)} of {len(rows)} > 1.02"
+    )
+    for what, others in (("caching", [row.caching for row in rows]), ("CnMem", [row.cnmem for row in rows])):
+        saved = 100 * (1 - np.array([row.pool for row in rows]) / np.array(others))
+        print(f"below {what}: median {np.median(saved):.1f} %, most {saved.max():.1f} %")
+    assert largest is not None
+    many = many_blocks(largest)
+    started = time.process_time()
+    plan = pool.plan(many)
+    seconds = time.process_time() - started
+    assert not pool_checker.check(many, plan)
+    print(f"{len(many):,} blocks: {seconds:.1f} s, pool / live {plan.height_bytes / many.peak_live()[0]:.4f}")
+    if given.json:
+        document: dict[str, Any] = {"rows": [asdict(row) for row in rows], "many_blocks_seconds": seconds}
+        with atomic_write(given.json) as file:
+            file.write(json.dumps(document, indent=1).encode())
+
+
+if __name__ == "__main__":
+    main()

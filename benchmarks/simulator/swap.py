@@ -1,0 +1,108 @@
+"""Swapping on traced jobs: the least peak without waiting, and what a step takes longer below 80 and 60 % of its peak.
+
+    python -m benchmarks.simulator.swap [FILE]        FILE: also write every plan's numbers there, as JSON
+
+The jobs of benchmarks/simulator/pool.py are traced on the null GPU with accesses, for a card and its link; operator times are
+that card's roofline. Every plan is checked by the independent simulator. Prints a table; 1 when a plan is wrong. The paper
+(arXiv 1903.06631) says up to 34.2 % without communication overhead; its card is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from benchmarks.simulator import pool
+from vramcast.core.files import atomic_write
+from vramcast.hardware.devices import device
+from vramcast.simulator.planning import swap, swap_checker
+from vramcast.simulator.planning.swap import SwapPlan
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.protocol.run_options import RunOptions
+
+CARDS: Final = (("t4", "pcie3"), ("a100-40gb", "pcie4"), ("h100", "nvlink-c2c"))  # the last: as in a GH200
+SHARES: Final = (0.8, 0.6)  # arbitrary: of the peak
+_STEPS: Final = 3  # arbitrary: the third repeats the second
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job on one card; bytes, milliseconds, seconds. `overheads_ms`: at each of `SHARES`, None where it cannot be."""
+
+    job: str
+    card: str
+    link: str
+    step_ms: float
+    peak_live: int
+    least_peak: int
+    moved_bytes: int
+    overheads_ms: list[float | None]
+    seconds: float
+    faults: list[str]
+
+    @property
+    def reduction(self) -> float:
+        """What swapping without waiting takes off the peak, as a share."""
+        return 1 - self.least_peak / self.peak_live
+
+
+def measure(name: str, trace: Trace, card: str, link: str) -> Row:
+    """Return what plans for `trace` come to, each of them checked."""
+    started = time.perf_counter()
+    least = swap.least_peak(trace, link=link)
+    plans: list[SwapPlan] = [least]
+    plans += [swap.plan(trace, limit_bytes=int(share * least.peak_live_bytes), link=link) for share in SHARES]
+    seconds = time.perf_counter() - started
+    return Row(
+        job=name,
+        card=card,
+        link=link,
+        step_ms=least.step_ms,
+        peak_live=least.peak_live_bytes,
+        least_peak=least.peak_bytes,
+        moved_bytes=least.moved_bytes,
+        overheads_ms=[plan.overhead_ms for plan in plans[1:]],
+        seconds=seconds,
+        faults=[fault for plan in plans for fault in swap_checker.check(trace, plan).faults],
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Trace, plan, check and print."""
+    print(
+        "| job | card, link | step, ms | peak, MiB | least, MiB | less | moved, MiB | 80 %: + ms | 60 %: + ms | s | checked |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
+    rows: list[Row] = []
+    for card, link in CARDS:
+        for name, job in pool.jobs().items():
+            asked = replace(job, device=device(card), search_path=tuple(sys.path)).with_training(steps=_STEPS)
+            result = NullGpuTracer.shared().trace(asked, RunOptions(limited=False, accesses=True))
+            if result.trace is None:
+                print(f"| {name} | {card} | {result.message.splitlines()[0]} |")
+                continue
+            row = measure(name, result.trace, card, link)
+            rows.append(row)
+            costs = " | ".join("-" if ms is None else f"{ms:.1f}" for ms in row.overheads_ms)
+            print(
+                f"| {name} | {card}, {link} | {row.step_ms:.1f} | {row.peak_live >> 20:,} | {row.least_peak >> 20:,} "
+                f"| {100 * row.reduction:.1f} % | {row.moved_bytes >> 20:,} | {costs} | {row.seconds:.1f} "
+                f"| {'yes' if not row.faults else '**' + row.faults[0] + '**'} |",
+                flush=True,
+            )
+    for card, link in CARDS:
+        less = [row.reduction for row in rows if row.card == card]
+        print(f"\n{card}, {link}: median {100 * statistics.median(less):.1f} %, most {100 * max(less):.1f} % less")
+    if arguments:
+        with atomic_write(arguments[0]) as file:
+            file.write(json.dumps([asdict(row) for row in rows], indent=1).encode())
+    return int(any(row.faults for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

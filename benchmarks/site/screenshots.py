@@ -1,0 +1,186 @@
+"""The pictures of the documentation: the report page, what a notebook shows of an estimate and of `%%vram`, and a terminal.
+
+    python -m benchmarks.site.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
+
+Needs a Chromium, and pip install --group pictures. The estimates are real ones. A picture is at most 150 kB.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from benchmarks.site import notebooks
+from benchmarks.site.browser import chromium
+from vramcast.cli.main import main as command_line
+from vramcast.core.errors import CannotEstimate
+from vramcast.core.files import atomic_write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MOST_BYTES: Final = 150_000  # arbitrary: of a picture, so that the repository stays small
+_COLOURS: Final = (256, 128, 64, 32)  # arbitrary: a picture of more bytes gets fewer
+_JOB: Final = (
+    "estimate", "hf:gpt2", "--batch", "input_ids=4x512:int64<50257", "--batch", "labels=4x512:int64<50257",
+    "--optimizer", "adamw", "--device", "rtx4060",
+)  # fmt: skip
+_CELLS: Final = (
+    """import torch, vramcast
+from torchvision.models import resnet50
+
+batch, labels = torch.zeros(32, 3, 224, 224), torch.zeros(32, dtype=torch.long)
+vramcast.estimate(resnet50(), batch, labels=labels, device="rtx4060")""",
+    """%load_ext vramcast""",
+    """%%vram --device rtx4060
+import torch
+model = torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(16, 512, 1024, device="cuda")).mean().backward()
+    optimizer.step()""",
+)
+
+_TYPED: Final = (
+    "vramcast estimate torchvision:vgg16 --batch 32x3x224x224 --labels '32:int64<1000' --device rtx4060",
+    "vramcast estimate torchvision:vgg61 --batch 32x3x224x224",
+)
+# The colours of ECMA-48 which our terminal output has, as a light terminal shows them.
+_SPANS: Final = {"31": "#b3261e", "32": "#1b7f3b", "33": "#9a6700", "2": "#8a8f98"}
+_TERMINAL: Final = """<!doctype html><meta charset="utf-8"><title>terminal</title>
+<style>pre {{ margin: 0; padding: 16px; font: 14px/1.45 'DejaVu Sans Mono', monospace; white-space: pre-wrap;
+background: #fbfbfa; color: #1f2328 }}</style><pre>{}</pre>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a page.
+
+    Attributes:
+        name: Of its file, without the ending.
+        page: The page's file.
+        width: Of the screen, in pixels.
+        height: What of it is shown, from the top, in pixels; None: all of it.
+        scheme: Of colours, light or dark.
+        element: Only the first element which this CSS selector finds; "": the page.
+    """
+
+    name: str
+    page: Path
+    width: int = 1000
+    height: int | None = None
+    scheme: Literal["light", "dark"] = "light"
+    element: str = ""
+
+
+def make(folder: Path) -> dict[str, int]:
+    """Write all pictures into `folder`; return the bytes of each by name.
+
+    Raises:
+        UsageError: No Chromium is installed.
+        CannotEstimate: A job of the pictures has no estimate.
+    """
+    written = {}
+    with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
+        report, notebook, terminal = (Path(scratch, f"{name}.html") for name in ("job", "notebook", "terminal"))
+        terminal.write_text(typed(_TYPED), encoding="utf-8")
+        # The page shows this command: without a name of a temporary folder in it.
+        if command_line([*_JOB, "--report", str(report)]) != 0:
+            raise CannotEstimate("The job of the pictures has no estimate: its message is above.")
+        report.write_text(report.read_text().replace(str(report), report.name))
+        notebook.write_text(executed(_CELLS))
+        for picture in (
+            Picture("report", report, height=1290),
+            Picture("report-dark", report, height=1290, scheme="dark"),
+            Picture("report-modules", report, element="figure:has(.icicle)"),
+            Picture("notebook", notebook),
+            Picture("terminal", terminal, element="pre"),
+        ):
+            png = small(shot(browser, picture))
+            with atomic_write(folder / f"{picture.name}.png") as file:
+                file.write(png)
+            written[picture.name] = len(png)
+    return written
+
+
+def shot(browser: Browser, picture: Picture) -> bytes:
+    """Return a picture as PNG; nothing is loaded from the network."""
+    context = browser.new_context(
+        viewport={"width": picture.width, "height": picture.height or 800}, color_scheme=picture.scheme
+    )
+    try:
+        page = context.new_page()
+        page.route("http*://**", lambda route: route.abort())
+        page.goto(picture.page.as_uri(), wait_until="load")
+        if picture.element:
+            return page.locator(picture.element).first.screenshot()
+        return page.screenshot(full_page=picture.height is None)
+    finally:
+        context.close()
+
+
+def small(png: bytes) -> bytes:
+    """Return a PNG of at most `MOST_BYTES`, with as many colours as that leaves.
+
+    Raises:
+        CannotEstimate: It is larger with the fewest colours.
+    """
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    for colours in _COLOURS:
+        with io.BytesIO() as file:
+            image.quantize(colours, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+            if len(file.getvalue()) <= MOST_BYTES:
+                return file.getvalue()
+    raise CannotEstimate(f"A picture has more than {MOST_BYTES:,} bytes with {_COLOURS[-1]} colours: show less of the page.")
+
+
+def typed(commands: tuple[str, ...]) -> str:
+    """Return a page which looks as a terminal does after these commands, colours and all."""
+    environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment.pop("NO_COLOR", None)
+    shown = []
+    for command in commands:
+        words = [sys.executable, "-m", *shlex.split(command)]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
+        shown.append(f"<b>$ {html.escape(command)}</b>\n{coloured(html.escape(done.stdout + done.stderr))}")
+    return _TERMINAL.format("\n".join(shown))
+
+
+def coloured(text: str) -> str:
+    """Return escaped text with spans in the place of the codes for colours."""
+
+    def span(found: re.Match[str]) -> str:
+        return "</span>" if found[1] == "0" else f'<span style="color:{_SPANS[found[1]]}">'
+
+    text = re.sub(r"\x1b\[(\d+)m", span, text)
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+
+
+def executed(cells: tuple[str, ...]) -> str:
+    """Return a notebook of these cells, run by Jupyter's own kernel, as Jupyter's own page."""
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    page, _ = HTMLExporter().from_notebook_node(notebooks.execute(notebook))
+    return str(page)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "pictures"
+    target.mkdir(parents=True, exist_ok=True)
+    for name, size_bytes in make(target).items():
+        print(f"{target / name}.png {size_bytes:,} bytes")

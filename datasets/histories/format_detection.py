@@ -1,0 +1,75 @@
+"""Which format a history is of, where its beginning tells."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.datasets.histories import plain_csv, series
+
+SET: Final = "runs"
+_LOOKED_AT: Final = 65_536  # arbitrary: bytes; a header stands in the first ones
+_PAI: Final = "pai_sensor_table"  # spec: the name of Alibaba's file, which has no header
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """Return the name of the format of a file, as `formats.FORMATS` has it; a folder and a Parquet file are sets of runs.
+
+    Raises:
+        DatasetError: the file cannot be read.
+        UsageError: its beginning does not tell.
+    """
+    path = Path(path)
+    if path.is_dir() or path.suffix == ".parquet":
+        return SET
+    head = _head(path)
+    text = head.decode(errors="replace").lstrip("\ufeff")
+    if not text.strip():
+        raise DatasetError(f"'{path}' is empty: a history has rows. Was its query right?")
+    if head[:1] == b"\x80":  # spec: the opcode by which a pickle of protocol 2 and later begins
+        return "snapshot"
+    if _PAI in path.name:
+        return "pai"
+    lines = [line for line in text.splitlines() if line.strip()]
+    first = next((line for line in lines if not line.startswith("#")), lines[0])
+    found = _of_json(text, first) or _of_table(text, first)
+    if found is None:
+        raise UsageError(f"'{path}' begins with {first[:60]!r}, which tells no format: say it with --format.")
+    return found
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_LOOKED_AT)
+        if head[:2] != b"\x1f\x8b":  # spec: RFC 1952, 2.3.1
+            return head
+        with gzip.open(path, "rb") as file:
+            return file.read(_LOOKED_AT)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"'{path}' cannot be read ({getattr(error, 'strerror', None) or error}): check the path.") from None
+
+
+def _of_json(text: str, first: str) -> str | None:
+    if not first.lstrip().startswith(("{", "[")):
+        return None
+    if '"workload"' in first and '"measurement"' in first:
+        return SET
+    return "sacct-json" if '"jobs"' in text or '"job_id"' in text else None
+
+
+def _of_table(text: str, first: str) -> str | None:
+    if "JS1:" in text and "gpumem" not in text:
+        return "jobstats"
+    names = [name.strip() for name in next(csv.reader([first]), [])]
+    if "|" in first:
+        is_sacct = "jobid" in first.lower() or "gres/gpu" in text
+        return "sacct" if is_sacct and "JS1:" not in text else None
+    if "name" in names and set(names) <= set(plain_csv.COLUMNS):
+        return "csv"
+    return "series" if series.is_series(first) else None

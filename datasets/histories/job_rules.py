@@ -1,0 +1,97 @@
+"""What ran, for histories which do not say it: rules which match jobs by the script's text or by their names.
+
+    [{"script_sha256": "9f86d0...", "target": "torchvision:resnet50", "batch": ["32x3x224x224"], "optimizer": "sgdm"},
+     {"name": "bert-*", "target": "hf:bert", "batch": ["input_ids=8x128:int64<30522"]}]
+
+The first rule that matches fills the fields which the history leaves open; what the history says stays. Runs which no rule
+matches keep their peaks: they serve as a baseline only.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import from_plain
+from vramcast.datasets.histories.reader import json_value, whole_text
+from vramcast.datasets.run import Run, Workload
+from vramcast.jobs.job import TensorSpec, parse_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A known workload and which jobs it stands for: those of a script, or those whose name matches a pattern (fnmatch)."""
+
+    known: Workload
+    script_sha256: str | None = None
+    name: str | None = None
+
+    def matches(self, workload: Workload) -> bool:
+        """Tell whether a job is of this rule."""
+        if self.script_sha256 is not None:
+            return self.script_sha256 == workload.script_sha256
+        return self.name is not None and fnmatch.fnmatchcase(workload.name, self.name)
+
+
+def read_rules(path: str | os.PathLike[str]) -> list[Rule]:
+    """Return the rules in a JSON file.
+
+    Raises:
+        DatasetError: the file cannot be read, or a rule is wrong; the message names it.
+    """
+    values = json_value(whole_text(path), f"'{path}'")
+    if not isinstance(values, list):
+        raise DatasetError(f"'{path}' is not a JSON list of rules: docs/histories.md has an example.")
+    return [_rule(value, f"'{path}' rule {place}") for place, value in enumerate(values)]
+
+
+def _rule(value: Any, where: str) -> Rule:
+    if not isinstance(value, dict):
+        raise DatasetError(f"{where} is {str(value)[:40]!r}: an object is expected.")
+    keys = [key for key in ("script_sha256", "name") if key in value]
+    if len(keys) != 1 or not isinstance(value[keys[0]], str):
+        raise DatasetError(f"{where} has {' and '.join(keys) or 'no key'}: one of name and script_sha256 is expected.")
+    known = from_plain(Workload, {"name": "*", **value}, where)
+    try:
+        if known.batch:
+            parse_batch(known.batch)
+        if known.labels:
+            TensorSpec.parse(known.labels)
+    except ValueError as error:  # a UsageError, or a number of thousands of digits
+        raise DatasetError(f"{where}: {error}") from None
+    return Rule(known, **{keys[0]: value[keys[0]]})
+
+
+def rules_of(runs: Iterable[Run]) -> list[Rule]:
+    """Return a rule for every run whose script and job are known: measured runs serve as rules for a history."""
+    return [
+        Rule(run.workload, script_sha256=run.workload.script_sha256)
+        for run in runs
+        if run.workload.script_sha256 is not None and run.workload.target is not None
+    ]
+
+
+def join(runs: Sequence[Run], known: Sequence[Rule]) -> tuple[list[Run], int]:
+    """Return the runs with what the first matching rule knows filled in, and how many runs matched.
+
+    Args:
+        runs: Of a history.
+        known: Rules, in order of preference.
+    """
+    joined = []
+    matched = 0
+    for run in runs:
+        rule = next((rule for rule in known if rule.matches(run.workload)), None)
+        matched += rule is not None
+        joined.append(run if rule is None else replace(run, workload=_filled(run.workload, rule.known)))
+    return joined, matched
+
+
+def _filled(workload: Workload, known: Workload) -> Workload:
+    """Return `workload` with its open fields (None, empty) taken from `known`."""
+    names = [field.name for field in fields(Workload) if field.name not in ("name", "user", "gpus")]
+    return replace(workload, **{name: getattr(workload, name) or getattr(known, name) for name in names})

@@ -1,0 +1,307 @@
+"""What every reader of a history shares: a file's lines and tables without trust, and the account of its rows.
+
+rows in the file = rows which became runs + rows kept aside + rows skipped for a reason that a note gives
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final
+
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import printable
+from vramcast.core.units import GIB, KIB, MIB
+from vramcast.datasets.journal import Reading, Rejected
+from vramcast.datasets.run import Run
+
+CENSORED_SHARE: Final = 0.94  # measured: above, caches are full and cuDNN takes leaner plans (GPUMemNet, 40 GB card)
+_MAX_LINE: Final = 1_000_000  # arbitrary: characters; the longest row of a known table has 4,000
+_MAX_TEXT_BYTES: Final = 2**30  # arbitrary: of a file that is read whole
+_SHOWN: Final = 200  # arbitrary: characters of a row kept aside
+_REASON: Final = 300  # arbitrary: characters
+
+
+class Tally:
+    """Collects what one file gives, and accounts for each of its rows.
+
+    Attributes:
+        path: The file.
+        rows: Rows seen so far.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.rows = 0
+        self._used = 0
+        self._ids: set[str] = set()
+        self._skipped: Counter[str] = Counter()
+        self._reading = Reading()
+
+    def where(self, place: object) -> str:
+        """Return how a place in this file is written."""
+        return f"{self.path.name}:{place}"
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        """Count rows which are in order but say nothing about GPU memory."""
+        self._skipped[reason] += count
+
+    def reject(self, place: object, reason: str, text: object = "") -> None:
+        """Keep one row aside."""
+        try:
+            shown = printable(str(text)[:_SHOWN]).strip()
+        except RecursionError:  # JSON which could just be read may be too deep to be written
+            shown = ""
+        self._reading.rejected.append(Rejected(self.where(place), printable(reason)[:_REASON], shown))
+
+    def note(self, text: str) -> None:
+        """Say once what a reader of the numbers should know."""
+        if text not in self._reading.notes:
+            self._reading.notes.append(printable(text))
+
+    def run(self, rows: Sequence[tuple[object, object]], make: Callable[[], Run], *, more: bool = False) -> None:
+        """Add the run which `make` returns, or keep its rows aside when the schema refuses it.
+
+        Args:
+            rows: (place, text) of the rows which the run was made from.
+            make: Builds it.
+            more: These rows are counted already: they give more than one run.
+        """
+        try:
+            made = make()
+            made = Run.from_dict(made.to_dict())  # what cannot be written and read again is not taken
+            if made.id in self._ids:
+                raise DatasetError(f"The run {made.id[:80]} is in this file already: one of each name is expected.")
+        except (ValueError, OverflowError) as error:  # errors of ours are ValueErrors too
+            if more:
+                self.note(f"a further run is left out: {str(error)[:_REASON]}")
+                return
+            for place, text in rows:
+                self.reject(place, str(error), text)
+            return
+        self._ids.add(made.id)
+        self._reading.runs.append(made)
+        self._used += 0 if more else len(rows)
+
+    def done(self) -> Reading:
+        """Return the reading; its first note is the account."""
+        skipped = "".join(f"; {n} {reason}" for reason, n in sorted(self._skipped.items()))
+        account = (
+            f"{self.path.name}: {self.rows} rows = {self._used} in {len(self._reading.runs)} runs + "
+            f"{len(self._reading.rejected)} kept aside + {sum(self._skipped.values())} skipped{skipped}"
+        )
+        self._reading.notes.insert(0, printable(account))
+        return self._reading
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+
+def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yield (number, text) of the lines of a file, also gzipped; bytes that are no UTF-8 become question marks.
+
+    Raises:
+        DatasetError: the file cannot be read, or has a line longer than any table's.
+    """
+    number = 0
+    try:
+        with _opened(path) as file:
+            while raw := file.readline(_MAX_LINE + 1):
+                number += 1
+                if len(raw) > _MAX_LINE:
+                    raise DatasetError(f"'{path}' has a line {number} above {_MAX_LINE:,} bytes: this is no table of jobs.")
+                yield number, raw.decode(errors="replace").lstrip("\ufeff").rstrip("\r\n").replace("\0", "\ufffd")
+    except (OSError, EOFError, ValueError) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
+    except Exception as error:  # zlib.error is no OSError
+        raise DatasetError(f"'{path}' cannot be unpacked ({_cause(error)}): download it again.") from None
+
+
+def whole_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file, also gzipped.
+
+    Raises:
+        DatasetError: the file cannot be read, or is too large.
+    """
+    return whole_bytes(path).decode(errors="replace").lstrip("\ufeff")
+
+
+def whole_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return what is in a file, also gzipped.
+
+    Raises:
+        DatasetError: the file cannot be read, or is too large.
+    """
+    try:
+        with _opened(path) as file:
+            data = file.read(_MAX_TEXT_BYTES + 1)
+    except Exception as error:  # gzip and zlib raise several kinds; a damaged file is one and the same news
+        raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
+    if len(data) > _MAX_TEXT_BYTES:
+        raise DatasetError(f"'{path}' is above {_MAX_TEXT_BYTES // GIB} GiB: split it.")
+    return data
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
+        file.seek(0)
+        if not is_gzip:
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield unpacked  # type: ignore[misc]
+
+
+def _cause(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
+
+
+def json_value(text: str, what: str) -> Any:
+    """Return the JSON value in `text`.
+
+    Raises:
+        DatasetError: it is no JSON, is nested too deep, or has a number which is none (NaN, 1e999).
+    """
+    try:
+        return json.loads(text, parse_constant=_refused_constant)
+    except RecursionError:
+        raise DatasetError(f"{what} is nested too deep to be read.") from None
+    except ValueError as error:
+        raise DatasetError(f"{what} is not JSON ({str(error)[:100]}).") from None
+
+
+def _refused_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
+    """Yield (number of its first line, cells) of each row; None where the quotes are damaged; blank lines are left out.
+
+    Quotes do not reach over lines: so one stray quote costs one row.
+    """
+    for number, text in numbered:
+        if not text.strip():
+            continue
+        try:
+            yield number, next(csv.reader([text], delimiter=delimiter, strict=False))
+        except (csv.Error, StopIteration):
+            yield number, None
+
+
+def table(path: str | os.PathLike[str], needed: Sequence[str], tally: Tally) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line, cells by column) of a CSV with a header; rows of another length are kept aside in `tally`.
+
+    Args:
+        path: The file.
+        needed: Columns which must be there.
+        tally: Counts the rows.
+    Raises:
+        DatasetError: there is no header with these columns.
+    """
+    rows = csv_rows(lines(path))
+    _, header = next(rows, (0, None))
+    names = [name.strip() for name in header or ()]
+    if missing := [name for name in needed if name not in names]:
+        raise DatasetError(f"'{path}' has no column '{missing[0]}': a CSV with a header is expected.")
+    for number, cells in rows:
+        tally.rows += 1
+        if cells is None or len(cells) != len(names):
+            tally.reject(number, f"{len(cells or ())} cells, the header has {len(names)}", ",".join(cells or ()))
+        else:
+            yield number, dict(zip(names, cells, strict=True))
+
+
+def peeked(numbered: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
+    """Return the first line which is neither blank nor a comment, and all lines."""
+    seen: list[tuple[int, str]] = []
+    for number, text in numbered:
+        seen.append((number, text))
+        if text.strip() and not text.lstrip().startswith("#"):
+            return text, chain(seen, numbered)
+    return "", iter(seen)
+
+
+# Values -------------------------------------------------------------------------------------------------------------
+
+_BINARY: Final = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB, "P": 1024**2 * GIB}
+_MISSING: Final = ("", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "unknown", "[not supported]", "[unknown error]")
+
+
+def is_missing(text: str) -> bool:
+    """Tell whether a cell says that nothing is known."""
+    return text.strip().lower() in _MISSING
+
+
+def number(text: str, what: str) -> float | None:
+    """Return a cell as a number, None where it says nothing.
+
+    Raises:
+        DatasetError: it is neither.
+    """
+    if is_missing(text):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DatasetError(f"{what} is {text[:40]!r}: a number is expected.")
+    return value
+
+
+def whole(text: str, what: str) -> int | None:
+    """Return a cell as a whole number, None where it says nothing.
+
+    Raises:
+        DatasetError: it is neither.
+    """
+    value = number(text, what)
+    if value is not None and value != int(value):
+        raise DatasetError(f"{what} is {text[:40]!r}: a whole number is expected.")
+    return None if value is None else int(text) if re.fullmatch(r"[+-]?\d{1,30}", text.strip()) else int(value)
+
+
+def size_bytes(text: str, what: str, unit_bytes: int = 1) -> int | None:
+    """Return a cell as bytes, None where it says nothing or 0: no job takes 0 bytes of a card, it was not measured.
+
+    Args:
+        text: A number, perhaps with K, M, G, T (binary, as Slurm writes them) or a unit (`1234 MiB`).
+        what: For the message.
+        unit_bytes: Of a number without one.
+    Raises:
+        DatasetError: it is no size, or negative.
+    """
+    if is_missing(text):
+        return None
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([KMGTP]?)(i?B)?\s*", text)
+    if match is None or len(match[1]) > 40:
+        raise DatasetError(f"{what} is {text[:40]!r}: a size is expected.")
+    unit = _BINARY[match[2]] if match[2] or match[3] else unit_bytes
+    value = float(match[1]) * unit
+    if not math.isfinite(value):
+        raise DatasetError(f"{what} is {text[:40]!r}: no card is as large.")
+    return (int(match[1]) * unit if match[1].isdigit() else round(value)) or None
+
+
+def digest(*parts: str) -> str:
+    """Return 16 hexadecimal digits that name these texts."""
+    return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
+
+
+def near_capacity(peak_bytes: int | None, total_bytes: int | None) -> bool:
+    """Tell whether a peak is so near to the card's size that it is a lower bound only."""
+    return peak_bytes is not None and total_bytes is not None and peak_bytes >= CENSORED_SHARE * total_bytes

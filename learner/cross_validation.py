@@ -1,0 +1,113 @@
+"""What a correction says of measured runs, ready to be judged: with a given artifact, or fairly by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sklearn.model_selection import GroupKFold
+
+from vramcast.core.errors import DatasetError
+from vramcast.core.units import GIB
+from vramcast.learner import stacks
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.learner.examples import Example
+from vramcast.learner.model import BoundAtLevel, Learned
+from vramcast.learner.stacks import StackContext
+from vramcast.learner.training import subject_of, train
+
+LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
+OUTER_FOLDS: Final = 5  # arbitrary
+
+
+def scored_of(
+    example: Example,
+    learned: Learned | None,
+    levels: Sequence[float] = LEVELS,
+    *,
+    contexts: Mapping[str, StackContext] | None = None,
+) -> Scored | None:
+    """Return the run with what `learned` says of it; None where its peak cannot be compared.
+
+    The process peak is judged where it was measured, else the reserved one.
+
+    Args:
+        example: The run.
+        learned: None judges the plain simulation, without bounds.
+        levels: Of the bounds.
+        contexts: Instead of those which `learned` has.
+    """
+    contexts = learned.contexts if learned is not None and contexts is None else contexts or {}
+    context = stacks.context_of(example, contexts)
+    is_process = example.measured_process is not None and context is not None
+    measured = example.measured_process if is_process else example.measured_reserved
+    if measured is None:
+        return None
+    subject = subject_of(example, contexts)
+    card = example.card_bytes or round(example.features.get("card_gib", 0) * GIB) or None
+    estimate = example.reserved + (subject.context if is_process else 0)
+    bounds: dict[float, BoundAtLevel] = {}
+    if learned is not None:
+        estimate = learned.process(subject) if is_process else learned.reserved(subject)
+        found = learned.process_bounds(subject, levels) if is_process else learned.bounds(subject, levels)
+        bounds = dict(zip(levels, found, strict=True))
+    beside = 0 if is_process else example.context
+    capped_context = subject.context if is_process else 0  # caps are of the reserved memory
+    return Scored(
+        example.id,
+        example.group,
+        example.family,
+        example.gpu,
+        example.optimizer,
+        measured,
+        estimate,
+        {level: bound.size_bytes for level, bound in bounds.items()},
+        card_bytes=card,
+        ran_out_of_memory=example.censored,
+        said_out_of_memory=card is not None and estimate + beside > card,
+        ran_at=None if example.ran_at is None else example.ran_at + capped_context,
+        died_at=None if example.died_at is None else example.died_at + capped_context,
+        is_emulated=example.is_emulated,
+        censored=example.censored,
+        batch_size=int(example.features.get("batch_size", 0)),
+        calibrated_by=next((bound.key for bound in bounds.values()), ""),
+        promised=frozenset(level for level, bound in bounds.items() if bound.is_promised),
+    )
+
+
+def cross_validated(
+    examples: Sequence[Example],
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    levels: Sequence[float] = LEVELS,
+    folds: int = OUTER_FOLDS,
+    seed: int = 0,
+    others: Sequence[Example] = (),
+) -> list[Scored]:
+    """Return every run as scored by a correction which was trained and calibrated without its model.
+
+    Args:
+        examples: Which are judged, and learned from in their turn.
+        parameters: Of the learner.
+        levels: Of the bounds.
+        folds: Into how many parts the models are dealt.
+        seed: Of the deal and of the learner.
+        others: More to learn from each time, but for those of the models which are judged then.
+
+    The context of a stack is learned with the rest; a stack which only the tested runs have gives none, and they are left out.
+
+    Raises:
+        DatasetError: there are fewer than two models.
+    """
+    groups = [example.group for example in examples]
+    if len(set(groups)) < 2:
+        raise DatasetError(f"{len(set(groups))} models are too few to learn from some and test on others: measure more.")
+    found: list[Scored] = []
+    splitter = GroupKFold(min(folds, len(set(groups))), shuffle=True, random_state=seed)
+    for known, new in splitter.split(examples, groups=groups):
+        judged = {groups[i] for i in new}
+        more = [example for example in others if example.group not in judged]
+        learned = train([*(examples[i] for i in known), *more], parameters, folds=folds, seed=seed)
+        found += [one for i in new if (one := scored_of(examples[i], learned, levels)) is not None]
+    order = {example.id: place for place, example in enumerate(examples)}
+    return sorted(found, key=lambda one: order[one.id])

@@ -1,0 +1,131 @@
+"""Plays a list of requests against PyTorch's caching allocator: compiled where it can be, else in plain Python."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import numpy as np
+
+from vramcast.core.errors import CompilerError, SimulatedOutOfMemory
+from vramcast.simulator import compiled
+from vramcast.simulator.blocks import Block
+from vramcast.simulator.caching import CachingAllocator
+from vramcast.simulator.card import Card
+from vramcast.simulator.outcome import EVENT, Outcome
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.trace import Action
+
+Engine = Literal["auto", "compiled", "python"]
+
+
+def play(
+    requests: Requests,
+    settings: Settings | None = None,
+    card: Card | None = None,
+    *,
+    stop_at_oom: bool = True,
+    columns: bool = True,
+    engine: Engine = "auto",
+) -> Outcome:
+    """Return what becomes of `requests`, played from an empty allocator.
+
+    Args:
+        requests: What is asked for, in order.
+        settings: Of the allocator; default: torch's.
+        card: A fresh card; default: an unlimited one.
+        stop_at_oom: End at the first request which cannot be served, as a job does. Without, the request is passed over
+            and so are later events of its block.
+        columns: Whether the columns of the outcome are wanted; without, only peaks and events.
+        engine: `auto` is `compiled` where there is a C compiler, else `python`, a hundred times slower.
+    Raises:
+        CompilerError: engine is `compiled`, and the compiled allocator is not available here.
+    """
+    settings, card = settings or Settings(), card or Card()
+    if engine != "python":
+        try:
+            return compiled.play(requests, settings, card, stop_at_oom=stop_at_oom, columns=columns)
+        except CompilerError as error:
+            if engine == "compiled":
+                raise
+            warnings.warn(f"The allocator is simulated in plain Python, which is slow: {error}", RuntimeWarning, stacklevel=2)
+    return _play_in_python(requests, settings, card, stop_at_oom=stop_at_oom)
+
+
+def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_at_oom: bool) -> Outcome:
+    n = len(requests)
+    events: list[tuple[int, int, int, int, int]] = []
+    row = 0
+
+    def listen(action: Action, address: int, size_bytes: int, stream: int) -> None:
+        if action >= Action.SEGMENT_ALLOC:
+            events.append((action, row, address, size_bytes, stream))
+
+    allocator = CachingAllocator(settings, card, listener=listen, waits=requests.waits)
+    statistics = allocator.statistics
+    address, block_bytes = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    allocated_bytes, active_bytes, reserved_bytes = (np.full(n, -1, np.int64) for _ in range(3))
+    live: dict[int, Block] = {}
+    retired: dict[int, Block] = {}
+    stopped_at: int | None = None
+    columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
+    for row, (kind, size_bytes, stream, name) in enumerate(zip(*columns, strict=True)):
+        if kind in (Kind.MALLOC, Kind.TRY, Kind.TAKE):
+            try:
+                if kind == Kind.TAKE:
+                    allocator.take(size_bytes)
+                else:
+                    block = live[row] = allocator.malloc(size_bytes, stream)
+                    address[row], block_bytes[row] = block.address, block.size_bytes
+            except SimulatedOutOfMemory:
+                block_bytes[row] = 0
+                if kind != Kind.TRY:
+                    stopped_at = row if stopped_at is None else stopped_at
+                    if stop_at_oom:
+                        break
+        elif name in live:
+            _about_live(allocator, live, retired, kind, name, stream)
+        elif kind == Kind.COMPLETE and name in retired:
+            allocator.complete(retired.pop(name))
+        elif kind == Kind.EMPTY:
+            allocator.empty_cache()
+        elif kind == Kind.BEGIN_POOL:
+            allocator.begin_pool(size_bytes)
+        elif kind == Kind.END_POOL:
+            allocator.end_pool(size_bytes)
+        elif kind == Kind.RELEASE_POOL:
+            allocator.release_pool(size_bytes)
+        if retired and not allocator.has_pending:  # an emptied cache has completed them all
+            retired.clear()
+        allocated_bytes[row], active_bytes[row] = statistics.allocated.current, statistics.active.current
+        reserved_bytes[row] = statistics.reserved.current
+    return Outcome(
+        address,
+        block_bytes,
+        allocated_bytes,
+        active_bytes,
+        reserved_bytes,
+        np.array(events, EVENT),
+        allocator.statistics,
+        stopped_at,
+    )
+
+
+def _about_live(
+    allocator: CachingAllocator, live: dict[int, Block], retired: dict[int, Block], kind: int, name: int, stream: int
+) -> None:
+    """Play a request about a block which is handed out."""
+    block = live[name]
+    if kind == Kind.RECORD:
+        allocator.record_stream(block, stream)
+        return
+    del live[name]
+    if kind == Kind.RETIRE:
+        allocator.record_stream(block, ANOTHER_STREAM)
+    allocator.free(block)
+    if allocator.is_pending(block):
+        retired[name] = block
+
+
+ANOTHER_STREAM = -1  # arbitrary: the stream which a retired block waits for; no trace says which

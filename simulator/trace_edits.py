@@ -1,0 +1,90 @@
+"""Late terms: what a trace lacks, put into it as events where it happens, so that it moves the peak there and not at the end.
+
+A learned or measured workspace becomes a block beside the operator's own (`with_workspaces`), a better known one changes the
+block which is there (`resized`), and what the process takes beside the allocator becomes a CONTEXT row (`with_context`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.core.errors import UsageError
+from vramcast.tracer.format.operators import Operator
+from vramcast.tracer.format.trace import Action, Category, Trace
+
+
+def with_context(trace: Trace, taken: Sequence[tuple[int, int]]) -> Trace:
+    """Return the trace with CONTEXT rows: memory which the process takes beside the allocator, for good.
+
+    Args:
+        trace: Any.
+        taken: (row before which it happens, bytes), ascending by row.
+    """
+    rows = [row for row, _ in taken]
+    events: dict[str, npt.ArrayLike] = {
+        "action": [Action.CONTEXT] * len(rows),
+        "size_bytes": [size_bytes for _, size_bytes in taken],
+        "block": [-1] * len(rows),
+    }
+    if len(trace):  # it happens in the same step and phase as the row
+        following = np.minimum(np.array(rows, np.int64), len(trace) - 1)
+        events |= {name: getattr(trace, name)[following] for name in ("step", "phase", "time_us")}
+    return trace.insert(rows, events)
+
+
+def first_row(trace: Trace, is_wanted: Callable[[Operator], bool]) -> int | None:
+    """Return the first row of an operator which `is_wanted` takes; None when there is none."""
+    rows = np.flatnonzero(trace.where(is_wanted))
+    return int(rows[0]) if len(rows) else None
+
+
+def with_workspaces(trace: Trace, sizes: Mapping[int, int]) -> Trace:
+    """Return the trace with more workspaces, each taken and given back right after a row.
+
+    Args:
+        trace: Any.
+        sizes: {row: bytes}; the row is one of the operator's, its first ALLOC say. 0 bytes change nothing.
+    """
+    rows = np.array(sorted(row for row, size_bytes in sizes.items() if size_bytes), np.int64)
+    _check_rows(trace, rows)
+    size_bytes = np.array([sizes[row] for row in rows.tolist()], np.int64)
+    events = {
+        "action": np.tile([Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(rows)),
+        "size_bytes": np.repeat(size_bytes, 3),
+        "block": np.repeat(np.arange(len(rows)) * 3, 3),
+        "category": np.tile([Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN], len(rows)),
+        **{name: np.repeat(getattr(trace, name)[rows], 3) for name in ("stream", "step", "phase", "operator", "time_us")},
+    }
+    return trace.insert(np.repeat(rows + 1, 3), events)
+
+
+def resized(trace: Trace, sizes: Mapping[int, int]) -> Trace:
+    """Return the trace with blocks of other sizes.
+
+    Args:
+        trace: Any.
+        sizes: {row of the block's ALLOC: bytes}; with 0 bytes the block is left out.
+    """
+    rows = np.array(sorted(sizes), np.int64)
+    _check_rows(trace, rows)
+    if not (trace.action[rows] == Action.ALLOC).all():
+        raise UsageError("Sizes are given for rows which are no ALLOC: a block is named by the row which begins it.")
+    of_block = np.full(len(trace) + 1, -1)
+    of_block[rows] = [sizes[row] for row in rows.tolist()]
+    of_block[-1] = -1  # of no block
+    wanted = of_block[trace.block]
+    size_bytes = np.where(wanted >= 0, wanted, trace.size_bytes)
+    # The final layout is that of the old sizes, and with it the peaks.
+    header = {key: value for key, value in trace.header.items() if key != "peaks"}
+    changed = replace(trace, size_bytes=size_bytes, header=header, segments=None, blocks=None)
+    return changed.without_blocks(rows[size_bytes[rows] == 0])
+
+
+def _check_rows(trace: Trace, rows: npt.NDArray[np.int64]) -> None:
+    outside = rows[(rows < 0) | (rows >= len(trace))]
+    if len(outside):
+        raise UsageError(f"Row {outside[0]} is not in the trace: give one from 0 to {len(trace) - 1}.")

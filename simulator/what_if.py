@@ -1,0 +1,175 @@
+"""One trace, many circumstances: settings of the allocator x cards, and the smallest card on which the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from vramcast.core.errors import UsageError
+from vramcast.core.units import gib
+from vramcast.simulator.card import UNLIMITED_BYTES, Card
+from vramcast.simulator.engine import play
+from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.simulation import OutOfMemory, simulate
+from vramcast.tracer.format.trace import Trace
+
+_N_PROBES: Final = 32  # arbitrary: cards between the smallest and the one which is never full, each tried once
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A trace under one setting on one card; sizes in bytes.
+
+    Attributes:
+        settings: As PYTORCH_CUDA_ALLOC_CONF would say, "default" for torch's own.
+        card_bytes: The card's size; None: an unlimited card.
+        allocated: Peak of live blocks, up to where memory runs out.
+        reserved: Peak of segments.
+        fragmentation: Reserved but not allocated, when most is allocated.
+        retries: How often everything unused was given back to make room.
+        out_of_memory: Where the job ends; None: it runs to its end.
+        min_feasible: The smallest card on which the job runs under these settings; the same in every row of them.
+    """
+
+    settings: str
+    card_bytes: int | None
+    allocated: int
+    reserved: int
+    fragmentation: int
+    retries: int
+    out_of_memory: OutOfMemory | None
+    min_feasible: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the case as JSON."""
+        end = self.out_of_memory
+        return {
+            "settings": self.settings,
+            "card_bytes": self.card_bytes,
+            "fits": end is None,
+            "peaks": {"allocated": self.allocated, "reserved": self.reserved, "min_feasible": self.min_feasible},
+            "fragmentation": self.fragmentation,
+            "retries": self.retries,
+            "out_of_memory": None
+            if end is None
+            else {
+                "row": end.row,
+                "size_bytes": end.size_bytes,
+                "step": end.step,
+                "phase": end.phase,
+                "op": end.op,
+                "module": end.module,
+            },
+        }
+
+
+def what_if(
+    trace: Trace, settings: Iterable[Settings], cards: Sequence[int | None] = (None,), *, n_jobs: int = -1
+) -> list[Case]:
+    """Return what `trace` comes to under each setting on each card, in that order.
+
+    Args:
+        trace: A job's trace. Its CONTEXT rows take their part of every card.
+        settings: Of the allocator.
+        cards: Sizes in bytes; None: an unlimited card.
+        n_jobs: Threads; -1: as many as there are processors. The compiled simulator runs outside Python's lock.
+    """
+    import joblib  # a tenth of a second, which an estimate without this table need not wait
+
+    requests = Requests.of(trace)
+    chosen = list(settings)
+    run = joblib.Parallel(n_jobs=n_jobs, prefer="threads")
+    smallest = run(joblib.delayed(min_feasible)(requests, setting) for setting in chosen)
+    return list(
+        run(
+            joblib.delayed(_case)(trace, requests, setting, card_bytes, least)
+            for setting, least in zip(chosen, smallest, strict=True)
+            for card_bytes in cards
+        )
+    )
+
+
+def _case(trace: Trace, requests: Requests, settings: Settings, card_bytes: int | None, least: int | None) -> Case:
+    card = Card() if card_bytes is None else Card(card_bytes)
+    found = simulate(trace, settings, card, requests=requests)
+    outcome = found.outcome
+    assert outcome.reserved_bytes is not None
+    assert outcome.allocated_bytes is not None
+    end = len(requests) if outcome.stopped_at is None else outcome.stopped_at
+    fragmentation = 0
+    if end:
+        row = int(np.argmax(outcome.allocated_bytes[:end]))
+        fragmentation = int(outcome.reserved_bytes[row] - outcome.allocated_bytes[row])
+    return Case(
+        str(settings), card_bytes, found.allocated, found.reserved, fragmentation, found.retries, found.out_of_memory, least
+    )
+
+
+def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> int | None:
+    """Return the size in bytes of the smallest card on which the job runs to its end, the allocator releasing and retrying.
+
+    Found by bisection, exact to the byte: one byte less, and the job does not run. A larger card is not always a better one
+    (what is given back under pressure moves what follows); of cards between the smallest and one which is never full, some
+    are tried, and where one fails the answer lies above it.
+
+    Args:
+        trace: A job's trace, or its requests. CONTEXT rows take their part of the card.
+        settings: Of the allocator; default: torch's.
+    Returns:
+        None when no card is large enough (a request beyond 16 TiB).
+    """
+    requests = Requests.of(trace) if isinstance(trace, Trace) else trace
+    chosen = settings or Settings()
+
+    def fits(total_bytes: int) -> bool:
+        return play(requests, chosen, Card(total_bytes), columns=False).stopped_at is None
+
+    without_end = play(requests, chosen, Card(), columns=False)
+    if without_end.stopped_at is not None:
+        return None
+    taken_bytes = int(requests.size_bytes[requests.kind == Kind.TAKE].sum())
+    too_small = taken_bytes - 1
+    enough = without_end.statistics.reserved.peak + taken_bytes
+    while not fits(enough):  # with a memory fraction the card must be larger than what the job takes of it
+        if enough > UNLIMITED_BYTES:
+            return None
+        too_small, enough = enough, 2 * enough + 1
+    never_full = enough
+    while True:
+        while enough - too_small > 1:
+            middle = (too_small + enough) // 2
+            too_small, enough = (too_small, middle) if fits(middle) else (middle, enough)
+        step = max((never_full - enough) // _N_PROBES, 1)
+        failing = [size for size in range(enough + step, never_full, step) if not fits(size)]
+        if not failing:
+            return enough
+        too_small = failing[-1]
+        enough = next(size for size in (*range(too_small + step, never_full, step), never_full) if fits(size))
+
+
+def table(cases: Sequence[Case]) -> str:
+    """Return the cases for a terminal, a line each."""
+    if not cases:
+        raise UsageError("There is nothing to compare: give at least one setting and one card.")
+    width = max(len("settings"), *(len(case.settings) for case in cases))
+    heads = ("card", "allocated", "reserved", "fragments")
+    lines = [f"{'settings':<{width}}" + "".join(f" {head:>10}" for head in heads) + f" {'retries':>7} {'smallest':>10}  ends"]
+    for case in cases:
+        card = "unlimited" if case.card_bytes is None else gib(case.card_bytes)
+        least = "none" if case.min_feasible is None else gib(case.min_feasible)
+        lines.append(
+            f"{case.settings:<{width}} {card:>10} {gib(case.allocated):>10} {gib(case.reserved):>10} "
+            f"{gib(case.fragmentation):>10} {case.retries:>7} {least:>10}  {_end(case.out_of_memory)}"
+        )
+    return "\n".join(lines)
+
+
+def _end(end: OutOfMemory | None) -> str:
+    if end is None:
+        return "runs"
+    place = ", ".join(filter(None, (end.phase, end.module, end.op)))
+    return f"out of memory at step {end.step}, {place}, {gib(end.size_bytes)}"

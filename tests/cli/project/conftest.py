@@ -1,0 +1,30 @@
+"""Outcomes as a check would have found them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vramcast.cli.project.outcomes import Outcome
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def outcome() -> Callable[..., Outcome]:
+    """One of a job with such a process peak; without a peak it could not be estimated."""
+
+    def make(
+        process_mib: int | None = 1024, *, code: int = 0, verdict: str = "fits", torch: str = "2.11.0", **asked: Any
+    ) -> Outcome:
+        if process_mib is None:
+            return Outcome({"device": "t4", **asked}, code, verdict)
+        estimate = {
+            "device": "t4", "memory_bytes": 15360 * MIB, "torch": torch, "tracer": "nullgpu", "artifact": None,
+            "peaks": {"process": process_mib * MIB}, "upper_bound": {"level": 0.99, "bytes": (process_mib + 512) * MIB},
+        }  # fmt: skip
+        return Outcome({"device": "t4", **asked}, code, verdict, estimate)
+
+    return make

@@ -1,0 +1,119 @@
+"""The table for a reader: what changed, and that nothing a job says of itself becomes Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.cli.project.comment import MARKER, as_markdown, as_text
+from vramcast.cli.project.comparison import Base, Comparison
+from vramcast.cli.project.outcomes import Outcome, Outcomes, load
+
+Make = Callable[..., Outcome]
+
+
+def compared(now: dict[str, Outcome], before: dict[str, Outcome] | None = None) -> Comparison:
+    return Comparison(Outcomes(now), Base("main", Outcomes(before)) if before is not None else None)
+
+
+def test_a_table_says_what_changed_since_the_base(outcome: Make) -> None:
+    found = compared(
+        {"grown": outcome(2048), "same": outcome(10), "smaller": outcome(100), "fresh": outcome(5)},
+        {"grown": outcome(1024), "same": outcome(10), "smaller": outcome(400), "gone": outcome(1)},
+    )
+    text = as_markdown(found)
+    assert text.splitlines()[0] == MARKER
+    assert text.splitlines()[1] == "### GPU memory: 4 of 4 jobs fit"
+    assert "| job | card | process peak | since main | upper bound | card has | verdict |" in text
+    assert "| `grown` | `t4` | 2.00 GiB | +1.00 GiB | 2.50 GiB at 0.99 | 15.00 GiB | fits |" in text
+    assert "| `same` | `t4` | 10.0 MiB | no change |" in text
+    assert "| `smaller` | `t4` | 100.0 MiB | -300.0 MiB |" in text
+    assert "| `fresh` | `t4` | 5.0 MiB | new |" in text
+    assert "- `No longer checked since main: gone.`" in text
+
+
+def test_without_a_base_nothing_is_said_of_changes(outcome: Make) -> None:
+    text = as_markdown(compared({"a": outcome(2048)}))
+    assert "since" not in text
+    assert "### GPU memory: 1 of 1 jobs fit" in text
+
+
+def test_the_heading_counts_what_is_wrong(outcome: Make) -> None:
+    jobs = {
+        "a": outcome(5),
+        "b": outcome(9, code=1, verdict="does not fit"),
+        "c": outcome(None, code=3, verdict="why"),
+        "d": outcome(None, code=3, verdict="why"),
+    }
+    assert "### GPU memory: 1 does not fit, 2 cannot be estimated, of 4 jobs" in as_markdown(compared(jobs))
+
+
+def test_what_is_not_comparable_is_said(outcome: Make) -> None:
+    now = {"a": outcome(5, batch="32x16"), "b": outcome(5, torch="2.12.0"), "c": outcome(5)}
+    before = {"a": outcome(5, batch="16x16", lr=1), "b": outcome(5), "c": outcome(None, code=3, verdict="why")}
+    found = compared(now, before)
+    assert found.remarks == [
+        "The table of a has changed since main: batch, lr.",
+        f"main was checked with other software (vramcast {found.found.vramcast}, here {found.found.vramcast}; torch, tracer or "
+        "artifact differ for b): a part of the change may be that of the software.",
+    ]
+    assert "| `c` | `t4` | 5.0 MiB | unknown |" in as_markdown(found)
+
+
+def test_a_base_without_an_answer_is_said_and_no_job_is_called_new(outcome: Make) -> None:
+    found = Comparison(Outcomes({"a": outcome(5)}), Base("main", None, "its pyproject.toml has no [tool.vramcast]."))
+    text = as_markdown(found)
+    assert "- `Nothing can be compared with main: its pyproject.toml has no [tool.vramcast].`" in text
+    assert "| unknown |" in text
+
+
+def test_the_json_has_the_changes_and_is_read_as_a_base(tmp_path: Path, outcome: Make) -> None:
+    found = compared({"a": outcome(2)}, {"a": outcome(1), "gone": outcome(1)})
+    values = found.to_dict()
+    assert values["since"]["change_bytes"] == {"a": 1 << 20}
+    assert values["since"]["removed"] == ["gone"]
+    (tmp_path / "r.json").write_text(json.dumps(values))
+    assert load(tmp_path / "r.json") == found.found
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["@everyone see <img src=x>", "a | b", "`code` **bold**", "two\n\n# lines", "[link](http://x)", "| --- |\n<!-- x -->"],
+)
+def test_a_jobs_own_words_are_code_in_one_cell(outcome: Make, said: str) -> None:
+    rows = as_markdown(compared({said: outcome(None, code=3, verdict=said)})).splitlines()[5:]
+    assert len(rows) == 1
+    cells = rows[0].replace("\\|", "").strip("| ").split(" | ")
+    assert len(cells) == 6
+    assert cells[0].startswith("`")
+    assert cells[0].endswith("`")
+    assert rows[0].count("`") == 6  # name, card and verdict
+
+
+@given(st.text(min_size=1), st.text())
+def test_any_name_and_verdict_have_one_row(name: str, verdict: str) -> None:
+    found = compared({name: Outcome({}, 3, verdict)})
+    rows = as_markdown(found).split("\n")
+    assert len(rows) == 7  # marker, heading, empty, header, line, the row, and the end of the file
+    assert rows[5].replace("\\|", "").count("|") == 7
+    assert len(as_text(found).splitlines()) == 2
+
+
+@pytest.mark.parametrize("asked", [{"device": "t4", "on": "h100"}, {"on": "t4", "device": "h100"}, {"on": "h100"}])
+def test_the_card_of_a_job_without_an_estimate_is_the_one_which_was_asked_for(asked: dict[str, str]) -> None:
+    assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": Outcome(asked, 3, "why")}))
+
+
+def test_a_bases_name_is_no_markdown() -> None:
+    found = Comparison(Outcomes({}), Base("a|<b>`@c`", Outcomes({})))
+    assert "| process peak | since a??b???c? | upper bound |" in as_markdown(found)
+
+
+def test_text_is_aligned(outcome: Make) -> None:
+    lines = as_text(compared({"a": outcome(5), "a long name": outcome(5000)}, {})).splitlines()
+    assert {line.index("t4") for line in lines[1:]} == {lines[0].index("card  ", lines[0].index("card has") + 8)}

@@ -1,0 +1,70 @@
+"""The error tree: which class ends the command line with which code, and that it is what it says."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import vramcast
+from vramcast.core import errors
+
+TREE = {
+    "VramcastError": ("Exception", 3),
+    "UsageError": ("VramcastError", 2),
+    "TraceFileError": ("VramcastError", 2),
+    "DatasetError": ("VramcastError", 2),
+    "ArtifactError": ("VramcastError", 2),
+    "DownloadError": ("VramcastError", 3),
+    "Overloaded": ("VramcastError", 3),
+    "NoAnswer": ("VramcastError", 3),
+    "OutputError": ("VramcastError", 3),
+    "RequestRefused": ("VramcastError", 1),
+    "SimulatedOutOfMemory": ("VramcastError", 1),
+    "CannotEstimate": ("VramcastError", 3),
+    "CompilerError": ("CannotEstimate", 3),
+    "CacheError": ("CannotEstimate", 3),
+    "NullGpuError": ("CannotEstimate", 3),
+    "OtherAllocator": ("CannotEstimate", 3),
+    "IncompleteTrace": ("CannotEstimate", 3),
+    "DoesNotFit": ("CannotEstimate", 1),
+    "NotSaid": ("CannotEstimate", 3),
+    "JobError": ("CannotEstimate", 3),
+    "WorkerError": ("CannotEstimate", 3),
+    "TimeLimit": ("WorkerError", 3),
+}
+
+
+def test_the_tree_is_the_drawn_one() -> None:
+    classes = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, Exception)}
+    assert {name: (cls.__bases__[0].__name__, cls.exit_code) for name, cls in classes.items()} == TREE
+    assert all(name in (errors.__doc__ or "") for name in TREE)
+
+
+def test_a_wrong_argument_is_a_value_error_and_a_failed_job_a_runtime_error() -> None:
+    assert issubclass(errors.UsageError, ValueError)
+    assert issubclass(errors.TraceFileError, ValueError)
+    assert issubclass(errors.CannotEstimate, RuntimeError)
+
+
+def test_a_job_error_carries_the_jobs_own_traceback() -> None:
+    assert errors.JobError("text", "Traceback ...").job_traceback == "Traceback ..."
+    assert errors.JobError("text").job_traceback == ""
+    assert str(errors.JobError("text", "Traceback ...")) == "text"
+
+
+def test_the_package_exports_what_it_lists() -> None:
+    assert vramcast.__all__ == sorted(vramcast.__all__)
+    assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
+    assert set(TREE) <= set(vramcast.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'estimat'"):
+        _ = vramcast.estimat
+
+
+@pytest.mark.integration
+def test_the_face_imports_without_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, vramcast, vramcast.cli.main as m; m.parser(); vramcast.TensorSpec; assert 'torch' not in sys.modules, 1"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stderr == ""

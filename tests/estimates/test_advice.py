@@ -1,0 +1,404 @@
+"""Advice: which variants of a job are traced, what they cost, what is printed for the others, and what stays as it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import vramcast  # noqa: E402
+from vramcast.core.errors import UsageError  # noqa: E402
+from vramcast.estimates import advice  # noqa: E402
+from vramcast.estimates.advice import Advice, Row, advise, blocks_by_worth  # noqa: E402
+from vramcast.estimates.estimator import Estimator  # noqa: E402
+from vramcast.estimates.result import Estimate  # noqa: E402
+from vramcast.hardware.devices import DEVICES  # noqa: E402
+from vramcast.jobs.job import Command  # noqa: E402
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace  # noqa: E402
+from vramcast.tracer.protocol.alloc_conf import AllocConf  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("auto_tracer")
+Call = Callable[..., tuple[int, str, str]]
+MIB = 2**20
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Net(torch.nn.Module):
+    """Four blocks, a normalisation over the batch before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(64)
+        self.blocks = torch.nn.ModuleList([Block() for _ in range(4)])
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def estimated(model: Any = None, batch: int = 16_384, **options: Any) -> Estimate:
+    x = vramcast.TensorSpec((batch, 64))
+    options.setdefault("labels", x)
+    return vramcast.estimate(model or Net(), x, device="a100-40gb", **options)
+
+
+def state_of(model: Net) -> dict[str, Any]:
+    """Return everything of a model that an estimate could change, and torch's random state."""
+    return {
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "attributes": {path: set(vars(module)) for path, module in model.named_modules()},
+        "gradients": [parameter.grad is None and parameter.device.type for parameter in model.parameters()],
+        "hooks": len(model._forward_hooks),
+        "training": model.training,
+        "random": torch.get_rng_state().clone(),
+    }
+
+
+@pytest.fixture(scope="module")
+def advised(auto_tracer: str) -> tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]:
+    """An estimate, the advice about it, and the state of its model before and after."""
+    torch.manual_seed(5)
+    model = Net()
+    before = state_of(model)
+    estimate = estimated(model)
+    return estimate, vramcast.advise(estimate), before, state_of(model)
+
+
+@pytest.fixture(scope="module")
+def found(advised: tuple[Estimate, Advice, Any, Any]) -> tuple[Estimate, Advice]:
+    return advised[:2]
+
+
+def row(found: Advice, name: str) -> Row:
+    (one,) = [row for row in found.rows if row.name.startswith(name)]
+    return one
+
+
+def taken(found: Advice, name: str) -> int:
+    """Reserved bytes of a row which was traced."""
+    reserved = row(found, name).reserved
+    assert reserved is not None, name
+    return reserved
+
+
+# ------------------------------------------------------------------------------------------------ the table
+def test_the_job_as_it_is_stands_among_its_variants(found: tuple[Estimate, Advice]) -> None:
+    estimate, said = found
+    asis = row(said, "as it is")
+    assert (asis.reserved, asis.bound) == (estimate.reserved, estimate.upper_bound)
+    assert asis.fits == {key: estimate.fits(key) for key in DEVICES}
+    assert asis.fits_card is True
+
+
+def test_rows_ascend_by_bound_and_those_without_a_number_come_last(found: tuple[Estimate, Advice]) -> None:
+    bounds = [row.bound for row in found[1].rows]
+    known = [bound for bound in bounds if bound is not None]
+    assert len(known) > 8
+    assert known == sorted(known)
+    assert bounds == known + [None] * (len(bounds) - len(known))
+    for one in found[1].rows:
+        assert (one.reason is None) == (one.bound is not None) == (one.reserved is not None) == (one.fits is not None)
+
+
+def test_what_lowers_a_peak_is_seen_to_lower_it(found: tuple[Estimate, Advice]) -> None:
+    said = found[1]
+    asis = taken(said, "as it is")
+    assert taken(said, "checkpointing all 4 blocks") < taken(said, "checkpointing 2 of 4 blocks") < asis
+    for name in ("precision bf16", "half the batch, accumulated twice", "lifetime-aware pool"):
+        assert taken(said, name) < asis, name
+
+
+def test_the_pool_is_as_high_as_live_bytes_at_least(found: tuple[Estimate, Advice]) -> None:
+    assert found[0].trace.peak_live()[0] <= taken(found[1], "lifetime-aware pool") <= found[0].reserved
+
+
+def test_a_variant_is_what_an_estimate_of_it_says(found: tuple[Estimate, Advice]) -> None:
+    said = found[1]
+    for name, options in (
+        ("precision amp-bf16", {"precision": "amp-bf16"}),
+        ("SGD without momentum", {"optimizer": "sgd"}),
+        ("fused optimizer", {"optimizer": "adam:fused=true"}),
+        ("zero_grad after-step", {"zero_grad": "after-step"}),
+        ("expandable segments", {"alloc_conf": "expandable_segments:True"}),
+    ):
+        other = estimated(**options)
+        one = row(said, name)
+        assert (one.reserved, one.bound) == (other.reserved, other.upper_bound), name
+
+
+def test_a_switch_which_the_model_lacks_is_a_row_with_the_reason(found: tuple[Estimate, Advice]) -> None:
+    one = row(found[1], "checkpointing, the model's switch")
+    assert one.bound is None
+    assert "Net has no switch" in (one.reason or "")
+    assert f"not traced: {one.name}: Net has no switch" in str(found[1])
+
+
+def test_prices_say_what_is_known(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+    said = found[1]
+    assert row(said, "half the batch").price == "twice the launches a step; batch norm sees half batches"
+    assert row(said, "precision bf16").price == "other numerics"
+    half, all_ = row(said, "checkpointing 2 of 4 blocks").price, row(said, "checkpointing all 4 blocks").price
+    if auto_tracer == "nullgpu":
+        shares = [float(text.partition("%")[0]) for text in (half, all_)]
+        assert 0 < shares[0] < shares[1] < 100  # the normalisation belongs to no block
+        assert ": blocks." in half
+    else:
+        assert half.startswith("these once more forward: blocks.")
+
+
+def test_swapping_is_planned_or_the_reason_said(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+    one = row(found[1], "swapping without overhead")
+    if auto_tracer != "nullgpu":
+        assert "does not see when blocks are read" in (one.reason or "")
+        return
+    pytest.importorskip("optuna")
+    assert taken(found[1], one.name) <= found[0].trace.peak_live()[0]
+    assert "each way a step over pcie4" in one.price
+
+
+def test_a_job_is_sharded_over_as_many_cards_as_make_it_fit(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+    one = row(found[1], "sharded over")
+    if auto_tracer != "nullgpu":
+        assert "fake tracer runs one rank alone" in (one.reason or "")
+        return
+    two = estimated(parallel="fsdp", world_size=2)
+    assert (one.name, one.reserved, one.bound) == ("sharded over 2 cards (FSDP2)", two.reserved, two.upper_bound)
+    assert [v[0] for v in advice._ranks(estimated(parallel="ddp", world_size=4), found[0].made_by) if isinstance(v, tuple)] == [
+        "sharded over 4 cards (FSDP2)"
+    ]
+    assert list(advice._ranks(two, two.made_by)) == []
+
+
+def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
+    """A job which fits on 16 cards; and one which fits on none."""
+
+    class Sized:
+        def __init__(self, enough: int) -> None:
+            self.enough, self.asked = enough, list[int]()
+
+        def of(self, job: Any) -> Any:
+            size = job.parallel.world.size
+            self.asked.append(size)
+            return replace(found[0], reserved=size, open_calls=() if size >= self.enough else ("too much",))
+
+    for enough, size in ((16, 16), (2, 2), (1024, 1024), (5000, 1024)):
+        made_by = Sized(enough)
+        one = advice._sharded(found[0], made_by)  # type: ignore[arg-type]
+        assert (one.name, one.reserved, one.fits_card) == (f"sharded over {size} cards (FSDP2)", size, enough <= 1024)
+        assert len(made_by.asked) <= 4
+
+
+def test_another_tracer_is_asked_for_all_variants_and_has_no_swapping() -> None:
+    said = advise(estimated(batch=512, tracer="fake"))
+    assert "fake tracer does not see when blocks are read" in (row(said, "swapping").reason or "")
+    assert row(said, "checkpointing all 4 blocks").price == "at most one more forward pass"
+    assert row(said, "checkpointing 2 of 4 blocks").price.startswith("these once more forward: blocks.")
+
+
+def test_the_text_names_the_smallest_card_and_the_notes(found: tuple[Estimate, Advice]) -> None:
+    text = str(found[1])
+    assert text.splitlines()[0].split() == ["advice", "reserved", "bound", "card", "fits", "from", "price"]
+    assert row(found[1], "as it is").smallest_device in text
+    assert "8-bit optimizers are not in torch.optim" in text
+    many = Row("blocks", f"once more: {', '.join(f'layers.{i}' for i in range(40))}", 1, 1, True, dict.fromkeys(DEVICES, True))
+    assert len(many.to_dict()["price"]) > 300
+    assert str(Advice((many,), 0.99)).splitlines()[1].endswith("layers.6, layers.7, ...")
+    nowhere = Row("huge", "none", 1 << 50, 1 << 50, False, dict.fromkeys(DEVICES, False))
+    assert nowhere.smallest_device is None
+    assert str(Advice((nowhere,), 0.99)).splitlines()[1].split()[-3:] == ["no", "none", "none"]
+
+
+# ------------------------------------------------------------------------------------------------ which variants there are
+def names(estimate: Estimate) -> list[str]:
+    return [v.name if isinstance(v, Row) else v[0] for v in advice._variants(estimate, None)]
+
+
+def test_inference_has_no_variants_of_training() -> None:
+    found = names(estimated(mode="infer", labels=None))
+    assert found == ["expandable segments", "precision bf16", "precision amp-bf16", "half the batch"]
+
+
+def test_what_the_job_has_already_is_not_advised() -> None:
+    estimate = estimated()
+    job = replace(estimate.job, alloc_conf="expandable_segments:True").with_training(
+        precision="bf16", optimizer="SGD:fused=true", zero_grad="after-step", checkpointing=True, channels_last=True
+    )
+    settings = AllocConf(job.alloc_conf or "", "option")
+    assert names(replace(estimate, job=job, alloc_conf=settings)) == [
+        "half the batch, accumulated twice",
+        "zero_grad step-start",
+    ]
+    autocast = estimate.job.with_training(precision="amp-fp16")
+    assert "precision bf16" in names(replace(estimate, job=autocast))
+    assert "precision amp-bf16" not in names(replace(estimate, job=autocast))
+
+
+def test_other_settings_of_the_allocator_and_the_optimizer_are_kept() -> None:
+    estimate = estimated(alloc_conf="max_split_size_mb:128", optimizer="adamw:foreach=true,weight_decay=0.1")
+    jobs = {v[0]: v[2] for v in advice._variants(estimate, None) if not isinstance(v, Row)}
+    assert jobs["expandable segments"].alloc_conf == "max_split_size_mb:128,expandable_segments:True"
+    assert jobs["fused optimizer"].training.optimizer == "adamw:weight_decay=0.1,fused=true"
+
+
+def test_channels_last_is_advised_where_convolutions_run_only() -> None:
+    estimate = vramcast.estimate(torch.nn.Conv2d(3, 8, 3), vramcast.TensorSpec((4, 3, 16, 16)), device="t4")
+    assert "channels_last" in names(estimate)
+    assert "channels_last" not in names(estimated())
+    assert "batch norm" not in str(list(advice._variants(estimate, None)))
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_a_batch_which_cannot_be_halved_is_a_row_with_the_reason(batch: int) -> None:
+    (one,) = [
+        v for v in advice._variants(estimated(torch.nn.Linear(64, 64), batch), None) if isinstance(v, Row) and "half" in v.name
+    ]
+    assert one.reason == f"first dimensions of the batch's tensors: {batch}; one even number is needed"
+
+
+def test_an_optimizer_without_a_name_and_a_model_without_blocks_are_rows_with_the_reason() -> None:
+    rows = [
+        v for v in advice._variants(estimated(torch.nn.Linear(64, 64), optimizer=torch.optim.Adam), None) if isinstance(v, Row)
+    ]
+    assert [(one.name, bool(one.reason)) for one in rows] == [("checkpointing by block", True), ("another optimizer", True)]
+
+
+def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
+    """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
+    pytest.importorskip("xgboost")
+    from vramcast.learner.conformal import calibrate
+    from vramcast.learner.model import Head, Learned
+
+    threefold = np.full(200, math.log(3))
+    calibration = calibrate((0.5,), np.zeros((200, 1)), threefold, [str(i) for i in range(200)], [{}] * 200)
+    made_up = Learned(Head(None, calibration))
+    plain = estimated(mode="infer", level=0.9, timeout_s=321.0)
+    estimate = replace(plain.made_by, learned=("made up", made_up)).corrected(plain)
+    asked = set()
+
+    def first_principles(self: Estimator, *asked_for: Any) -> Estimate:
+        asked.add((self.tracer, self.level, self.timeout_s))
+        return plainly(self, *asked_for)
+
+    plainly = Estimator.first_principles
+    monkeypatch.setattr(Estimator, "first_principles", first_principles)
+    rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
+    assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
+    beside = estimate.upper_bound - 3 * estimate.reserved  # the context, and how far it may lie off: of all variants the same
+    for row in rows:
+        assert row.bound == pytest.approx(3 * (row.reserved or 0) + beside, abs=2), row.name
+    assert asked == {(auto_tracer, 0.9, 321.0)}
+
+
+def test_the_advice_for_a_script_is_refused() -> None:
+    estimate = estimated()
+    script = replace(estimate, job=replace(estimate.job, command=Command(("train.py",)), model=None))
+    with pytest.raises(UsageError, match=r"'train\.py' is a script: give its model as a TARGET"):
+        advise(script)
+
+
+# ------------------------------------------------------------------------------------------------ blocks
+def test_blocks_which_hold_much_for_little_time_come_first() -> None:
+    modules = ["layers.0.a", "layers.1.a", "layers.1", "head", "layers.2"]
+    # Blocks of 4 and of 6 MiB, made in one and in two operators of 10 us; the head, and a leaf with a number, are none.
+    rows = [
+        (Action.ALLOC, 4, 0, 0, 0), (Action.WRITE, 4, 0, -1, 0),
+        (Action.ALLOC, 1, 2, 1, 0), (Action.WRITE, 1, 2, -1, 10),
+        (Action.ALLOC, 5, 4, 2, 0), (Action.WRITE, 5, 4, -1, 20), (Action.READ, 1, 2, -1, 20),
+        (Action.ALLOC, 9, 7, 3, 0), (Action.WRITE, 9, 7, -1, 30),
+        (Action.ALLOC, 9, 9, 4, 0),
+    ]  # fmt: skip
+    action, mib, block, module, time_us = zip(*rows, strict=True)
+    trace = Trace.build(
+        {
+            "action": action, "size_bytes": [n * MIB for n in mib], "block": block, "module": module, "time_us": time_us,
+            "category": [Category.ACTIVATION] * 10, "phase": [Phase.FORWARD] * 10,
+        },
+        modules=modules,
+        header={"clock": {"source": "test", "end_us": 100}},
+    )  # fmt: skip
+    found = blocks_by_worth(trace, trace)
+    assert [(b.path, b.held_bytes, b.forward_us) for b in found] == [("layers.0", 4 * MIB, 10), ("layers.1", 6 * MIB, 20)]
+    assert [b.path for b in blocks_by_worth(trace, None)] == ["layers.1", "layers.0"]
+    assert advice._forward_us(trace).sum() == 100
+
+
+def test_a_trace_without_accesses_or_blocks_gives_none() -> None:
+    empty = Trace.build({"action": [], "size_bytes": [], "block": []}, header={"clock": {"end_us": 0}})
+    assert blocks_by_worth(empty, empty) == []
+    assert advice._forward_us(empty).tolist() == []
+
+
+# ------------------------------------------------------------------------------------------------ what stays as it is
+def test_advice_never_changes_the_users_model(advised: tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]) -> None:
+    _, found, before, after = advised
+    assert isinstance(found, vramcast.Advice)
+    assert all(torch.equal(value, after["weights"][name]) for name, value in before["weights"].items())
+    assert torch.equal(before["random"], after["random"])
+    same = ("attributes", "gradients", "hooks", "training")
+    assert {name: before[name] for name in same} == {name: after[name] for name in same}
+    assert before["training"]
+    assert set(before["gradients"]) == {"cpu"}
+
+
+# ------------------------------------------------------------------------------------------------ command line
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Estimate]:
+    """The estimates of this module's commands by job."""
+    return {}
+
+
+@pytest.fixture
+def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Estimate]) -> list[str]:
+    """A command that advises; a job that an earlier test traced is not traced again."""
+    trace = Estimator.first_principles
+
+    def remembered(self: Estimator, *asked_for: Any) -> Estimate:
+        key = repr(asked_for)
+        if key not in answers:
+            answers[key] = trace(self, *asked_for)
+        return answers[key]
+
+    monkeypatch.setattr(Estimator, "first_principles", remembered)
+    return ["estimate", f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "t4", "--advise"]
+
+
+def test_the_command_line_prints_the_table_behind_the_estimate(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from vramcast.cli.main import main
+
+    assert main(job) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("[█")  # the bar of the card
+    assert out.index("process peak") < out.index("smallest card") < out.index("advice ") < out.index("note: 8-bit")
+
+
+def test_the_json_has_a_list_of_rows_and_the_estimate_as_ever(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from vramcast.cli.main import main
+
+    assert main([*job, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == 1
+    assert main([*job[:-1], "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert set(said) == set(plain) | {"advice"}
+    assert said["peaks"] == plain["peaks"]
+    keys = {"name", "price", "reserved", "bound", "fits_card", "fits", "reason"}
+    assert all(set(one) == keys for one in said["advice"])
+    assert {"as it is", "lifetime-aware pool", "SGD without momentum"} <= {one["name"] for one in said["advice"]}

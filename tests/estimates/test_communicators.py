@@ -1,0 +1,113 @@
+"""NCCL's communicators: what was counted of each, and what it is taken to hold of the card."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from vramcast.core.units import MIB
+from vramcast.estimates import communicators
+from vramcast.estimates.communicators import context_of_process, sizes_of, strangers_on
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import DEVICES
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.nccl_calls import Calls, calls_in, sized
+from vramcast.tracer.format.trace import RANKS, Trace
+
+H100, A100 = DEVICES["h100"], DEVICES["a100-40gb"]
+USED = {"all_reduce": 3}
+
+
+def entry(name: str, hits: int = 1) -> Entry:
+    """What the null NCCL reports."""
+    return Entry(Entered.COMMUNICATOR, name, hits)
+
+
+WHOLE_AND_PARTS = [
+    entry("1/8/77/made"), entry("1/8/77/all_gather", 5), entry("0/8/-1/made"), entry("0/8/-1/broadcast", 2),
+    entry("0/8/-1/all_reduce", 9), entry("2/8/5/made"), Entry(Entered.NOOP, "ncclAllReduce", 9),
+]  # fmt: skip
+
+
+def trace(ledger: list[Entry], **header: object) -> Trace:
+    """A trace of nothing."""
+    return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header=dict(header), ledger=ledger)
+
+
+def test_calls_are_counted_by_communicator_and_kind() -> None:
+    assert calls_in(WHOLE_AND_PARTS) == (
+        Calls(8, {"all_reduce": 9, "broadcast": 2}), Calls(8, {"all_gather": 5}), Calls(8, {}),
+    )  # fmt: skip
+    assert list(calls_in(WHOLE_AND_PARTS)[0].by_kind) == ["all_reduce", "broadcast"]
+
+
+def test_a_part_has_the_size_which_pytorch_knows() -> None:
+    found = calls_in(sized(WHOLE_AND_PARTS, {77: 4}))
+    assert [one.ranks for one in found] == [8, 4, 8]  # of the last one nobody knows better than its parent
+
+
+def test_a_damaged_ledger_is_no_error() -> None:
+    assert calls_in([entry("x/8/1/made"), entry("")]) == (Calls(1, {}),)
+
+
+def test_one_which_was_never_used_takes_nothing() -> None:
+    idle, first = sizes_of([Calls(8, {}), Calls(8, USED)], H100, "2.11.0")
+    assert (idle.bytes_assumed, idle.high_bytes) == (0, 0)
+    assert first.bytes_assumed == 896 * MIB
+
+
+@pytest.mark.parametrize(
+    ("card", "torch", "ranks", "mib"),
+    [
+        (H100, "2.4.1+cu124", 8, 3758), (H100, "2.6.0", 8, 2832), (H100, "2.7.0", 2, 896), (H100, None, 8, 896),
+        (A100, "2.4.1", 8, 130), (A100, "2.11.0", 2, 130), (A100, "2.11.0", 1, 450), (H100, "2.4.0", 1, 450),
+    ],
+)  # fmt: skip
+def test_the_first_one_depends_on_card_release_and_ranks(card: object, torch: str | None, ranks: int, mib: int) -> None:
+    (found,) = sizes_of([Calls(ranks, USED)], card, torch)  # type: ignore[arg-type]
+    assert found.bytes_assumed == mib * MIB
+    assert found.low_bytes <= found.bytes_assumed <= found.high_bytes
+
+
+def test_peers_and_further_communicators_widen_the_bound() -> None:
+    plain, peers = (sizes_of([Calls(8, calls)], H100, None)[0] for calls in (USED, {"all_to_all": 1}))
+    assert peers.bytes_assumed == plain.bytes_assumed
+    assert peers.high_bytes - plain.high_bytes == 7 * 447 * MIB
+    _, pair, more, alone = sizes_of([Calls(n, USED) for n in (8, 2, 64, 1)], H100, None)
+    assert [one.bytes_assumed for one in (pair, more, alone)] == [544 * MIB, 688 * MIB, 0]
+    assert [one.low_bytes for one in (pair, more, alone)] == [0, 0, 0]
+
+
+def test_the_context_has_nccl_and_the_other_ranks_contexts() -> None:
+    libraries = {"cublas", "nccl"}
+    bare = context_bytes("h100", 12, {"cublas"})
+    with_nccl = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5]), 7)
+    assert with_nccl.bytes == bare.bytes + 896 * MIB + 7
+    assert with_nccl.assumed
+    assert with_nccl.added == (796 * MIB, 896 * MIB, 1198 * MIB)
+    assert "NCCL for 1 communicator," in with_nccl.provenance
+    not_seen = context_of_process(H100, 12, "2.11.0", libraries, trace([]))
+    assert not_seen == context_bytes("h100", 12, libraries, torch="2.11.0")
+    crowded = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5], **{RANKS: {"strangers": 7}}), 7)
+    stray, after = (context_bytes("h100", 12, (), kernels=kernels) for kernels in (False, True))
+    assert crowded.bytes - with_nccl.bytes == 7 * stray.bytes == 7 * 520 * MIB
+    assert crowded.high_bytes - with_nccl.high_bytes == 7 * after.high_bytes
+
+
+@pytest.mark.parametrize("damaged", [[], {}, {"strangers": "7"}, {"strangers": -1}, {"strangers": 10**9}])
+def test_a_damaged_header_has_no_strangers(damaged: object) -> None:
+    assert strangers_on(trace([], **{RANKS: damaged})) == 0
+
+
+def test_every_size_says_its_provenance() -> None:
+    lines = Path(communicators.__file__).read_text(encoding="utf-8").splitlines()
+    numbered = {
+        node.lineno for node in ast.walk(ast.parse("\n".join(lines)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_Size"
+        and all(isinstance(one, ast.Constant) for one in node.args) and "_Size(0, 0, 0)" not in lines[node.lineno - 1]
+    }  # fmt: skip
+    assert len(numbered) >= 6
+    assert all(re.search(r"# (spec|measured|arbitrary)", lines[number - 1]) for number in numbered)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.cli.main import main
+from vramcast.core.errors import ArtifactError
+from vramcast.estimates.bounds import learned as correction
+from vramcast.estimates.bounds.learned import METHOD
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.context import Context
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job
+from vramcast.learner.conformal import Calibration
+from vramcast.learner.model import Head, Learned, Subject
+from vramcast.learner.stacks import StackContext
+
+MIB = 1 << 20
+CONTEXT = 777 * MIB
+
+
+@pytest.fixture(scope="module")
+def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> Estimate:
+    job = make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path))
+    return Estimator(artifact="none").of(job)
+
+
+@pytest.fixture(scope="module")
+def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hundred models like the job, each measured with 2 % more than simulated or, every tenth, 10 %."""
+    pytest.importorskip("xgboost")
+    from vramcast.estimates.learner_input import observed
+    from vramcast.learner import artifact as artifacts
+    from vramcast.learner import training
+
+    seen = observed(plain)
+    examples = [
+        dataclasses.replace(
+            seen,
+            id=str(number),
+            group=f"model {number}",
+            stack=f"NVIDIA H200, 580, 13.0, {plain.torch}",
+            measured_reserved=(measured := round(plain.reserved * (1.10 if number % 10 == 0 else 1.02))),
+            measured_process=measured + CONTEXT,
+        )
+        for number in range(200)
+    ]
+    path = tmp_path_factory.mktemp("models") / "mine"
+    artifacts.save(training.train(examples, {"n_estimators": 80, "learning_rate": 0.3}, folds=3), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def corrected(plain: Estimate, artifact: Path) -> Estimate:
+    return Estimator(artifact=artifact).of(plain.job)
+
+
+def test_quantiles_are_the_artifacts_and_peaks_stay_first_principles(plain: Estimate, corrected: Estimate) -> None:
+    assert (corrected.allocated, corrected.reserved, corrected.process) == (plain.allocated, plain.reserved, plain.process)
+    assert corrected.quantile(0.5) == pytest.approx(plain.reserved * 1.02 + CONTEXT, rel=1e-3)
+    assert corrected.quantile(0.95) == pytest.approx(plain.reserved * 1.10 + CONTEXT, rel=1e-3)
+    assert corrected.upper_bound >= corrected.quantile(0.95) >= corrected.quantile(0.9) >= corrected.quantile(0.5)
+
+
+def test_the_json_says_which_artifact_and_what_stands_behind_the_bound(corrected: Estimate, plain: Estimate) -> None:
+    said = corrected.to_dict()
+    assert (said["artifact"], said["out_of_distribution"]) == ("mine", False)
+    assert said["upper_bound"]["method"].startswith(METHOD)
+    assert said["upper_bound"]["n_calibration"] == 200
+    assert said["seconds"]["learn"] > 0
+    assert set(said) == set(plain.to_dict())
+    assert (plain.to_dict()["artifact"], plain.to_dict()["out_of_distribution"]) == (None, None)
+
+
+def test_another_card_has_its_own_context(corrected: Estimate) -> None:
+    assert corrected.fits("h200")
+    small = dataclasses.replace(corrected.job.device, total_bytes=corrected.quantile(0.99) - 1)
+    assert not corrected.fits(small)
+    assert isinstance(corrected.bound, correction.LearnedBound)
+    elsewhere = dataclasses.replace(corrected.job.device, key="l4")
+    assert corrected.bound.on_card(elsewhere, corrected.context).context == corrected.context.bytes
+
+
+def test_nccl_stands_on_a_measured_context(corrected: Estimate) -> None:
+    assert isinstance(corrected.bound, correction.LearnedBound)
+    card, plain = corrected.job.device, corrected.context
+    alone, with_nccl = (corrected.bound.on_card(card, context) for context in (plain, plain.plus(1, 20, 300, what="NCCL")))
+    assert with_nccl.context == alone.context + 20
+    assert (alone.beside["libraries"][-1], with_nccl.beside["libraries"][-1]) == (0, pytest.approx(280, rel=1e-3))
+
+
+def test_a_job_unlike_all_that_was_learned_is_flagged(
+    corrected: Estimate, make_job: Callable[..., Job], artifact: Path
+) -> None:
+    job = dataclasses.replace(
+        make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
+    )
+    strange = Estimator(artifact=artifact).of(job)
+    assert strange.to_dict()["out_of_distribution"] is True
+    assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
+
+
+def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
+    estimate = Estimator(artifact=artifact, level=0.999).of(plain.job)
+    assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
+
+
+def test_what_is_not_promised_is_no_lower_than_the_rule(corrected: Estimate) -> None:
+    assert isinstance(corrected.bound, correction.LearnedBound)
+    card, context = corrected.job.device, corrected.context
+    rule = PublicBound(corrected.reserved, frozenset({"cudnn"}))
+    both = dataclasses.replace(corrected.bound, at_least=rule)
+    assert rule.knows_more
+    assert not PublicBound(corrected.reserved, frozenset({"cublas"})).knows_more
+    assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # promised
+    assert both.quantile(0.999, card, context) == rule.quantile(0.999, card, context)
+    assert both.explain(0.999, card, context) == rule.explain(0.999, card, context)
+    assert "no lower than" in both.method(0.999, card)[0]
+    assert "no lower than" not in both.method(0.9, card)[0]
+
+
+def test_the_command_line_takes_it_by_option_or_variable(
+    plain: Estimate, artifact: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["estimate", str(plain.job.target), "--batch", "512x1024", "--json"]
+    assert main([*arguments, "--artifact", str(artifact)]) == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "mine"
+    monkeypatch.setenv("VRAMCAST_ARTIFACT", str(artifact))
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "mine"
+    assert main(["doctor", "--json"]) == 0
+    assert "200 runs of 200 models" in json.loads(capsys.readouterr().out)["artifact"]
+    assert main([*arguments, "--artifact", str(tmp_path / "absent")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_wrong_artifact_is_said_before_the_job_is_traced(
+    plain: Estimate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xgboost")
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("traced")
+
+    monkeypatch.setattr(Estimator, "first_principles", never)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        Estimator(artifact=tmp_path).of(plain.job)
+
+
+def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = correction.named("default")
+    learned = correction.load(folder)
+    assert learned.card["groups"] >= 20
+    assert not learned.reads_features
+    assert "MIT" in (folder / "CARD.md").read_text()
+    (tmp_path / "default").mkdir()
+    assert correction.named("default") == Path("default")
+    monkeypatch.setenv("VRAMCAST_ARTIFACT", "mine")
+    assert correction.chosen(None) == Path("mine")
+    assert correction.shipped(None) is None
+    assert correction.chosen("none") is correction.shipped("none") is None
+
+
+def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_rules(plain: Estimate) -> None:
+    """Nobody chose one. A class of which it has seen too few models is told, and served by the built-in rule."""
+    seen = correction.load(correction.named("default")).n_models
+    covered = {trait: max(by, key=lambda value: by[value]) for trait, by in seen.items()}
+    known = dataclasses.replace(plain, traits=covered)
+    served = Estimator().corrected(known)
+    assert served.to_dict()["artifact"] == "default"
+    assert served.to_dict()["upper_bound"]["method"].startswith(METHOD)
+    strange = Estimator().corrected(dataclasses.replace(known, traits={**known.traits, "tracer": "crystal ball"}))
+    assert strange.to_dict()["artifact"] is None
+    assert strange.bound is plain.bound
+    assert any("too few jobs with tracer crystal ball" in text for text in strange.warnings)
+    assert Estimator(artifact="none").corrected(known) is known
+
+
+def test_cards_with_equal_contexts_have_bounds_of_their_own() -> None:
+    # Only the H200's stack was measured: on the other card the context is the assumed one, 300 MiB as on the H200.
+    stack = StackContext(CONTEXT, CONTEXT, CONTEXT, 50, "h200")
+    learned = Learned(Head(None, Calibration.empty()), contexts={"NVIDIA H200, 580, 13.0, 2.11.0": stack})
+    bound = correction.LearnedBound("mine", learned, Subject({}, 1000 * MIB), (), "2.11.0")
+    assumed = Context(300 * MIB, 300 * MIB, 300 * MIB, "by hand", assumed=True)
+    cards = [device(key) for key in ("h200", "l4", "h200")]
+    assert [bound.quantile(0.9, card, assumed) for card in cards] == [1777 * MIB, 1300 * MIB, 1777 * MIB]

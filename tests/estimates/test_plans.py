@@ -1,0 +1,99 @@
+"""Plans leave only when their checkers have proved them, and follow iterations only where training repeats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.estimates import plans
+from vramcast.simulator.planning import pool_checker
+from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.tracer.format.trace import Action, Trace
+
+MIB = 2**20
+
+
+def repeating(n_iterations: int, *, before_mib: int) -> Trace:
+    """Alone `before_mib` and its end; then iterations of 60 blocks of different sizes, which live in pairs, 3 MiB at most."""
+    rows: list[tuple[int, int, int]] = [(Action.ALLOC, before_mib * MIB, 0), (Action.FREE_COMPLETED, before_mib * MIB, 0)]
+    for _ in range(n_iterations):
+        last = -1
+        for number in range(60):
+            rows.append((Action.ALLOC, MIB + 512 * number, len(rows)))
+            if last >= 0:
+                rows.append((Action.FREE_COMPLETED, rows[last][1], last))
+            last = rows[-1][2] if rows[-1][0] == Action.ALLOC else rows[-2][2]
+        rows.append((Action.FREE_COMPLETED, rows[last][1], last))
+    action, size_bytes, block = zip(*rows, strict=True)
+    return Trace.build({"action": action, "size_bytes": size_bytes, "block": block})
+
+
+def test_a_plan_of_equal_iterations_goes_on_behind_the_trace() -> None:
+    trace = repeating(4, before_mib=1)
+    plan = plans.plan_pool(trace)
+    assert pool_checker.check(Lifetimes.of(trace), plan) == []
+    assert plan.period is not None
+    assert plan.offset_of(10_000) == plan.offset_of(10_000 + plan.period.n_blocks)
+
+
+def test_what_repeats_far_below_the_peak_is_no_iteration() -> None:
+    trace = repeating(4, before_mib=100)
+    assert plans.iterations(trace, Lifetimes.of(trace)) is None
+    assert plans.plan_pool(trace).period is None
+
+
+def test_nothing_repeats_in_a_trace_without_requests() -> None:
+    empty = Trace.build({"action": [], "size_bytes": [], "block": []})
+    assert plans.iterations(empty, Lifetimes.of(empty)) is None
+    assert plans.plan_pool(empty).height_bytes == 0
+
+
+def test_less_work_is_another_search_and_a_proved_plan_too() -> None:
+    random = np.random.default_rng(3)
+    n = 200
+    ends = np.sort(random.permutation(2 * n)[:n])
+    is_end = np.isin(np.arange(2 * n), ends)
+    rows: list[tuple[int, int, int]] = []
+    live: list[int] = []
+    for end in is_end.tolist():
+        if end and live:
+            block = live.pop(int(random.integers(len(live))))
+            rows.append((Action.FREE_COMPLETED, rows[block][1], block))
+        else:
+            live.append(len(rows))
+            rows.append((Action.ALLOC, int(random.integers(1, 8 * MIB)), len(rows)))
+    action, size_bytes, block = zip(*rows, strict=True)
+    trace = Trace.build({"action": action, "size_bytes": size_bytes, "block": block})
+    lifetimes = Lifetimes.of(trace)
+    quick, slow = plans.plan_pool(trace, work=1), plans.plan_pool(trace)
+    assert lifetimes.peak_live()[0] <= slow.height_bytes <= quick.height_bytes
+    assert pool_checker.check(lifetimes, quick) == []
+
+
+def test_a_trace_without_accesses_has_no_swap_plan() -> None:
+    with pytest.raises(UsageError):
+        plans.plan_swap(repeating(2, before_mib=1))
+
+
+def test_a_plan_which_is_refuted_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = repeating(2, before_mib=1)
+    found = plans.pool.plan(Lifetimes.of(trace))
+    lower = replace(found, height_bytes=found.height_bytes - 512)
+    monkeypatch.setattr(plans.pool, "plan", lambda *_, **__: lower)
+    with pytest.raises(CannotEstimate, match=r"The pool plan is wrong, says its checker: .* report the job"):
+        plans.plan_pool(trace)
+
+    class Refuted:
+        faults = ("block 3 is read while it is out",)
+
+    def plan(*_: Any, **__: Any) -> Any:
+        return type("Plan", (), {"feasible": True})()
+
+    monkeypatch.setattr(plans.swap, "plan", plan)
+    monkeypatch.setattr(plans.swap_checker, "check", lambda *_: Refuted)
+    with pytest.raises(CannotEstimate, match="The swap plan is wrong, says its checker: block 3 is read while it is out"):
+        plans.plan_swap(trace)

@@ -1,0 +1,83 @@
+"""The upper bound: monotone, never below the point estimate, wider for what is unknown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.estimates.bounds.public import METHOD, RESIDUALS, PublicBound, Residuals, residual_group
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import Device, device
+
+CONTEXT = context_bytes("a100-40gb", 13, ("cublas", "cudnn"))
+levels = st.floats(0.001, 0.999)
+libraries = st.sampled_from([frozenset[str](), frozenset({"cublas", "cudnn"})])
+cards = st.sampled_from([device(name) for name in ("a100-40gb", "rtx3060", "h200")])
+MATMUL, A100 = frozenset({"cublas"}), device("a100-40gb")
+
+
+@pytest.mark.parametrize("name", sorted(RESIDUALS))
+def test_the_table_ascends(name: str) -> None:
+    table = RESIDUALS[name]
+    assert list(table.levels) == sorted(set(table.levels))
+    assert list(table.values) == sorted(table.values)
+    assert len(table.levels) == len(table.values)
+
+
+def test_between_two_levels_it_is_linear() -> None:
+    table = Residuals(3, (0.5, 1.0), (0.0, 0.2))
+    assert table.at(0.75) == pytest.approx(0.1)
+    assert table.at(0.1) == 0.0
+    assert table.at(1.0) == 0.2
+
+
+@given(levels, levels, libraries, cards, st.integers(0, 2**40), st.integers(0, 5))
+def test_a_higher_level_never_gives_fewer_bytes(
+    a: float, b: float, libraries: frozenset[str], card: Device, reserved: int, n_unknown: int
+) -> None:
+    low, high = sorted((a, b))
+    bound = PublicBound(reserved, libraries, ("call",) * n_unknown)
+    assert bound.quantile(low, card, CONTEXT) <= bound.quantile(high, card, CONTEXT)
+
+
+@given(libraries, cards, st.integers(0, 2**40))
+def test_the_median_is_the_point_estimate(libraries: frozenset[str], card: Device, reserved: int) -> None:
+    assert PublicBound(reserved, libraries).quantile(0.5, card, CONTEXT) == reserved + CONTEXT.bytes
+
+
+@given(levels.filter(lambda level: level > 0.5), st.integers(10**6, 2**40))
+def test_an_unknown_call_widens_the_bound(level: float, reserved: int) -> None:
+    known, unknown = (PublicBound(reserved, MATMUL, calls).quantile(level, A100, CONTEXT) for calls in ((), ("call",)))
+    assert unknown >= known
+    known, unknown = (PublicBound(10**9, MATMUL, calls).quantile(0.99, A100, CONTEXT) for calls in ((), ("call",)))
+    assert unknown > known
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 99.0, float("nan")])
+def test_a_level_outside_of_zero_and_one_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+        PublicBound(1, MATMUL).quantile(level, A100, CONTEXT)
+
+
+def test_it_says_where_it_is_from() -> None:
+    bound = PublicBound(1, MATMUL)
+    assert (bound.artifact, bound.is_out_of_distribution) == (None, None)
+    assert bound.method(0.99, A100) == (METHOD, RESIDUALS["matmul"].n)
+
+
+def test_the_margin_is_shared_among_its_parts() -> None:
+    bound = PublicBound(8 << 30, MATMUL, ("cuFoo",))
+    owed = bound.explain(0.99, A100, CONTEXT)
+    assert {one.part for one in owed} == {"allocator", "context", "assumed"}
+    margin = bound.quantile(0.99, A100, CONTEXT) - bound.quantile(0.5, A100, CONTEXT)
+    assert sum(one.size_bytes for one in owed) == pytest.approx(margin, abs=2)
+    assert all(0 < one.saves_bytes <= margin for one in owed)
+    assert "cuFoo" in next(one.because for one in owed if one.part == "assumed")
+    assert "--measure-context" in next(one.remedy for one in owed if one.part == "context")
+    assert not bound.explain(0.5, A100, CONTEXT)
+
+
+def test_the_family_is_told_by_cudnn() -> None:
+    assert residual_group(frozenset({"cublas", "cudnn"})) == "convolution"
+    assert residual_group(frozenset({"cublas"})) == residual_group(frozenset()) == "matmul"

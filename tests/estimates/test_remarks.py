@@ -1,0 +1,32 @@
+"""The warnings of an estimate, from an observation made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramcast.estimates.remarks import remarks
+from vramcast.estimates.run_on_card import OnCard
+from vramcast.hardware.context import context_bytes
+from vramcast.hardware.devices import device
+from vramcast.hardware.stack import Stack
+from vramcast.jobs.job import Command, Job, Training
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.observation import Observation
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (0, ["no training step was seen: no optimizer stepped after a backward pass"]),
+        (2, ["the command ended after 2 of 3 training steps"]),
+        (3, []),
+    ],
+)
+def test_a_command_is_warned_of_training_steps_that_were_not_seen(steps: int, said: list[str]) -> None:
+    card = device("h200")
+    job = Job(card, command=Command(("train.py",)), training=Training(steps=3))
+    trace = Trace.build({"action": [], "size_bytes": [], "block": []})
+    context = context_bytes(card, 13, ("cublas",))
+    seen = Observation(trace, "null", "2.11.0", steps=steps)
+    on_card = OnCard(seen, trace, 0, 0, 0, context, 13, None, {})
+    assert [text for text in remarks(job, on_card, Stack()) if "training step" in text] == said

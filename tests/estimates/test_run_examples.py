@@ -1,0 +1,157 @@
+"""Measured runs become examples; those with a cap are the second round of those without."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xgboost")
+
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
+from vramcast.estimates import run_examples
+from vramcast.hardware.devices import device as find_device
+from vramcast.jobs.job import Job, TensorSpec
+from vramcast.learner.examples import Example
+from vramcast.learner.features import NAMES
+
+GIB = 1 << 30
+FEATURES = dict.fromkeys(NAMES, 0.0)
+CARD = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.11.0")
+
+
+def run(id_: str, name: str, status: str = "ok", cap_bytes: int | None = None, gpu: str = "NVIDIA H200") -> Run:
+    workload = Workload(name, target=f"torchvision:{name}", batch=("1x3x8x8",), cap_bytes=cap_bytes)
+    measured = Measurement("ok" if status == "ok" else "oom", reserved_bytes=4 * GIB, censored=status != "ok")
+    return Run(id_, workload, dataclasses.replace(CARD, gpu=gpu), measured)
+
+
+RUNS = [
+    run("free", "vgg11"),
+    run("cap0", "vgg11", cap_bytes=2 * GIB),
+    run("cap1", "vgg11", "oom", cap_bytes=GIB),
+    run("cap2", "vgg11", "oom", cap_bytes=GIB + 512),
+    run("cap3", "vgg11", cap_bytes=3 * GIB),
+    run("elsewhere", "vgg11", cap_bytes=GIB // 2, gpu="NVIDIA L4"),
+    run("other", "vgg13"),
+]
+
+
+def test_the_smallest_cap_which_ran_and_the_largest_which_died_are_found() -> None:
+    found = run_examples.second_rounds(RUNS)
+    assert found[run_examples.job_key(RUNS[0])] == (2 * GIB, GIB + 512)
+    assert found[run_examples.job_key(RUNS[5])] == (GIB // 2, None)
+    assert run_examples.job_key(RUNS[6]) not in found
+
+
+def simulated(job: Job) -> Example | str:
+    return Example("", "", "", "h200", "", FEATURES, 1, 9, ran_at=5, died_at=4, is_emulated=True, tracer="nullgpu")
+
+
+def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(run_examples, "simulated", simulated)
+    for _ in range(2):  # the second time from what was kept
+        found = run_examples.examples_of_runs(RUNS)
+        assert [example.id for example in found.examples] == ["free", "other"]
+        assert [(example.ran_at, example.died_at, example.is_emulated) for example in found.examples] == [
+            (2 * GIB, GIB + 512, False),
+            (5, 4, True),
+        ]
+        assert [example.measured_reserved for example in found.examples] == [4 * GIB] * 2
+        assert found.left_out == {"the allocator was capped": 5}
+        monkeypatch.setattr(run_examples, "simulated", None)
+
+
+def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(run_examples, "simulated", lambda job: asked.append(job) or simulated(job))
+    repeats = [dataclasses.replace(RUNS[0], id=f"{number}") for number in range(30)]
+    found = run_examples.examples_of_runs(repeats)
+    assert [example.id for example in found.examples] == [one.id for one in repeats]
+    assert len(asked) == 1
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(run_examples, "_versions", lambda: ("torch 2.99",)),
+        lambda patch: patch.setattr(run_examples, "_own_code", lambda: "another vramcast"),
+        lambda patch: patch.setattr(run_examples, "cudnn_asked", lambda stack: "9.99"),
+        lambda patch: patch.setenv("NVIDIA_TF32_OVERRIDE", "0"),
+    ],
+    ids=["packages", "our own code", "cuDNN", "a setting"],
+)
+def test_what_decides_an_example_is_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(run_examples, "simulated", lambda job: asked.append(job) or simulated(job))
+    for _ in range(2):
+        run_examples.examples_of_runs(RUNS[:1])
+    assert len(asked) == 1
+    change(monkeypatch)
+    run_examples.examples_of_runs(RUNS[:1])
+    assert len(asked) == 2
+
+
+def test_the_text_of_a_targets_file_is_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    job = Job(find_device("h200"), target=f"{path}:net", batch=TensorSpec((1, 8)))
+    keys = []
+    for text in ("width = 8", "width = 16"):
+        path.write_text(text)
+        keys.append(run_examples._key(job))
+    assert keys[0] != keys[1]
+
+
+def test_our_own_code_is_all_that_makes_a_trace_and_its_features() -> None:
+    names = {path.name for path in run_examples._own_files()}
+    assert {"requests.py", "entry_points.txt", "caching.c", "features.py", "job_context.py", "learner_input.py"} <= names
+
+
+def test_the_answer_of_a_fallback_is_learned_from_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler may be back tomorrow."""
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(run_examples, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
+    assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [3]
+    monkeypatch.setattr(run_examples, "simulated", simulated)
+    assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [9]
+
+
+def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(run_examples, "simulated", simulated)
+    run_examples.examples_of_runs(RUNS[:1])
+    kept = tmp_path / "examples.jsonl"
+    kept.write_text(kept.read_text().replace('"log_allocations"', '"log_requests"'))
+    assert [one.features for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [FEATURES]
+
+
+def test_a_job_which_cannot_be_estimated_is_remembered_beside_the_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
+    answers = {"vgg11": "cannot be estimated: JobError", "vgg13": "cannot be estimated: NullGpuError"}
+    asked: list[str] = []
+
+    def failing(job: Job) -> Example | str:
+        asked.append(job.target or "")
+        return answers[(job.target or "").partition(":")[2]]
+
+    monkeypatch.setattr(run_examples, "simulated", failing)
+    told: list[tuple[int, int]] = []
+    for _ in range(2):
+        found = run_examples.examples_of_runs(
+            [RUNS[0], RUNS[6]], store_path=tmp_path / "examples.jsonl", told=lambda done, of: told.append((done, of))
+        )
+        assert found.left_out == dict.fromkeys(answers.values(), 1)
+    assert asked == ["torchvision:vgg11", "torchvision:vgg13", "torchvision:vgg13"]  # this machine failed, not the job
+    assert told == [(2, 2), (1, 1)]

@@ -1,0 +1,263 @@
+"""What a process takes besides PyTorch's segments: the published numbers, and the rule for what nobody measured."""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import re
+import tokenize
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.core.errors import UsageError
+from vramcast.core.units import GIB, MIB
+from vramcast.hardware import context, context_rows
+from vramcast.hardware.context import LIBRARIES, Context, Source, context_bytes, quantile
+from vramcast.hardware.context_rows import EAGER, LAZY, Row
+from vramcast.hardware.devices import DEVICES
+
+SETS = [frozenset(s) for n in range(len(LIBRARIES) + 1) for s in itertools.combinations(LIBRARIES, n)]
+each_card = pytest.mark.parametrize("key", DEVICES)
+each_cuda = pytest.mark.parametrize("cuda_major", [10, 11, 12, 13])
+
+
+def numbers(found: Context) -> tuple[int, int, int]:
+    return found.low_bytes, found.bytes, found.high_bytes
+
+
+@pytest.mark.parametrize(
+    ("key", "cuda_major", "libraries", "mib"),
+    [
+        ("a100-40gb", 11, {"cublas"}, 1429),  # GPUMemNet, 2024
+        ("a100-40gb", 11, {"cublas", "cudnn"}, 1679),  # GPUMemNet, 2024
+        ("a100-40gb", 12, {"cublas", "cudnn"}, 524),  # CARMA, 2025
+        ("v100-16gb", 11, set(), 1343),  # HF docs, CUDA 11.2
+    ],
+)
+def test_the_published_constants_are_returned_as_measured(key: str, cuda_major: int, libraries: set[str], mib: int) -> None:
+    found = context_bytes(key, cuda_major, libraries)
+    assert found.bytes == mib * MIB
+    assert not found.assumed
+    assert "measured by others" in found.provenance
+
+
+@each_card
+@each_cuda
+def test_the_point_lies_inside_its_interval_and_fits_the_card(key: str, cuda_major: int) -> None:
+    for libraries in SETS:
+        low, point, high = numbers(context_bytes(key, cuda_major, libraries))
+        assert 0 < low <= point <= high < 6 * GIB
+        assert type(point) is type(low) is type(high) is int
+
+
+@each_card
+@each_cuda
+def test_a_library_adds_and_never_subtracts(key: str, cuda_major: int) -> None:
+    for libraries in SETS:
+        for more in set(LIBRARIES) - libraries:
+            less_numbers = numbers(context_bytes(key, cuda_major, libraries))
+            more_numbers = numbers(context_bytes(key, cuda_major, libraries | {more}))
+            assert all(a <= b for a, b in zip(less_numbers, more_numbers, strict=True)), (libraries, more)
+            assert less_numbers[1] < more_numbers[1]
+
+
+@each_card
+def test_loading_kernels_lazily_takes_less_than_loading_them_all(key: str) -> None:
+    for libraries in SETS:
+        assert context_bytes(key, 12, libraries).bytes < context_bytes(key, 11, libraries).bytes
+
+
+def test_each_row_is_returned_for_its_cards_and_libraries_and_only_there_not_assumed() -> None:
+    for rows, cuda_major in ((EAGER, 11), (LAZY, 12)):
+        measured = {(key, row.libraries): row for row in rows for key in row.keys}
+        for key, libraries, kernels in itertools.product(DEVICES, SETS, (False, True)):
+            found = context_bytes(key, cuda_major, libraries, kernels=kernels)
+            # With CUDA 12 a bare context is one before the first kernel.
+            row = measured.get((key, libraries)) if libraries or not kernels or cuda_major == 11 else None
+            assert found.assumed == (row is None)
+            if row is not None:
+                size = row.size
+                assert numbers(found) == (size.low_mib * MIB, size.mib * MIB, size.high_mib * MIB)
+
+
+def test_a_kernel_makes_a_context_larger_once() -> None:
+    for key in DEVICES:
+        bare, after, all_ = (
+            context_bytes(key, 12, libraries, kernels=kernels)
+            for libraries, kernels in (((), False), ((), True), (("cublas", "cudnn"), True))
+        )
+        assert bare.bytes < after.bytes < all_.bytes
+        assert after.bytes - bare.bytes > all_.bytes - after.bytes or key == "t4"
+        assert context_bytes(key, 12, ("cublas",), kernels=False) == context_bytes(key, 12, ("cublas",))
+
+
+def test_the_source_says_how_much_of_it_was_measured_on_the_card() -> None:
+    both = ("cublas", "cudnn")
+    assert context_bytes("h100", 12, both, torch="2.9.1+cu128").source is Source.MEASURED
+    assert context_bytes("h100", 12, both, torch="2.4.1").source is Source.OTHER_STACK
+    assert context_bytes("h100", 12, both).source is Source.OTHER_STACK
+    assert context_bytes("h200", 12, both, torch="2.10.0").source is Source.INTERPOLATED  # its bare context alone was measured
+    assert context_bytes("h200", 12, (), torch="2.10.0", kernels=False).source is Source.MEASURED
+    assert context_bytes("rtx4080", 12, (), kernels=False).source is Source.INTERPOLATED
+    assert context_bytes("a100", 11, both).source is Source.OTHER_STACK
+
+
+def test_what_is_assumed_is_wider_than_what_it_was_derived_from() -> None:
+    def width(found: Context) -> int:
+        return found.high_bytes - found.low_bytes
+
+    measured = context_bytes("h100", 12, {"cublas", "cudnn"})
+    for other in (
+        context_bytes("h100", 12, {"cublas"}),
+        context_bytes("h100", 12, {"cublas", "cudnn", "nccl"}),
+        context_bytes("h100", 14, {"cublas", "cudnn"}),
+    ):
+        assert other.assumed
+        assert width(other) > width(measured)
+        assert "assumed" in other.provenance
+
+
+@each_card
+def test_a_cuda_without_measurements_widens_both_ends_and_keeps_the_point(key: str) -> None:
+    for libraries in SETS:
+        measured, newer = context_bytes(key, 13, libraries), context_bytes(key, 14, libraries)
+        assert newer.assumed
+        assert newer.bytes == measured.bytes
+        assert newer.low_bytes < measured.low_bytes
+        assert newer.high_bytes > measured.high_bytes
+        assert newer.above_bytes(0.99) > measured.above_bytes(0.99)
+
+
+def test_cuda_13_has_the_points_of_cuda_12_and_the_ends_of_any_stack() -> None:
+    both = {"cublas", "cudnn"}
+    twelve, thirteen = context_bytes("a100", 12, both), context_bytes("a100", 13, both)
+    assert thirteen.bytes == twelve.bytes
+    assert (thirteen.low_bytes, twelve.low_bytes) == (round(0.59 * 524 * MIB), 474 * MIB)
+    assert thirteen.high_bytes - thirteen.bytes == thirteen.above_bytes(0.99) == twelve.above_bytes(0.99)
+    assert (twelve.assumed, thirteen.assumed) == (False, True)
+    assert "another CUDA version (assumed)" in thirteen.provenance
+    # Logs of this card with this torch name their CUDA: 13, for one.
+    assert not context_bytes("rtx3060", 13, (), torch="2.11.0+cu130", kernels=False).assumed
+
+
+def test_a_card_without_a_row_gets_what_the_other_cards_have_by_their_threads() -> None:
+    # RTX 4060: 24 SMs * 1536 threads, less than the RTX 3060 (28 * 1536) and much less than the RTX 4090 (128 * 1536).
+    assert not any("rtx4060" in row.keys for row in LAZY)
+    found = context_bytes("rtx4060", 12, {"cublas", "cudnn"})
+    assert found.assumed
+    assert found.bytes < context_bytes("rtx3060", 12, {"cublas", "cudnn"}).bytes
+    assert 50 * MIB < found.bytes < 200 * MIB
+    assert "by the threads which a card can hold" in found.provenance
+
+
+def test_a_card_without_a_row_is_as_one_with_as_many_threads() -> None:
+    both = {"cublas", "cudnn"}
+    assert context_bytes("h200", 12, both).bytes == context_bytes("h100", 12, both).bytes
+    assert context_bytes("h100-nvl", 12, (), kernels=False).bytes == context_bytes("h100", 12, (), kernels=False).bytes
+
+
+@pytest.mark.parametrize("row", LAZY, ids=lambda row: f"{row.keys[0]}-{'-'.join(sorted(row.libraries)) or 'bare'}")
+def test_the_rule_for_missing_cards_would_have_covered_each_measured_card(row: Row) -> None:
+    # Leave out a card and its like: what is made of the others must hold its measured point.
+    if row.keys[0] not in DEVICES:
+        pytest.skip("a card which vramcast.hardware.devices does not have")
+    rest = tuple(other for other in LAZY if other.kilothreads != row.kilothreads)
+    found = context._lazy(DEVICES[row.keys[0]], row.libraries, None, kernels=bool(row.libraries), rows=rest)
+    assert found.source is Source.INTERPOLATED
+    assert found.mib.low_mib <= row.size.mib <= found.mib.high_mib
+
+
+# ------------------------------------------------------------------------------------------------ how far it may lie off
+cards = st.sampled_from(sorted(DEVICES))
+sets = st.sampled_from(SETS)
+levels = st.floats(0.001, 0.999)
+
+
+@given(cards, st.sampled_from([11, 12, 13, 14]), sets, st.sampled_from([None, "2.9.1", "2.10.0"]), levels, levels)
+def test_more_bytes_are_above_at_a_higher_level_and_none_below_the_median(
+    key: str, cuda_major: int, libraries: frozenset[str], torch: str | None, a: float, b: float
+) -> None:
+    found = context_bytes(key, cuda_major, libraries, torch=torch)
+    low, high = sorted((a, b))
+    assert 0 <= found.above_bytes(low) <= found.above_bytes(high)
+    assert found.above_bytes(low) == 0 or low > 0.5
+    assert type(found.above_bytes(high)) is int
+    parts = found.parts_above(high)
+    assert sum(parts.values()) == found.above_bytes(high)
+    assert set(parts) == {"context", "libraries"}
+    assert parts["libraries"] == 0 or "nccl" in libraries
+
+
+@given(cards, sets, levels, st.integers(0, 2**32), st.integers(0, 2**32))
+def test_what_ranks_add_is_a_part_of_its_own(
+    key: str, libraries: frozenset[str], level: float, point_bytes: int, more_bytes: int
+) -> None:
+    plain = context_bytes(key, 12, libraries)
+    found = plain.plus(0, point_bytes, point_bytes + more_bytes, what="NCCL").with_outside(123)
+    assert found.parts_above(level)["context"] == plain.parts_above(level)["context"]
+    more = found.parts_above(level)["libraries"] - plain.parts_above(level)["libraries"]
+    assert abs(more - max(level - 0.5, 0) / 0.5 * more_bytes) <= 1
+    assert found.own_bytes == plain.own_bytes
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=50).map(sorted), levels)
+def test_a_quantile_promises_no_more_than_its_number_allows(ascending: list[float], level: float) -> None:
+    found = quantile(ascending, level)
+    n = len(ascending)
+    if level > n / (n + 1):
+        assert found == max(ascending[-1], 0)
+    if level > 0.5:
+        assert sum(one <= found for one in ascending) >= min(level * (n + 1), n) - 1e-9
+    else:
+        assert found == 0
+
+
+def test_of_an_exact_row_the_spread_is_that_of_its_class() -> None:
+    assert all(list(values) == sorted(values) for values in context._BARE_SPREAD.values())
+    assert all(list(values) == sorted(values) for values in context._KERNELS_SPREAD.values())
+    found = context_bytes("a100", 12, {"cublas", "cudnn"})
+    assert found.above_bytes(0.999) == round(found.bytes * context._KERNELS_SPREAD[Source.OTHER_STACK][-1])
+    eager = context_bytes("a100", 11, {"cublas", "cudnn"})  # one number: its range is all that is known
+    assert eager.above_bytes(0.51) == eager.high_bytes - eager.bytes
+
+
+def test_a_card_may_be_given_itself_with_another_memory() -> None:
+    card = DEVICES["a100-40gb"].with_memory(20_000_000_000)
+    assert context_bytes(card, 12, ["cublas"]) == context_bytes("a100", 12, {"cublas"})
+
+
+def test_wrong_arguments_name_what_is_accepted() -> None:
+    with pytest.raises(UsageError, match=r"'cufft'.*cublas, cudnn, nccl"):
+        context_bytes("t4", 12, {"cublas", "cufft"})
+    with pytest.raises(UsageError, match="CUDA 0 does not exist"):
+        context_bytes("t4", 0, {"cublas"})
+    with pytest.raises(UsageError, match="Did you mean"):
+        context_bytes("rtx4091", 12, {"cublas"})
+
+
+@pytest.mark.parametrize("module", [context, context_rows], ids=lambda module: module.__name__)
+def test_every_size_of_the_tables_says_its_provenance(module: ModuleType) -> None:
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    marked = {
+        # A mark which has its line for itself speaks for the next one.
+        t.start[0] + (t.line.strip() == t.string)
+        for t in tokenize.generate_tokens(io.StringIO(source).readline)
+        if t.type == tokenize.COMMENT and re.match(r"#\s*(spec|measured|arbitrary)\b|#.*\bspec:", t.string)
+    }
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Interval":
+            if all(isinstance(argument, ast.Constant) for argument in node.args):
+                lines.add(node.lineno)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and type(node.value.value) in (int, float):
+            lines.add(node.lineno)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.endswith("_SPREAD"):
+            lines |= {node.lineno} if node.target.id.startswith("_BARE") else set()  # one mark for both
+    expected = {context: 1 + 2 + 2 + 2 + 4, context_rows: len(EAGER) + len(LAZY) + 1}[module]
+    assert len(lines) == expected
+    assert lines - marked == set()

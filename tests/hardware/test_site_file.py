@@ -1,0 +1,280 @@
+"""A site's own contexts and cards: what is used of them, and that nothing wrong is."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.units import MIB
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.hardware import site_file
+from vramcast.hardware.context import Source, context_bytes
+from vramcast.hardware.devices import DEVICES, card_bytes, device
+from vramcast.hardware.site_file import SiteContext, context_block, write_contexts
+
+CARD = """
+[[card]]
+key = "a40"
+name = "NVIDIA A40"
+total_bytes = 47_676_129_280
+compute_capability = "8.6"
+sm_count = 84
+clock_khz = 1_740_000
+memory_clock_khz = 7_251_000
+memory_bus_bits = 384
+l2_bytes = 6_291_456
+"""
+CONTEXT = """
+[[context]]
+gpu = "NVIDIA GeForce RTX 4090"
+torch = "2.11.0+cu130"
+driver = "580.126.09"
+libraries = ["cublas", "cudnn"]
+size_mib = 478.0
+"""
+BARE = CONTEXT.replace('"cublas", "cudnn"', "").replace("478.0", "386")
+BOTH = ("cublas", "cudnn")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site file which is in force; write into it."""
+    path = tmp_path / "site.toml"
+    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    return path
+
+
+# ------------------------------------------------------------------------------------------------ contexts
+def test_the_sites_own_context_stands_before_the_table(site: Path) -> None:
+    site.write_text(CONTEXT + BARE)
+    found = context_bytes("rtx4090", 13, BOTH, torch="2.11.1")
+    assert (found.bytes, found.source, found.assumed) == (478 * MIB, Source.SITE, False)
+    assert found.provenance == f"{site} (measured on your site)"
+    assert context_bytes("rtx4090", 13, (), torch="2.11.0", kernels=False).bytes == 386 * MIB
+    one = context_bytes("rtx4090", 13, ("cublas",), torch="2.11.0")
+    assert (one.source, one.assumed) == (Source.SITE, True)
+    assert 450 * MIB < one.bytes < 478 * MIB
+    assert context_bytes("l4", 13, BOTH, torch="2.11.0").source is Source.INTERPOLATED
+
+
+def test_of_another_torch_it_is_of_another_stack_and_still_before_the_table(site: Path) -> None:
+    site.write_text(CONTEXT)
+    found = context_bytes("rtx4090", 13, BOTH, torch="2.8.0")
+    assert (found.bytes, found.source) == (478 * MIB, Source.OTHER_STACK)
+    assert context_bytes("rtx4090", 13, BOTH).source is Source.OTHER_STACK
+
+
+def test_with_cuda_11_too(site: Path) -> None:
+    site.write_text(CONTEXT.replace("2.11.0+cu130", "2.6.0+cu118").replace("478.0", "1500"))
+    found = context_bytes("rtx4090", 11, BOTH, torch="2.6.0")
+    assert (found.bytes, found.source, found.assumed) == (1500 * MIB, Source.SITE, False)
+    assert context_bytes("rtx4090", 11, BOTH, torch="2.5.0").source is Source.INTERPOLATED
+
+
+def test_a_site_may_say_how_far_its_context_may_lie_off(site: Path) -> None:
+    site.write_text(CONTEXT + "low_mib = 470\nhigh_mib = 500\n")
+    found = context_bytes("rtx4090", 13, BOTH, torch="2.11.0")
+    assert (found.low_bytes, found.high_bytes) == (470 * MIB, 500 * MIB)
+    assert found.above_bytes(0.5) == 0
+    assert found.above_bytes(0.9) == 22 * MIB
+    site.write_text(CONTEXT)
+    os.utime(site, ns=(0, 0))
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").above_bytes(0.99) > 22 * MIB
+
+
+def test_a_changed_file_is_read_again_and_an_empty_variable_is_none(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.write_text("")
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
+    site.write_text(CONTEXT)
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.SITE
+    monkeypatch.setenv(site_file.VARIABLE, "")
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
+
+
+def test_a_row_of_this_torch_stands_before_the_sites_row_of_another(site: Path) -> None:
+    site.write_text(CONTEXT.replace("GeForce RTX 4090", "H100").replace("2.11.0+cu130", "2.8.0").replace("478.0", "900"))
+    assert context_bytes("h100", 12, BOTH, torch="2.8.1").source is Source.SITE
+    of_table = context_bytes("h100", 12, BOTH, torch="2.9.1")
+    assert of_table.source is Source.MEASURED
+    assert of_table.bytes != 900 * MIB
+    assert context_bytes("h100", 12, BOTH, torch="2.7.0").bytes == 900 * MIB  # of another torch both: the site's
+
+
+# ------------------------------------------------------------------------------------------------ cards
+def test_a_card_of_the_site_is_a_device(site: Path) -> None:
+    site.write_text(CARD + CONTEXT)
+    for name in ("a40", "A40", "NVIDIA A40"):
+        assert device(name).key == "a40"
+    card = device("a40")
+    assert (card.total_bytes, card.sm_count, card.compute_capability) == (47_676_129_280, 84, (8, 6))
+    assert (card.threads_per_sm, card.shared_per_sm_bytes) == (1536, 102_400)  # of its capability
+    assert card_bytes("a40") == 47_676_129_280
+    assert "a40" not in DEVICES
+    with pytest.raises(UsageError, match=r"Did you mean 'a40'\? Known: a40, v100"):
+        device("a400")
+
+
+def test_a_card_which_logs_name_has_its_row(site: Path) -> None:
+    site.write_text(CARD)
+    found = context_bytes("a40", 12, (), torch="2.6.0", kernels=False)
+    assert (found.bytes, found.source) == (260 * MIB, Source.MEASURED)
+    assert context_bytes("a40", 13, BOTH).source is Source.INTERPOLATED
+
+
+def test_a_file_with_one_card_is_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "my-card.toml"
+    path.write_text(CARD)
+    card = device(str(path))
+    assert card.name == "NVIDIA A40"
+    assert card_bytes(str(path)) == card.total_bytes
+    context = context_bytes(card, 13, BOTH)
+    assert PublicBound(1 << 30, frozenset(BOTH)).quantile(0.99, card, context) > context.bytes + (1 << 30)
+    path.write_text(CARD.replace("8.6", "9.9"))
+    with pytest.raises(UsageError, match="shared_per_sm_bytes is missing"):  # nobody knows the limits of such a capability
+        device(str(path))
+    path.write_text(CARD + CARD.replace("a40", "a41"))
+    with pytest.raises(UsageError, match="2 cards and 0 contexts"):
+        device(str(path))
+    path.write_text(CARD + CONTEXT)
+    with pytest.raises(UsageError, match="1 cards and 1 contexts"):
+        device(str(path))
+    with pytest.raises(UsageError, match=r"gone\.toml' cannot be read: No such file"):
+        device(str(tmp_path / "gone.toml"))
+
+
+# ------------------------------------------------------------------------------------------------ what is wrong
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('gpu = "NVIDIA GeForce RTX 4090"\n', "", r"\[\[context\]\] 1: the field gpu is missing"),
+        ("478.0", '"478"', "size_mib is '478': a finite number"),
+        ("478.0", "-1", "size_mib is -1: it must lie between"),
+        ("478.0", "0", "size_mib is 0 between"),
+        ("478.0", "nan", "size_mib is nan: a finite number"),
+        ("478.0", "1e300", "size_mib is 1e"),
+        ("478.0", "true", "size_mib is True"),
+        ("478.0", "478\nlow_mib = 500", "ascending order"),
+        ("478.0", "478\nhigh_mib = 100", "ascending order"),
+        ("478.0", "478\ncolour = 1", "the field 'colour' is not known"),
+        ('"2.11.0+cu130"', '"eleven"', "torch is 'eleven': a version such as 2.11.0"),
+        ('"2.11.0+cu130"', "2.11", "torch is 2.11"),
+        ('["cublas", "cudnn"]', '"cublas"', "libraries is 'cublas': a list"),
+        ('["cublas", "cudnn"]', '["nccl"]', "libraries is"),
+        ('["cublas", "cudnn"]', "[[1]]", "libraries is"),
+        ('"580.126.09"', '"' + "5" * 200 + '"', "driver is '555"),
+        ('"580.126.09"', "580", "driver is 580"),
+        ("[[context]]", "[context]", "only .*context.* and .*card.* are known"),
+        ("[[context]]", "[[contexts]]", "'contexts'"),
+        ("[[context]]", "[[context", "is not TOML"),
+        ("size_mib", "[" * 5000, "is not TOML"),
+        ('"NVIDIA A40"', '"A;40"', "name is 'A;40'"),
+        ('"a40"', '"A 40"', "key is 'A 40'"),
+        ('"a40"', '""', "key is ''"),
+        ("47_676_129_280", "48_000", "total_bytes is 48000: at least"),
+        ("47_676_129_280", "47.5", "total_bytes is 47.5: a whole number"),
+        ("47_676_129_280", str(2**60), "total_bytes is .*at most"),
+        ("sm_count = 84", "sm_count = -84", "sm_count is -84"),
+        ("sm_count = 84", "", "sm_count is missing"),
+        ("sm_count = 84", "sm_count = 84\nthreads_per_sm = 0", "threads_per_sm is 0"),
+        ("sm_count = 84", "sm_count = 84\nshared_per_sm_bytes = 1000", "shared_per_block_optin_bytes is more"),
+        ('"8.6"', "86", "compute_capability is 86"),
+        ('"8.6"', '"eight"', "compute_capability is 'eight'"),
+        ("sm_count = 84", "sm_count = 84\nassumed = []", "the field 'assumed' is not known"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_by_file_and_field(site: Path, old: str, new: str, says: str) -> None:
+    text = CONTEXT + CARD
+    assert old in text
+    site.write_text(text.replace(old, new))
+    for ask in (lambda: device("h200"), lambda: context_bytes(DEVICES["h200"], 13, BOTH)):
+        with pytest.raises(UsageError, match=says) as raised:
+            ask()
+        assert str(site) in str(raised.value)
+        assert len(str(raised.value)) < 500
+
+
+def test_what_is_no_text_file_is_refused(site: Path) -> None:
+    for make in (
+        lambda: site.write_bytes(b"\xff\xfe"),
+        lambda: site.write_bytes(b"#" * (2**20 + 1)),
+        lambda: (site.unlink(), site.mkdir()),
+    ):
+        make()
+        with pytest.raises(UsageError, match=str(site)):
+            device("h200")
+    site.rmdir()
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        device("h200")
+
+
+def test_two_cards_of_one_key_are_refused(site: Path) -> None:
+    site.write_text(CARD + CARD)
+    with pytest.raises(UsageError, match="'a40' comes twice"):
+        device("h200")
+
+
+# ------------------------------------------------------------------------------------------------ writing
+def context(mib: float = 478.25, libraries: tuple[str, ...] = BOTH, gpu: str = "NVIDIA L4") -> SiteContext:
+    return SiteContext(gpu, "2.11.0+cu130", "580.1", frozenset(libraries), mib, mib, mib, "")
+
+
+def test_what_is_written_reads_back_and_replaces_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    write_contexts(path, [context(), context(200, ())])
+    write_contexts(path, [context(480)])
+    found = site_file.read(path).contexts
+    assert [(one.libraries, one.size_mib) for one in found] == [(frozenset(), 200), (frozenset(BOTH), 480)]
+    assert [one.name for one in tmp_path.iterdir()] == ["site.toml"]
+
+
+def test_the_rest_of_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(f"# ours\n{CARD}# measured in May\n{CONTEXT}# about the next\n{context_block(context())}# the end\n{BARE}")
+    write_contexts(path, [context(500)])
+    text = path.read_text()
+    for kept in ("# ours", "# measured in May", "# about the next", "# the end", CARD.strip(), CONTEXT.strip(), BARE.strip()):
+        assert kept in text
+    assert [one.size_mib for one in site_file.read(path).contexts] == [478, 386, 500]
+
+
+def test_a_file_which_cannot_be_changed_by_program_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    inline = 'context = [{gpu = "NVIDIA L4", torch = "2.11.0+cu130", driver = "580.1", libraries = [], size_mib = 7}]\n'
+    path.write_text(inline)
+    with pytest.raises(UsageError, match=r"is not TOML|by program"):
+        write_contexts(path, [context()])
+    assert path.read_text() == inline
+    path.write_text("what = 1\n")
+    with pytest.raises(UsageError, match="'what'"):
+        write_contexts(path, [context()])
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_contexts(tmp_path / "no" / "site.toml", [context()])
+
+
+names = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=60)
+mibs = st.floats(0.01, 60_000)
+
+
+@given(st.lists(st.tuples(names, mibs, st.sets(st.sampled_from(BOTH))), min_size=1, max_size=5))
+def test_any_contexts_read_back(tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, float, set[str]]]) -> None:
+    path = tmp_path_factory.mktemp("site") / "site.toml"
+    rows = {(gpu, frozenset(libraries)): context(mib, tuple(libraries), gpu) for gpu, mib, libraries in drawn}
+    write_contexts(path, list(rows.values()))
+    write_contexts(path, list(rows.values()))
+    found = site_file.read(path).contexts
+    assert {(one.gpu, one.libraries): one.size_mib for one in found} == {key: one.size_mib for key, one in rows.items()}
+    assert len(found) == len(rows)
+    assert set(tomllib.loads(path.read_text())) == {"context"}
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_no_bytes_do_more_than_raise_a_usage_error(data: bytes) -> None:
+    with suppress(UsageError):
+        site_file._parsed(data, Path("x"))

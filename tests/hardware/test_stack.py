@@ -1,0 +1,121 @@
+"""The software of the card's machine, as the command line and a run's passport say it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramcast.core.errors import UsageError
+from vramcast.datasets.run import Passport
+from vramcast.hardware.stack import GIVEN, PASSPORT, RELEASES, WHEEL, Stack, cudnn_version, of_passport, parse, same_minor
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("torch==2.8.0", Stack("2.8.0", "12.8", "9.10.2.21", WHEEL)),
+        ("torch==2.0.1", Stack("2.0.1", "11.7", "8.5.0.96", WHEEL)),
+        ("torch==2.6.0+cu124", Stack("2.6.0+cu124", "12.4", "9.1.0.70", WHEEL)),
+        ("cudnn==9.10.2", Stack(None, None, "9.10.2", GIVEN)),
+        ("cudnn==91002", Stack(None, None, "9.10.2", GIVEN)),
+        ("cuda==12", Stack(None, "12", None, GIVEN)),
+        (" torch==2.8.0 , cudnn==9.11.0 , cuda==12 ", Stack("2.8.0", "12", "9.11.0", GIVEN)),
+        ("torch==2.8.0,cudnn==9.11.0", Stack("2.8.0", "12.8", "9.11.0", WHEEL)),
+        ("torch==2.99.0,cudnn==9.30.0,cuda==14", Stack("2.99.0", "14", "9.30.0", GIVEN)),
+    ],
+)
+def test_what_is_said_holds_and_a_release_of_torch_fills_in_the_rest(text: str, expected: Stack) -> None:
+    assert parse(text) == expected
+
+
+def test_a_wheel_for_another_cuda_says_that_its_cudnn_is_the_default_wheels() -> None:
+    found = parse("torch==2.8.0+cu126")
+    assert (found.cuda, found.cudnn, found.source) == ("12.6", "9.10.2.21", WHEEL)
+    (note,) = found.notes
+    assert "that of torch 2.8.0's default wheel, for CUDA 12.8" in note
+    assert parse("torch==2.8.0+cu128").notes == parse("torch==2.8.0,cuda==12").notes == ()
+    assert parse("torch==2.8.0,cuda==13").notes != ()
+    assert parse("torch==2.8.0+cu126,cudnn==9.10.2").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("torch=2.8.0", "'torch=2.8.0' is not understood: torch, cudnn, cuda are known"),
+        ("", "'' is not understood"),
+        ("python==3.12", "'python==3.12' is not understood"),
+        ("torch==2.8", "torch==2.8: a CUDA build such as 2.8.0"),
+        ("torch==2.8.0+cpu", "torch==2.8.0.cpu: a CUDA build"),
+        ("torch==2.8.0+rocm6.4", "a CUDA build"),
+        ("torch==1.13.1", "are not known here .* say them too"),
+        ("torch==1.13.1,cudnn==8.5.0", "are not known here"),
+        ("cudnn==9", "cudnn==9: a version such as 9.10.2 or 91002"),
+        ("cudnn==7.6.5", "cudnn==7.6.5: a version such as"),
+        ("cuda==128", "cuda==128: a version such as 12"),
+        ("cuda==", "cuda==: a version"),
+        ("cuda==12,cuda==13", "says cuda twice"),
+        ("torch==2.8.0+cu126,cuda==12.8", "says CUDA twice"),
+    ],
+)
+def test_what_is_not_understood_is_named_with_the_next_step(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text)
+
+
+@given(st.sampled_from(sorted(RELEASES)), st.sampled_from(["", "torch==", "cudnn==", "cuda=="]), st.text(max_size=12))
+def test_no_text_ends_in_anything_but_a_stack_or_a_usage_error(release: str, name: str, text: str) -> None:
+    for said in (f"torch=={release}", f"torch=={release},{name}{text}", f"{name}{text}"):
+        try:
+            found = parse(said)
+        except UsageError:
+            continue
+        assert found != Stack()
+
+
+@given(st.integers(0, 99), st.integers(0, 99))
+def test_cudnns_own_number_is_its_version(minor: int, patch: int) -> None:
+    assert cudnn_version(str(90000 + 100 * minor + patch)) == f"9.{minor}.{patch}"
+    if minor < 10:
+        assert cudnn_version(str(8000 + 100 * minor + patch)) == f"8.{minor}.{patch}"
+
+
+def test_other_forms_of_a_cudnn_version_are_unknown() -> None:
+    assert [cudnn_version(text) for text in ("8902", "9.10.2.21", " 9.1.0 ")] == ["8.9.2", "9.10.2.21", "9.1.0"]
+    assert [cudnn_version(text) for text in ("", "9", "9.10", "7605", "910021", "v9.1.0", "9.1.0rc1")] == [None] * 7
+
+
+@pytest.mark.parametrize(
+    ("passport", "expected"),
+    [
+        (("2.6.0+cu124", "12.4", "90100"), Stack("2.6.0+cu124", "12.4", "9.1.0", PASSPORT)),
+        (("2.8.0", None, None), Stack("2.8.0", "12.8", "9.10.2.21", PASSPORT)),
+        ((None, None, "91900"), Stack(None, None, "9.19.0", PASSPORT)),
+        (("2.8.0a0+5228986c39.nv25.06", "12.9", None), Stack(None, "12.9", None, PASSPORT)),
+        (("2.99.0", None, None), Stack("2.99.0", None, None, PASSPORT)),
+        (("2.11.0+cpu", None, None), None),
+        (("?", "none", "unknown"), None),
+        ((None, None, None), None),
+    ],
+)
+def test_a_passport_gives_what_it_says_and_never_a_guess(
+    passport: tuple[str | None, str | None, str | None], expected: Stack | None
+) -> None:
+    torch, cuda, cudnn = passport
+    assert of_passport(torch, cuda, cudnn) == expected
+    assert Passport("sacct", torch=torch, cuda=cuda, cudnn=cudnn).stack == expected
+
+
+def test_what_a_stack_does_not_say_is_that_of_the_machine_at_hand() -> None:
+    here = Stack("2.11.0", "13.0", "9.19.0.56")
+    found = parse("cudnn==9.10.2").over(here)
+    assert found.to_dict() == {"torch": "2.11.0", "cuda": "13.0", "cudnn": "9.10.2", "source": "given; the rest installed"}
+    whole = parse("torch==2.8.0")
+    assert whole.over(here) is whole
+    assert parse("cuda==12").over(Stack()) == parse("cuda==12")
+
+
+def test_versions_are_alike_by_their_first_two_numbers() -> None:
+    assert same_minor("2.8.0+cu126", "2.8.1")
+    assert not same_minor("2.8.0", "2.11.0")
+    assert (Stack(cuda="12.8").cuda_major, Stack(cuda="11").cuda_major, Stack().cuda_major) == (12, 11, None)

@@ -1,0 +1,153 @@
+"""What people type, and what of it is run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.core.errors import UsageError
+from vramcast.hardware.devices import device
+from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.commands.reading import read
+from vramcast.jobs.job import Command
+
+_PATH = {"PATH": os.environ.get("PATH", "")}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a script in it."""
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    return tmp_path
+
+
+def _read(text: str, **environment: str) -> Command:
+    return read(shlex.split(text), {**_PATH, **environment})
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "kind"),
+    [
+        ("train.py --lr 3", ("train.py", "--lr", "3"), ""),
+        ("./train.py", ("train.py",), ""),
+        ("python train.py -m x", ("train.py", "-m", "x"), ""),
+        ("python3 -u -OO -W ignore -Xdev train.py a", ("train.py", "a"), ""),
+        ("python -m pkg.main --x 1", ("pkg.main", "--x", "1"), "module"),
+        ("python -Wignore -um pkg.main", ("pkg.main",), "module"),
+        ("python -mpkg.main x", ("pkg.main", "x"), "module"),
+        ("python -c 'print(1)' x", ("print(1)", "x"), "code"),
+        ("python --check-hash-based-pycs always train.py", ("train.py",), ""),
+        ("nohup python train.py", ("train.py",), ""),
+        ("uv run --with torch --no-sync train.py --with x", ("train.py", "--with", "x"), ""),
+        ("uv run -m pkg.main", ("pkg.main",), "module"),
+        ("uv run python -m pkg.main", ("pkg.main",), "module"),
+        ("poetry run python train.py", ("train.py",), ""),
+    ],
+)
+def test_interpreters_and_wrappers_are_read_through(text: str, words: tuple[str, ...], kind: str) -> None:
+    found = _read(text)
+    assert (found.words, found.is_module, found.is_code) == (words, kind == "module", kind == "code")
+    assert found.environment == ()
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["A=1 B='x y' python train.py", "env A=1 B='x y' train.py", "A=0 env -- A=1 B='x y' python train.py"]
+)
+def test_variables_before_a_command_are_its_environment(text: str) -> None:
+    assert dict(_read(text).environment) == {"A": "1", "B": "x y"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("python", "No script"),
+        ("env A=1", "No script"),
+        ("absent.py", "'absent.py' does not exist"),
+        ("nothing-of-this-name --x", "nor a command of that name"),
+        ("python -m", "-m needs a value"),
+        ("python -c", "needs a value"),
+        ("python -", "stdin"),
+        ("bash run.sh", "shell's script"),
+        ("srun -n 8 python train.py", "starts processes elsewhere"),
+        ("env -i python train.py", "only NAME=value"),
+        ("uv run --directory x train.py", "change to the folder"),
+        ("torchrun --no-such-option train.py", "torchrun"),
+        ("torchrun", "required"),
+    ],
+)
+def test_what_is_no_python_program_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        _read(text)
+
+
+def test_a_console_script_is_found_on_the_path(folder: Path) -> None:
+    tools = folder / "tools"
+    tools.mkdir()
+    for name, head in (
+        ("mytune", f"#!{sys.executable}\n"),
+        ("long", "#!/bin/sh\n'''exec' \"/python\" \"$0\" \"$@\"\n' '''\n"),
+        ("sh-tool", "#!/bin/bash\n"),
+    ):
+        (tools / name).write_text(head + "pass\n")
+        (tools / name).chmod(0o755)
+    (tools / "binary").write_bytes(b"\x7fELF\0\0")
+    (tools / "binary").chmod(0o755)
+    assert _read("mytune run --x", PATH=str(tools)).words == (str(tools / "mytune"), "run", "--x")
+    assert _read("long", PATH=str(tools)).words == (str(tools / "long"),)
+    with pytest.raises(UsageError, match="is a script of /bin/bash"):
+        _read("sh-tool", PATH=str(tools))
+    with pytest.raises(UsageError, match="binary program"):
+        _read("binary", PATH=str(tools))
+
+
+def test_folders_and_archives_with_a_main_are_programs(folder: Path) -> None:
+    (folder / "app").mkdir()
+    with pytest.raises(UsageError, match="no __main__"):
+        _read("python app")
+    (folder / "app" / "__main__.py").write_text("")
+    with zipfile.ZipFile(folder / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", "")
+    assert _read("python app x").words == ("app", "x")
+    assert _read("app.pyz").words == ("app.pyz",)
+
+
+def test_another_interpreter_is_named_in_the_answer(folder: Path) -> None:
+    other = folder / "python3"
+    other.write_text("")
+    assert "vramcast's own Python" in _read(f"{other} train.py").notes[0]
+    assert "names python2.7" in _read("python2.7 train.py").notes[0]
+    assert _read(f"{sys.executable} train.py").notes == ()
+
+
+def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def world(*command: str, **options: Any) -> tuple[int, int, str]:
+        found = job_of_command(command, device("rtx4090"), **options).command
+        assert found is not None
+        return found.world.size, found.world.local_size, dict(found.environment).get("WORLD_SIZE", "")
+
+    assert world("WORLD_SIZE=2", "python", "train.py") == (2, 2, "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert world("train.py") == (4, 4, "4")
+    assert world("train.py", nproc_per_node=2) == (4, 2, "4")
+    assert world("torchrun", "--nproc_per_node=1", "train.py") == (1, 1, "1")
+    assert world("torchrun", "--nproc_per_node=8", "train.py", world_size=16, nproc_per_node=8) == (16, 8, "16")
+    monkeypatch.delenv("WORLD_SIZE")
+    assert world("train.py", nproc_per_node=2) == (2, 2, "2")
+    with pytest.raises(UsageError, match="machines of 3 each"):
+        world("train.py", world_size=4, nproc_per_node=3)
+    with pytest.raises(UsageError, match=r"Rank 4 .* is none of 4"):
+        world("train.py", world_size=4, ranks=(0, 4))
+
+
+def test_pythonpath_of_the_command_comes_first(folder: Path) -> None:
+    job = job_of_command(["PYTHONPATH=src:/x", "python", "-m", "pkg"], device("rtx4090"))
+    assert job.search_path[:2] == (str(folder / "src"), "/x")

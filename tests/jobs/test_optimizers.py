@@ -1,0 +1,46 @@
+"""What stands of optimizers in our table, against torch's own classes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from vramcast.core.errors import UsageError
+from vramcast.hardware.devices import device
+from vramcast.jobs import optimizers
+from vramcast.jobs.job import Job, Training
+from vramcast.tracer.program.model_program import build_optimizer
+
+SPELLINGS = (
+    *optimizers.OPTIMIZERS,
+    *optimizers.SHORT_NAMES,
+    *("sgd:momentum=0.5", "sgdm:momentum=0", "adam:amsgrad=true", "AdamW:amsgrad=false", "adam:fused=true"),
+    *("rmsprop:momentum=0.9", "rmsprop:momentum=0.9,centered=true", "adagrad:lr_decay=0.1"),
+)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_an_optimizer_keeps_as_many_tensors_as_the_table_says(spelling: str) -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 5))
+    weight.grad = torch.ones(3, 5)
+    optimizer = build_optimizer(Job(device("t4"), training=Training(optimizer=spelling)), [weight])
+    optimizer.step()
+    kept = [value for value in optimizer.state[weight].values() if torch.is_tensor(value) and value.shape == weight.shape]
+    assert len(kept) == optimizers.state_tensors(spelling)
+
+
+def test_what_can_be_fused_takes_the_argument() -> None:
+    classes = {name.lower(): kind for name, kind in vars(torch.optim).items() if inspect.isclass(kind)}
+    for name, optimizer in optimizers.OPTIMIZERS.items():
+        assert ("fused" in inspect.signature(classes[name]).parameters) == optimizer.is_fusable, name
+    assert optimizers.is_fusable("SGDM:nesterov=true")
+    assert not optimizers.is_fusable("lion")
+
+
+def test_a_short_name_is_spelled_out_and_options_are_values() -> None:
+    assert optimizers.parse("SGDM") == ("sgd", {"momentum": 0.9})
+    assert optimizers.parse("sgdm:momentum=0.5,nesterov=true") == ("sgd", {"momentum": 0.5, "nesterov": True})
+    with pytest.raises(UsageError, match="'fused' is not key=value"):
+        optimizers.parse("adam:fused")

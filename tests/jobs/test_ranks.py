@@ -1,0 +1,71 @@
+"""Ranks: what each is told, and which are traced."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramcast.core.errors import TraceFileError, UsageError
+from vramcast.jobs.ranks import ALONE, Rank, World, parse_ranks
+from vramcast.tracer.format.rank_peaks import RankPeaks, ranks_of, world_size_of
+from vramcast.tracer.format.trace import RANKS, Trace
+
+
+def test_a_rank_is_told_its_own_numbers() -> None:
+    told = Rank(13, World(16, 8)).told({
+        "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "", "GROUP_WORLD_SIZE": "",
+        "MASTER_ADDR": "here",
+    })  # fmt: skip
+    assert told == {
+        "RANK": "13", "LOCAL_RANK": "5", "GROUP_RANK": "1", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8",
+        "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "here",
+    }  # fmt: skip
+
+
+def test_machines_have_eight_cards_where_nobody_says_how_many() -> None:
+    assert [(World(size).local_size, World(size).machines) for size in (1, 8, 12, 64, 7)] == [
+        (1, 1),
+        (8, 1),
+        (6, 2),
+        (8, 8),
+        (7, 1),
+    ]
+
+
+def test_the_first_and_the_last_are_traced_where_nobody_says_which() -> None:
+    assert World(8).chosen("auto") == (0, 7)
+    assert ALONE.chosen("auto") == (0,)
+    assert World(8).chosen("auto", [(0, 2), (4, 2), (6, 4), (3, 5)]) == (0, 2, 4, 6, 7)  # whom the first one's tensors reach
+    assert World(3).chosen("all") == (0, 1, 2)
+    assert World(8).chosen(parse_ranks("7,0,7")) == (7, 0)
+
+
+@pytest.fixture
+def tiny() -> Trace:
+    """A trace of nothing."""
+    return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header={})
+
+
+@pytest.mark.parametrize("text", ["", "first", "1-3", "-1", "1,", "1.0"])
+def test_ranks_which_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="--ranks is"):
+        parse_ranks(text)
+
+
+@pytest.mark.parametrize(("size", "per_node"), [(0, 0), (4, 8), (6, 4), (-1, 0), (128, 128)])
+def test_worlds_which_are_none(size: int, per_node: int) -> None:
+    with pytest.raises(UsageError):
+        World(size, per_node)
+
+
+def test_a_trace_tells_its_ranks(tiny: Trace) -> None:
+    assert (world_size_of(tiny), ranks_of(tiny)) == (1, ())
+    tiny.header[RANKS] = {"world_size": 8, "peaks": [[0, 10, 20], [7, 11, 20]]}
+    assert world_size_of(tiny) == 8
+    assert ranks_of(tiny) == (RankPeaks(0, 10, 20), RankPeaks(7, 11, 20))
+
+
+@pytest.mark.parametrize("damaged", [[], {}, {"world_size": "8"}, {"world_size": 8}, {"world_size": 8, "peaks": [[1]]}])
+def test_damaged_ranks_are_an_error(tiny: Trace, damaged: object) -> None:
+    tiny.header[RANKS] = damaged
+    with pytest.raises(TraceFileError, match="ranks are damaged"):
+        ranks_of(tiny)

@@ -1,0 +1,172 @@
+"""PyTorch's private names: all of them in one table, all of them in the installed torch."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch  # noqa: F401  # its import takes seconds, which no test should be charged with
+
+import vramcast
+from vramcast.core.errors import NullGpuError
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.torch_api import FIELDS, NAMES, REPLACED, SEEN, Name
+
+ROOT = Path(vramcast.__file__).resolve().parents[1]
+PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
+FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")) if path.name != "torch_api.py"]
+# Private names which are not PyTorch's.
+OTHERS = {
+    "_exit": "os",
+    "_Unpickler": "pickle",
+    "_model_mapping": "transformers",
+    "_replace": "typing.NamedTuple",
+    "_SubParsersAction": "argparse",
+    "_option_string_actions": "argparse",
+}
+OPERATORS = ("torch.ops.", "aten.", "_aten.")  # ATen's and torchvision's schemas
+FIELD_NAMES = {field for fields in FIELDS.values() for field in fields}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined(trees: list[ast.Module]) -> set[str]:
+    """Return every name which the product itself gives to something."""
+    names = set()
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return names
+
+
+def foreign(tree: ast.Module, ours: set[str]) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of each private name of PyTorch's in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            for name in node.names:
+                if any(map(is_private, f"{node.module}.{name.name}".split("."))):
+                    yield node.lineno, f"from {node.module} import {name.name}"
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.startswith("torch.") and any(map(is_private, name.name.split("."))):
+                    yield node.lineno, f"import {name.name}"
+        elif isinstance(node, ast.Attribute) and is_private(node.attr):
+            text = ast.unparse(node)
+            of_torch = text.startswith("torch.")
+            allowed = text.startswith(OPERATORS) or node.attr in FIELD_NAMES or (node.attr in ours and not of_torch)
+            if not allowed and node.attr not in OTHERS:
+                yield node.lineno, text
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    gc.disable()  # a collection visits all nodes that there are so far: two thirds of the time
+    try:
+        return {path: ast.parse(path.read_text()) for path in FILES}
+    finally:
+        gc.enable()
+
+
+def test_no_other_module_names_a_private_part_of_torch(trees: dict[Path, ast.Module]) -> None:
+    assert len(FILES) > 100
+    ours = defined(list(trees.values()))
+    found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, tree in trees.items() for line, text in foreign(tree, ours)]
+    assert not found, "put them into tracer/hooks/torch_api.py:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch._dynamo.eval_frame",
+        "from torch.utils._pytree import tree_map",
+        "from torch.cuda import _lazy_call",
+        "torch._C._cuda_emptyCache()",
+        "torch._C.DispatchKey.CUDA",
+        "setattr(torch._C, name, value)",
+        "tensor._something_of_torch()",
+    ],
+)
+def test_the_rule_sees_what_it_forbids(text: str) -> None:
+    assert list(foreign(ast.parse(text), set()))
+
+
+@pytest.mark.parametrize("text", ["torch.ops.aten._softmax", "self._mine", "tensor._is_view()", "torch.cuda.init()"])
+def test_the_rule_lets_pass_what_is_ours_or_public(text: str) -> None:
+    assert not list(foreign(ast.parse(text), {"_mine"}))
+
+
+def test_every_name_is_used() -> None:
+    text = "\n".join(path.read_text() for path in FILES)
+    assert [name for name in (*NAMES, *REPLACED) if name not in text] == []
+
+
+@pytest.mark.integration  # imports torch's compiler
+def test_the_installed_torch_has_them_all() -> None:
+    assert torch_api.missing() == []
+
+
+# Their import takes seconds: the compiler, and what imports it or much else.
+SLOW_MODULES = ("torch._dynamo", "torch._inductor", "torch.distributed.checkpoint", "torch.distributed.fsdp")
+
+
+def marked(paths_of: dict[str, tuple[str, ...]]) -> list[Any]:
+    """Return the names as parameters of a test; those of slow modules make it an integration test."""
+    return [
+        pytest.param(ours, marks=pytest.mark.integration if any(path.startswith(SLOW_MODULES) for path in paths) else ())
+        for ours, paths in paths_of.items()
+    ]
+
+
+@pytest.mark.parametrize("ours", marked({ours: entry.paths for ours, entry in NAMES.items()}))
+def test_each_name_can_be_had_or_says_why_not(ours: str) -> None:
+    entry = NAMES[ours]
+    assert entry.since in SEEN
+    if torch_api.has(ours):
+        assert getattr(torch_api, ours) is not None
+    else:  # a CPU-only build, or an older torch
+        with pytest.raises(NullGpuError, match="which is needed for"):
+            getattr(torch_api, ours)
+
+
+def test_a_name_which_torch_lacks_is_told_with_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Name(("torch._C:_gone_in_a_newer_torch",), "the colour of the sky")
+    monkeypatch.setattr(torch_api, "NAMES", {"gone": gone})
+    with pytest.raises(NullGpuError, match=r"no torch\._C\._gone_in_a_newer_torch, which is needed for the colour of the sky"):
+        torch_api.gone  # noqa: B018
+    assert any("_gone_in_a_newer_torch" in line for line in torch_api.missing())
+
+
+def test_a_misspelt_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tree_mapp'"):
+        torch_api.tree_mapp  # noqa: B018
+
+
+@pytest.mark.parametrize("ours", marked(REPLACED))
+def test_places_are_those_which_this_torch_has(ours: str) -> None:
+    for owner, name in torch_api.places(ours):
+        assert hasattr(owner, name)
+
+
+def test_the_place_of_the_allocators_settings_is_known_in_every_release() -> None:
+    (owner, name), *_ = torch_api.places("set_allocator_settings")
+    assert owner.__name__ == "torch._C"
+    assert name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+
+
+@pytest.mark.integration
+def test_the_table_itself_does_not_import_torch() -> None:
+    code = "import sys, vramcast.tracer.hooks.torch_api, vramcast.tracer.protocol.alloc_conf; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,230 @@
+"""Processes which a job starts: they have the null GPU, and the one which takes most is the answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.hardware.devices import device
+from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.trace import COURSE
+from vramcast.tracer.nullgpu.child import subprocesses
+from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared, let_follow
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.messages import LENT
+
+# Says what it was asked, and trains a layer of that width.
+TRAIN = """
+    import os, sys, torch
+
+    def main(rank, width):
+        model = torch.nn.Linear(width, width, bias=False).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        for _ in range(50):
+            model(torch.ones(1, width, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        sys.exit("nobody stopped it")
+
+    if __name__ == "__main__":
+        main(0, int(sys.argv[1]))
+"""
+# Trains in a fork, in a spawned process and in one of a command line, each wider than the one before.
+STARTS = """
+    import multiprocessing, subprocess, sys
+    import torch
+    from train import main
+
+    if __name__ == "__main__":
+        fork = multiprocessing.get_context("fork").Process(target=main, args=(0, 1024))
+        fork.start()
+        fork.join()
+        assert fork.exitcode == 0, fork.exitcode
+        torch.multiprocessing.spawn(main, args=(1536,))
+        subprocess.run([sys.executable, "train.py", "2048"], check=True)
+        subprocess.run([sys.executable, "-c", "import sys; assert 'vramcast' not in sys.modules"], check=True)
+"""
+
+
+def _result(reserved: int, status: str = "ok", steps: int = 3) -> Result:
+    trace: Any = SimpleNamespace(header={"peaks": {"reserved": reserved}})
+    return Result(status, trace=trace if reserved >= 0 else None, steps=steps)
+
+
+class _Left(Shared):
+    """A folder in which these processes left something."""
+
+    def __init__(self, *processes: Process) -> None:
+        super().__init__(Path())
+        self._processes = list(processes)
+
+    def processes(self) -> list[Process]:
+        return self._processes
+
+
+def test_the_process_which_reserved_most_is_the_answer() -> None:
+    left = _Left(Process("a.py", _result(100 << 20)), Process("b.py", _result(300 << 20)), Process("c.py", _result(0)))
+    found = left.fullest(_result(200 << 20), ["train.py"])
+    assert found.trace is not None
+    assert found.trace.header["peaks"]["reserved"] == 300 << 20
+    (note,) = found.notes
+    assert "3 processes used the card" in note
+    assert "'b.py'" in note
+    assert "together they reserved 600.0 MiB" in note
+    own = left.fullest(_result(400 << 20), ["train.py"])
+    assert "estimated is the job's own process" in own.notes[0]
+
+
+def test_a_job_without_other_processes_keeps_its_result() -> None:
+    own = _result(1)
+    assert _Left().fullest(own, ["train.py"]) is own
+    assert _Left(Process("loader", _result(0))).fullest(own, ["train.py"]) is own
+
+
+def test_what_a_process_took_is_told_where_its_job_failed() -> None:
+    failed = _result(-1, "error", steps=0)
+    assert _Left().fullest(failed, ["train.py"]) is failed
+    assert _Left(Process("a.py", _result(100))).fullest(failed, ["train.py"]).status == "ok"
+    assert _Left(Process("a.py", _result(100, "oom"))).fullest(failed, ["train.py"]).status == "oom"
+
+
+def test_a_process_which_could_not_be_recorded_is_named() -> None:
+    damaged = Result("error", error="JobError", message="raised OSError: no space")
+    for left in (_Left(Process("b.py", damaged)), _Left(Process("a.py", _result(300)), Process("b.py", damaged))):
+        notes = left.fullest(_result(200), ["train.py"]).notes
+        assert "1 processes used the card and could not be recorded" in notes[0]
+        assert "'b.py' raised OSError: no space" in notes[0]
+    nothing = _Left(Process("b.py", damaged)).fullest(_result(0), ["train.py"])
+    assert (nothing.status, nothing.error) == ("error", "JobError")
+    assert nothing.message == "has a process which was not recorded: 'b.py' raised OSError: no space"
+
+
+def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
+    environment = {"PYTHONPATH": f"{os.pathsep}/mine"}
+    let_follow(environment)
+    assert environment == {"PYTHONPATH": f"{os.pathsep}/mine"}
+    environment[LENT] = "/folder"
+    for _ in range(2):
+        let_follow(environment)
+    first, *rest = environment["PYTHONPATH"].split(os.pathsep)
+    assert (first, rest) == (str(subprocesses._STARTUP), ["/mine"])
+
+
+@pytest.mark.integration
+def test_the_users_own_sitecustomize_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine', __name__)")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(subprocesses._STARTUP), str(tmp_path)]),
+        LENT: "/absent",
+    }
+    code = "import sys, json; print(sys.modules['sitecustomize'].__file__)"
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["mine sitecustomize", str(tmp_path / "sitecustomize.py")]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
+    """Returns the job of a command in a folder with these scripts."""
+    for name, text in (("train.py", TRAIN), ("starts.py", STARTS)):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    return lambda *command, **options: job_of_command(command, device("rtx4090"), **options)
+
+
+def _peaks(result: Result) -> dict[str, int]:
+    assert result.trace is not None
+    return dict(result.trace.header["peaks"])
+
+
+def test_forked_spawned_and_started_processes_have_the_card(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
+) -> None:
+    alone = tracer().trace(job("train.py", "2048", until="steps"))
+    found = tracer().trace(job("starts.py", until="steps"))
+    assert _peaks(found) == _peaks(alone)
+    assert found.steps == alone.steps == 3
+    assert "3 processes used the card: estimated is the process 'train.py 2048'" in found.notes[0]
+
+
+def test_a_program_which_puts_another_in_its_place_is_followed_there(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
+) -> None:
+    """As launchers and scripts which start themselves again: the job ended without an answer."""
+    code = "import os, sys; os.execlp(sys.executable, sys.executable, 'train.py', '1024')"
+    found = tracer().trace(job("python", "-c", code, until="steps"))
+    assert (found.status, found.steps) == ("ok", 3)
+    assert "estimated is the process 'train.py 1024'" in found.notes[0]
+
+
+def test_a_process_for_which_the_card_is_too_small_says_so(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
+) -> None:
+    code = "import subprocess as s, sys; s.run([sys.executable, 'train.py', '8192'])"
+    found = tracer().trace(job("python", "-c", code, memory="600MiB", until="steps"))
+    assert found.status == "oom"
+
+
+# Says it if a value is not known, or a checkpoint would last, in a process of each kind; the last one is killed.
+KNOWS = """
+    import multiprocessing, os, subprocess, sys
+    import torch
+
+    def main(name, is_killed=False):
+        with torch.device("cuda"):  # CUDA is touched by the call itself
+            numbers = torch.arange(10)
+        assert numbers.sum().item() == 45
+        torch.save({"zeros": torch.zeros(1 << 20, device="cuda")}, "mine.pt")
+        torch.save({"zeros": torch.zeros(1 << 20, device="cuda")}, name)
+        if is_killed:
+            os.kill(os.getpid(), 9)
+
+    if __name__ == "__main__":
+        if sys.argv[1:]:
+            sys.exit(main(sys.argv[1], is_killed=True))
+        for way in ("fork", "spawn"):
+            process = multiprocessing.get_context(way).Process(target=main, args=(f"{way}.pt",))
+            process.start()
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+        subprocess.run([sys.executable, "knows.py", "started.pt"])
+"""
+
+
+def test_values_and_files_are_safe_in_each_kind_of_process(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job], tmp_path: Path
+) -> None:
+    (tmp_path / "knows.py").write_text(textwrap.dedent(KNOWS))
+    (tmp_path / "mine.pt").write_bytes(b"of a real run")
+    found = tracer().trace(job("knows.py", until="steps"))
+    assert found.status == "ok", found.message
+    lost, many = found.notes
+    assert "1 processes used the card and could not be recorded" in lost
+    assert "'knows.py started.pt' was killed before it said what it took" in lost
+    assert "2 processes used the card" in many
+    assert (tmp_path / "mine.pt").read_bytes() == b"of a real run"
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["mine.pt", "started.pt"]
+
+
+def test_a_limit_ends_each_process_with_what_was_seen_of_it(
+    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
+) -> None:
+    started = (
+        "import subprocess as s, sys; s.run([sys.executable, '-c', 'import train, time; train.main(0, 512); time.sleep(60)'])"
+    )
+    endless = started.replace("train.main", "train.range = lambda n: iter(int, 1); train.main")
+    found = tracer().trace(job("python", "-c", endless, until="end"), timeout_s=15)
+    assert found.trace is not None
+    assert "its time was up after" in found.trace.header[COURSE]["ended"]
+    assert found.steps > 3

@@ -1,0 +1,89 @@
+"""A portable tracer's process: forked from a warm worker on Linux, a fresh Python elsewhere; both give the same answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramcast.core.errors import TimeLimit, WorkerError
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.tracer.processes.job_process import run_once, trace_in_process
+from vramcast.tracer.processes.warm_worker import WarmWorker
+from vramcast.tracer.protocol.run_options import AS_USUAL
+
+FAKE = "vramcast.tracer.fake.main"
+MODELS = """
+import os, signal, time
+import torch
+
+def mlp():
+    print("built")
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4))
+
+def dies():
+    print("last words", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def sleeps():
+    time.sleep(60)
+
+def named():
+    assert os.environ["VRAMCAST_TEST_NAME"] == "now"
+    assert "VRAMCAST_TEST_GONE" not in os.environ
+    return mlp()
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "process_models.py"
+    path.write_text(MODELS)
+    return path
+
+
+def job(models: Path, name: str) -> Job:
+    batch, path = TensorSpec((8, 16)), tuple(sys.path)
+    return Job(device("a100-40gb"), f"{models}:{name}", batch=batch, training=Training(steps=2), search_path=path)
+
+
+def test_a_fresh_python_gives_the_answer_of_a_warm_worker(models: Path) -> None:
+    fresh = run_once(FAKE, job(models, "mlp"), timeout_s=120, advice=".")
+    warm = trace_in_process(FAKE, job(models, "mlp"), timeout_s=120, advice=".")
+    assert (fresh.status, fresh.steps) == (warm.status, warm.steps) == ("ok", 2)
+    assert fresh.trace is not None
+    assert warm.trace is not None
+    assert fresh.trace.size_bytes.tolist() == warm.trace.size_bytes.tolist()
+
+
+def test_a_fresh_python_which_dies_says_how(models: Path) -> None:
+    with pytest.raises(WorkerError, match=r"killed by SIGKILL: it was probably out of memory\.\nlast words"):
+        run_once(FAKE, job(models, "dies"), timeout_s=120, advice=".")
+
+
+def test_a_fresh_python_is_stopped_in_time(models: Path) -> None:
+    with pytest.raises(TimeLimit, match=r"did not end within 8 s\."):
+        run_once(FAKE, job(models, "sleeps"), timeout_s=8, advice=".")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
+def test_a_job_has_its_callers_environment_and_not_the_workers(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_TEST_GONE", "then")
+    command = [sys.executable, "-m", "vramcast.tracer.processes.fork_server", FAKE]
+    worker = WarmWorker(command, os.environ)
+    try:
+        monkeypatch.delenv("VRAMCAST_TEST_GONE")
+        monkeypatch.setenv("VRAMCAST_TEST_NAME", "now")
+        answer = worker.ask(job(models, "named"), os.environ, AS_USUAL, timeout_s=120, advice=".")
+    finally:
+        worker.close()
+    assert answer.status == "ok", answer.message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
+def test_a_worker_which_does_not_start_says_so() -> None:
+    with pytest.raises(WorkerError, match="did not start"):
+        WarmWorker([sys.executable, "-c", "raise SystemExit(3)"], os.environ)

@@ -1,0 +1,42 @@
+"""Collectives hold their tensors until PyTorch's watchdog has looked: peaks do not depend on how fast this machine is."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vramcast.hardware.devices import device
+from vramcast.jobs.commands import job_of_command
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+# Buckets of the first step are replaced in the second one.
+TRAIN = """
+    import sys, time, torch
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        model(torch.randn(4, 512, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(float(sys.argv[1]))
+"""
+
+
+def test_a_fast_machine_gives_the_peaks_of_a_slow_one(
+    tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    monkeypatch.chdir(tmp_path)
+    found = set()
+    for wait_s in ("0", "0", "0.3"):  # without the wait, one run in two gave a copy of the parameters more
+        command = ("torchrun", "--nproc_per_node=1", "train.py", wait_s)
+        result = tracer().trace(job_of_command(command, device("a100-40gb"), until="end"))
+        assert result.status == "ok", result.message
+        assert result.trace is not None
+        found.add((result.trace.header["peaks"]["allocated"], result.trace.header["peaks"]["reserved"]))
+    assert len(found) == 1

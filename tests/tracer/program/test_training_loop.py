@@ -1,0 +1,274 @@
+"""The course of a training command: what a step is, what is cut, and where the command is stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+
+
+class Job:
+    """A job in few words, whose parameters lie on the card."""
+
+    def __init__(self, limits: Limits | None, live_bytes: list[int] | None = None) -> None:
+        live = iter(live_bytes or [])
+        self.at = 0
+        self.course = Course(limits, lambda: self.at, lambda: next(live, 0))
+
+    def optimizer(self, n_parameters: int = 1) -> Any:
+        parameter = _Parameter(n_parameters)
+        made = _Optimizer([{"params": [parameter]}])
+        self.course.exists(made)
+        return made
+
+    def train(self, *optimizers: Any, calls: int = 1, times: int = 1) -> None:
+        for _ in range(times):
+            self.at += 1
+            self.course.forward(MODEL, has_grad=True)
+            with self.course.backward():
+                pass
+            for optimizer in optimizers:
+                for _ in range(calls):
+                    self.course.stepped(optimizer)
+
+    def evaluate(self) -> None:
+        self.at += 1
+        self.course.forward(SimpleNamespace(parameters=MODEL.parameters, training=False), has_grad=False)
+
+
+class _Parameter:
+    def __init__(self, n: int) -> None:
+        self._n, self.is_cuda, self.requires_grad, self._version = n, True, True, 0
+
+    def numel(self) -> int:
+        return self._n
+
+
+class _Optimizer:
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        self.param_groups = groups
+
+
+class _Iterator:
+    def __init__(self, n: int = 400) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+
+MODEL: Any = SimpleNamespace(parameters=lambda: [_Parameter(1)], training=True)
+
+
+def test_groups_which_step_one_after_the_other_make_one_step() -> None:
+    job = Job(Limits(steps=3))
+    optimizer = job.optimizer()
+    job.train(optimizer, calls=4)
+    job.train(optimizer, calls=4)
+    assert job.course.steps == 2
+    with pytest.raises(StopJob):  # at the last of its calls, not at the first
+        job.train(optimizer, calls=5)
+    assert job.course.steps == 3
+
+
+def test_a_first_step_is_followed_to_where_the_next_begins() -> None:
+    job = Job(Limits(steps=1))
+    optimizer = job.optimizer()
+    job.train(optimizer, calls=7)
+    with pytest.raises(StopJob):
+        job.train(optimizer)
+    assert job.course.steps == 1
+
+
+def test_a_step_without_a_backward_pass_is_none() -> None:
+    job = Job(Limits(steps=1))
+    job.course.stepped(job.optimizer())
+    assert job.course.steps == 0
+
+
+def test_an_optimizer_which_steps_rarely_is_waited_for() -> None:
+    job = Job(Limits(steps=2))
+    critic, generator = job.optimizer(), job.optimizer(134)
+    for _ in range(2):
+        for _ in range(5):
+            job.train(critic)
+        if job.course.steps == 10:
+            break
+        job.train(generator)
+    with pytest.raises(StopJob):
+        job.train(generator)
+    assert job.course.steps == 10
+
+
+def test_an_optimizer_which_never_steps_is_named_after_some_patience() -> None:
+    job = Job(Limits(steps=2))
+    optimizer, idle = job.optimizer(), job.optimizer(1234)
+    with pytest.raises(StopJob):
+        job.train(optimizer, times=100)
+    assert job.course.steps == 20
+    assert "a step of _Optimizer (1,234 parameters)" in job.course.not_reached()
+    assert idle.param_groups
+
+
+def test_an_optimizer_whose_parameters_another_one_has_is_not_waited_for() -> None:
+    job = Job(Limits(steps=2))
+    optimizer = job.optimizer()
+    wrapped = _Optimizer(optimizer.param_groups)
+    job.course.exists(wrapped)
+    with pytest.raises(StopJob):
+        job.train(optimizer, times=100)
+    assert job.course.steps == 2
+
+
+def test_a_step_which_nobody_sees_changes_a_parameter() -> None:
+    job = Job(Limits(steps=3))
+    optimizer = job.optimizer()
+    parameter = optimizer.param_groups[0]["params"][0]
+    for _ in range(3):
+        job.train()
+        parameter._version += 1  # by compiled code
+    with pytest.raises(StopJob):
+        job.train()
+    assert job.course.steps == 3
+
+
+def test_passes_inside_of_a_step_are_one_step() -> None:
+    job = Job(None)
+    optimizer = job.optimizer()
+    for number in range(2):
+        job.course.steps_now(optimizer)
+        for _ in range(20):
+            job.train()
+            optimizer.param_groups[0]["params"][0]._version += 1
+        job.course.stepped(optimizer)
+        assert job.course.steps == number + 1
+
+
+def test_backward_passes_count_where_there_is_no_optimizer() -> None:
+    job = Job(Limits(steps=3))
+    with pytest.raises(StopJob):
+        job.train(times=100)
+    assert job.course.steps == 3
+
+
+def test_an_evaluation_after_the_steps_is_part_of_it() -> None:
+    job = Job(Limits(steps=2, until="evaluation"))
+    optimizer = job.optimizer()
+    job.evaluate()  # before any step: it says nothing of the one which comes with the optimizer's state
+    for _ in range(4):
+        job.train(optimizer)
+    assert job.course.not_reached() == ["evaluation"]
+    job.evaluate()
+    with job.course.saving():
+        job.at += 1
+    with pytest.raises(StopJob):
+        job.train(optimizer)
+    assert job.course.not_reached() == []
+    assert [name for _, name in job.course.spans] == [
+        "build",
+        "evaluation",
+        "training",
+        "evaluation",
+        "checkpoint",
+        "evaluation",
+    ]
+    assert job.course.counts == {"build": 0, "training": 0, "evaluation": 2, "checkpoint": 1}
+
+
+def test_the_budget_ends_a_job_which_never_evaluates() -> None:
+    job = Job(Limits(steps=2, until="evaluation", budget_s=0.0))
+    optimizer = job.optimizer()
+    with pytest.raises(StopJob):
+        job.train(optimizer, times=4)
+    assert (job.course.steps, job.course.not_reached()) == (2, ["evaluation"])
+
+
+def test_an_evaluation_beyond_the_budget_is_not_whole() -> None:
+    job = Job(Limits(steps=1, until="evaluation", budget_s=0.2))
+    job.train(job.optimizer())
+    job.evaluate()
+    time.sleep(0.3)
+    with pytest.raises(StopJob):
+        job.evaluate()
+    assert job.course.not_reached() == ["the rest of the evaluation"]
+
+
+def test_what_was_stopped_stays_stopped() -> None:
+    job = Job(None)
+    job.course.stop("enough")
+    for _ in range(2):
+        with pytest.raises(StopJob):  # also where the script has swallowed the first one
+            job.evaluate()
+
+
+def test_a_stop_from_outside_waits_for_our_own_book_keeping() -> None:
+    course = Job(None).course
+    done = []
+
+    def drain() -> None:
+        with course.ours():
+            course.stop_at_once("its user stopped it")
+            done.append("what follows the stop")
+
+    with pytest.raises(StopJob):
+        drain()
+    assert (done, course.stopped_by) == (["what follows the stop"], "its user stopped it")
+    with pytest.raises(StopJob):
+        course.stop_at_once("late")
+
+
+def test_loaders_end_early_once_there_are_enough_steps() -> None:
+    job = Job(Limits(steps=1, until="evaluation"))
+    optimizer, loader, later = job.optimizer(), _Iterator(), _Iterator()
+    assert [job.course.gives(loader, has_grad=True) for _ in range(9)] == [True] * 9
+    job.train(optimizer)
+    assert not job.course.gives(loader, has_grad=True)
+    assert [job.course.gives(later, has_grad=True) for _ in range(5)] == [True] * 3 + [False] * 2
+    job.course.begins(later)  # persistent workers have one iterator for all passes
+    assert job.course.gives(later, has_grad=True)
+
+
+def test_an_iterator_of_a_sampler_without_a_length_is_not_cut(need: Callable[[str], Any]) -> None:
+    """Its reader counts the batches, and keeps it for the next epoch: YOLO ended with 'generator raised StopIteration'."""
+    torch = need("torch")
+    from vramcast.tracer.program import training_loop_hooks
+
+    class Again:
+        def __iter__(self) -> Iterator[list[int]]:
+            while True:
+                yield from ([0, 1], [2, 3])
+
+    dataset = torch.utils.data.TensorDataset(torch.zeros(4, 1))
+    course = Job(Limits(steps=9, until="evaluation")).course
+    handles = training_loop_hooks.follow(course)
+    try:
+        with torch.no_grad():
+            endless = iter(torch.utils.data.DataLoader(dataset, batch_sampler=Again()))
+            assert len([next(endless) for _ in range(9)]) == 9
+            assert len(list(torch.utils.data.DataLoader(dataset))) == 3
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_a_loader_without_gradients_ends_early_and_its_growth_is_told() -> None:
+    mib = 2**20
+    job = Job(Limits(steps=9, until="evaluation"), [0, 10 * mib, 22 * mib, 34 * mib])
+    loader = _Iterator(400)
+    assert [job.course.gives(loader, has_grad=False) for _ in range(4)] == [True] * 3 + [False]
+    assert job.course.not_reached()[-1] == "an evaluation which holds 12.0 MiB more after each batch (3 seen, of 400)"
+
+
+def test_a_job_of_a_model_is_never_stopped_nor_cut() -> None:
+    job = Job(None)
+    optimizer, loader = job.optimizer(), _Iterator()
+    for _ in range(50):
+        job.train(optimizer)
+        job.evaluate()
+        assert job.course.gives(loader, has_grad=False)
+    assert job.course.steps == 50

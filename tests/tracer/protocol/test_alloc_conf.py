@@ -1,0 +1,187 @@
+"""Whose settings of the allocator are in force, and what is refused because no tracer of ours can follow it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.core.errors import CannotEstimate, OtherAllocator, UsageError
+from vramcast.estimates.estimator import Estimator
+from vramcast.jobs.job import Command
+from vramcast.simulator.replay import recorded_settings
+from vramcast.tracer.protocol.alloc_conf import VARIABLES, AllocConf, of_environment
+from vramcast.tracer.protocol.consistency import _requested_peak
+from vramcast.tracer.protocol.job_result import Result
+
+Run = Callable[..., Result]
+EXPANDABLE = "expandable_segments:True"
+
+
+@pytest.fixture
+def mlp(tiny_models: Path, make_job: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a small job."""
+    return functools.partial(make_job, target=f"{tiny_models}:mlp", batch="8x16", search_path=tuple(sys.path))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Command]:
+    """Writes a script, as `Job.command` takes it."""
+
+    def write(source: str) -> Command:
+        (tmp_path / "job.py").write_text(source + "\ntorch.empty(1000, device='cuda')\n")
+        return Command((str(tmp_path / "job.py"),))
+
+    return write
+
+
+def in_force(result: Result) -> tuple[AllocConf, bool]:
+    """Returns what the result says, and whether torch's own allocator had expandable segments."""
+    assert result.trace is not None
+    return result.alloc_conf, recorded_settings(result.trace).expandable_segments
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_the_callers_environment_is_in_force(
+    trace: Run, script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, EXPANDABLE)
+    found = trace(command=script("import torch"), alloc_conf=None)
+    assert in_force(found) == (AllocConf(EXPANDABLE, "environment"), True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'; import torch",
+        f"import os, torch; torch.cuda.is_available(); os.environ['PYTORCH_ALLOC_CONF'] = '{EXPANDABLE}'",
+        f"import torch; torch.cuda.memory._set_allocator_settings('{EXPANDABLE}')",
+        f"import torch; torch.cuda.init(); torch.cuda.memory._set_allocator_settings('{EXPANDABLE}')",
+    ],
+)
+def test_the_scripts_own_lines_are_in_force(trace: Run, script: Callable[[str], Any], lines: str) -> None:
+    found = trace(command=script(lines), alloc_conf=None, fresh=True)
+    assert in_force(found) == (AllocConf(EXPANDABLE, "script"), True)
+    assert found.was_expandable
+
+
+def test_a_line_after_cuda_was_touched_is_too_late(trace: Run, script: Callable[[str], Any]) -> None:
+    late = f"import os, torch; torch.cuda.init(); os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'"
+    assert in_force(trace(command=script(late), alloc_conf=None)) == (AllocConf(), False)
+
+
+@pytest.mark.parametrize("option", ["", "max_split_size_mb:64"])
+def test_an_option_wins_over_script_and_environment(
+    trace: Run, script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", EXPANDABLE)
+    lines = f"import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'; import torch\n"
+    lines += f"torch.cuda.memory._set_allocator_settings('{EXPANDABLE}')"
+    found = trace(command=script(lines), alloc_conf=option, fresh=True)
+    assert in_force(found) == (AllocConf(option, "option"), False)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("tracer_name", ["auto", "fake", "cpu"])
+def test_every_tracer_answers_for_the_environments_settings_and_says_so(
+    tiny_models: Path, make_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:2")
+    asked = {
+        "target": f"{tiny_models}:wide",
+        "batch": "100x1024",
+        "labels": "100x1024",
+        "steps": 1,
+        "search_path": tuple(sys.path),
+    }
+    pinned = Estimator(tracer=tracer_name).of(make_job(**asked))
+    followed = Estimator(tracer=tracer_name).of(make_job(**asked, alloc_conf=None))
+    assert pinned.to_dict()["alloc_conf"] == {"value": "", "source": "option"}
+    assert followed.to_dict()["alloc_conf"] == {"value": "roundup_power2_divisions:2", "source": "environment"}
+    assert followed.allocated > pinned.allocated  # 100 x 1024 floats are rounded up to 512 KiB
+
+
+def test_the_first_variable_counts() -> None:
+    assert of_environment({VARIABLES[0]: "a:1", VARIABLES[1]: "b:2"}) == AllocConf("a:1", "environment")
+    assert of_environment({VARIABLES[0]: ""}) == of_environment({}) == AllocConf()
+
+
+@pytest.mark.parametrize(("torch", "value"), [("2.6.0", ""), ("2.9.1+cu128", ""), ("2.10.0", "b:2"), (None, "b:2")])
+def test_the_second_variable_is_read_since_2_10(torch: str | None, value: str) -> None:
+    # measured: expandable_segments:True in it, 5 MiB on the null GPU: no expandable segment under 2.9.1, one under 2.10.0
+    assert of_environment({VARIABLES[1]: "b:2"}, torch).value == value
+
+
+# ------------------------------------------------------------------------------------------------ refused
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0"),  # torch asks only whether it is set
+        ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, backend : cudaMallocAsync"),
+    ],
+)
+@pytest.mark.parametrize("tracer_name", ["auto", "fake"])
+def test_another_allocator_in_the_environment_is_refused(
+    mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(OtherAllocator, match=r"caching allocator|another allocator"):
+        Estimator(tracer=tracer_name).of(mlp(alloc_conf=None))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import os; os.environ['PYTORCH_NO_CUDA_MEMORY_CACHING'] = '1'; import torch",
+        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'backend:cudaMallocAsync'; import torch",
+        "import torch\ntry: torch.cuda.memory.change_current_allocator(type('A', (), {'allocator': lambda self: None})())\n"
+        "except Exception: pass",
+    ],
+)
+def test_another_allocator_in_the_script_is_refused(trace: Run, script: Callable[[str], Any], lines: str) -> None:
+    with pytest.raises(OtherAllocator):
+        trace(command=script(lines), alloc_conf=None, fresh=True)
+
+
+@pytest.mark.parametrize("value", ["max_split_size_mb:-5", "max_split_size_mb:99999999999999999999", "expandable_segments:yes"])
+def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
+    mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    with pytest.raises(UsageError, match="alloc_conf is"):
+        Estimator().of(mlp(alloc_conf=value))
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
+    with pytest.raises(UsageError, match="the environment's PYTORCH_CUDA_ALLOC_CONF is"):
+        Estimator().of(mlp(alloc_conf=None))
+
+
+def test_a_key_which_torch_does_not_know_is_refused_by_torch(tracer: object, mlp: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"'no_such_key:1' is refused by torch \d"):
+        Estimator().of(mlp(alloc_conf="no_such_key:1"))
+
+
+# ------------------------------------------------------------------------------------------------ the account
+def test_resets_and_another_history_lose_nothing(trace: Run, script: Callable[[str], Any]) -> None:
+    source = """
+import torch
+torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+torch.cuda.reset_peak_memory_stats(); torch.cuda.memory.reset_accumulated_memory_stats()
+torch.accelerator.memory.reset_peak_memory_stats(); torch.accelerator.memory.reset_accumulated_memory_stats()
+torch.cuda.memory._record_memory_history(max_entries=1); torch.cuda.memory._record_memory_history(enabled=None)
+torch.cuda.empty_cache(); torch.accelerator.empty_cache()
+"""
+    found = trace(command=script(source)).trace
+    assert found is not None
+    assert found.header["peaks"]["requested"] == _requested_peak(found) == 100 << 20
+    assert found.header["peaks"]["reserved"] == 100 << 20
+    assert len(found) == 11  # two blocks with their segments (8), one given back, two marks of empty_cache
+
+
+def test_an_allocator_which_does_not_cache_is_an_error(trace: Run, script: Callable[[str], Any]) -> None:
+    with pytest.raises(CannotEstimate, match="bytes in all"):
+        trace(command=script("import torch; torch.cuda.init(); torch.cuda.caching_allocator_enable(False)"), fresh=True)

@@ -1,0 +1,23 @@
+"""The views of a parameter for every rank of the world are not profiled."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from vramcast.tracer.ranks import fsdp_views
+
+
+def test_a_view_for_every_rank_is_in_no_profile() -> None:
+    fsdp2: Any = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
+    weight = torch.empty(64, 8)
+    with fsdp_views.unprofiled(), torch.autograd.profiler.profile() as profile:
+        chunks = fsdp2._chunk_with_empty(weight, 64, dim=0)
+        weight.neg()
+    assert [chunk.shape for chunk in chunks] == [(1, 8)] * 64
+    assert {event.name for event in profile.function_events} == {"aten::neg"}
+    with torch.autograd.profiler.profile() as after:
+        fsdp2._chunk_with_empty(weight, 64, dim=0)
+    assert "aten::chunk" in {event.name for event in after.function_events}

@@ -1,0 +1,698 @@
+"""The trace: what one job asked of the caching allocator of one device, event by event, in columns.
+
+A tracer writes it, the simulator and the reports read it; nothing here needs torch. The file: docs/trace-format.md.
+
+    row  action          size_bytes  block      one row an event, in the order in which the allocator saw them
+      0  SEGMENT_ALLOC    2,097,152     -1      the driver gave a segment
+      1  ALLOC                4,000      1      a block begins: `block` is its own row, which is its name from here on
+      2  FREE_REQUESTED       4,000      1      the tensor of block 1 died
+      3  FREE_COMPLETED       4,000      1      and its memory may be used again (later, if another stream uses it)
+      4  FREE_COMPLETED         512     -1      a block which is older than the trace
+
+A `Trace` is checked when it is made, so whoever holds one need not check again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import IO, Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.core.errors import TraceFileError, UsageError
+from vramcast.core.files import atomic_write
+from vramcast.core.units import gib
+from vramcast.tracer.format.ledger import Entry
+from vramcast.tracer.format.operators import Kind, Library, Operator
+
+FORMAT: Final = "vramcast-trace"
+# 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE, 3 names of operators and modules without more, and no ledger.
+VERSION: Final = 4
+_READABLE: Final = (1, 2, 3, 4)
+_NAMES_ONLY: Final = 3  # the last version which had two tables of names instead of operators
+_MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a tensor of a file has no more
+
+COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/program/training_loop.py` saw them
+RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
+SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`tracer/format/sharding.py`)
+CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/recording/job_context.py` saw
+
+MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
+LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
+_MAX_TOTAL_BYTES: Final = 2**62  # arbitrary: sums of sizes stay inside int64, rounding included
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Action(IntEnum):
+    """What the allocator did: the nine which PyTorch's memory history knows, and what it leaves out.
+
+    READ and WRITE are no doing of the allocator, and only there when asked for: `tracer/recording/accesses.py`.
+    """
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    FREE_COMPLETED = 2
+    SEGMENT_ALLOC = 3
+    SEGMENT_FREE = 4
+    SEGMENT_MAP = 5
+    SEGMENT_UNMAP = 6
+    OOM = 7
+    SNAPSHOT = 8
+    EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of what it gave back follow
+    CONTEXT = 10  # beside the allocator, the process took memory of the card: context, kernels, a library
+    READ = 11  # an operator read a block which is `size_bytes` long
+    WRITE = 12  # an operator wrote to it, and perhaps read it too
+
+
+class Phase(IntEnum):
+    """What the job was doing."""
+
+    BUILD = 0
+    DATA = 1
+    FORWARD = 2
+    BACKWARD = 3
+    OPTIMIZER = 4
+    OTHER = 5
+
+
+class Category(IntEnum):
+    """What a block holds."""
+
+    PARAMETER = 0
+    GRADIENT = 1
+    OPTIMIZER_STATE = 2
+    ACTIVATION = 3
+    INPUT = 4
+    WORKSPACE = 5
+    TEMPORARY = 6
+    UNKNOWN = 7
+
+
+class BlockState(IntEnum):
+    """What a block of the final layout is in."""
+
+    ACTIVE_ALLOCATED = 0
+    ACTIVE_PENDING_FREE = 1
+    INACTIVE = 2
+
+
+# Column -> dtype, in memory and in the file. Little-endian is spelled out because files travel.
+EVENT_COLUMNS: Final[Mapping[str, str]] = {
+    "action": "|u1",
+    "address": "<u8",
+    "size_bytes": "<i8",
+    "stream": "<i4",
+    "block": "<i8",
+    "step": "<i4",
+    "phase": "|u1",
+    "operator": "<i4",
+    "category": "|u1",
+    "time_us": "<i8",
+}
+NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
+SEGMENT_COLUMNS: Final[Mapping[str, str]] = {
+    "address": "<u8",
+    "total_size": "<i8",
+    "stream": "<i4",
+    "is_large": "|b1",
+    "is_expandable": "|b1",
+}
+BLOCK_COLUMNS: Final[Mapping[str, str]] = {
+    "segment": "<i8",
+    "address": "<u8",
+    "size_bytes": "<i8",
+    "requested_bytes": "<i8",
+    "state": "|u1",
+}
+_EVENT_DEFAULTS: Final[Mapping[str, int]] = {
+    "address": 0,
+    "stream": 0,
+    "step": -1,
+    "phase": Phase.OTHER,
+    "operator": -1,
+    "category": Category.UNKNOWN,
+    "time_us": 0,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """The segments which the allocator holds at the end of the trace, one row each; sizes in bytes."""
+
+    address: npt.NDArray[np.uint64]
+    total_size: npt.NDArray[np.int64]
+    stream: npt.NDArray[np.int32]
+    is_large: npt.NDArray[np.bool_]
+    is_expandable: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The blocks which tile those segments, one row each: `segment` is a row of `Segments`, `state` a `BlockState`."""
+
+    segment: npt.NDArray[np.int64]
+    address: npt.NDArray[np.uint64]
+    size_bytes: npt.NDArray[np.int64]
+    requested_bytes: npt.NDArray[np.int64]
+    state: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One job on one device. Columns have one row an event; see the drawing at the top of this file.
+
+    Attributes:
+        action: `Action` of each row.
+        address: Device address, 0 when the tracer knows none.
+        size_bytes: Requested bytes for ALLOC, FREE_*, OOM, READ and WRITE (not yet rounded to a block); true bytes for
+            SEGMENT_*.
+        stream: Index into `stream_ids`; 0 is the default stream.
+        block: Row of the ALLOC which began the block; -1 for other events and for blocks older than the trace.
+        step: Training step from 0; -1 before the first.
+        phase: `Phase` of each row.
+        operator: Index into `operators`, -1 unknown.
+        category: `Category` of the block; means something on ALLOC rows only.
+        time_us: Microseconds on the tracer's clock; 0 when it has none. The order of events is that of the rows. The
+            READ and WRITE rows of one operator stand together and have the time at which it begins.
+        operators: Which asked: name, kind, library, module, and shapes where they were recorded.
+        ledger: Calls which were not fully answered.
+        header: JSON object: format, version, tracer, torch version, device, allocator settings, job, peaks, warnings.
+        stream_ids: What the driver calls each stream.
+        segments: Final layout, None when the tracer does not know it.
+        blocks: Final layout; given exactly when `segments` is.
+    """
+
+    action: npt.NDArray[np.uint8]
+    address: npt.NDArray[np.uint64]
+    size_bytes: npt.NDArray[np.int64]
+    stream: npt.NDArray[np.int32]
+    block: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int32]
+    phase: npt.NDArray[np.uint8]
+    operator: npt.NDArray[np.int32]
+    category: npt.NDArray[np.uint8]
+    time_us: npt.NDArray[np.int64]
+    operators: list[Operator]
+    header: dict[str, Any]
+    stream_ids: list[int]
+    ledger: tuple[Entry, ...] = ()
+    segments: Segments | None = None
+    blocks: Blocks | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    # -------------------------------------------------------------------------------------------- names
+    @cached_property
+    def ops(self) -> list[str]:
+        """The operators' names, each once."""
+        return list(dict.fromkeys(one.name for one in self.operators if one.name))
+
+    @cached_property
+    def op(self) -> npt.NDArray[np.int64]:
+        """Place in `ops` of each row, -1 unknown."""
+        return self._places(self.ops, [one.name for one in self.operators])
+
+    @cached_property
+    def modules(self) -> list[str]:
+        """The paths of modules, each once."""
+        return list(dict.fromkeys(one.module for one in self.operators if one.module))
+
+    @cached_property
+    def module(self) -> npt.NDArray[np.int64]:
+        """Place in `modules` of each row, -1 unknown."""
+        return self._places(self.modules, [one.module for one in self.operators])
+
+    def _places(self, table: list[str], names: list[str]) -> npt.NDArray[np.int64]:
+        place = {name: number for number, name in enumerate(table)}
+        return np.array([*(place.get(name, -1) for name in names), -1])[self.operator]  # the last is found by -1
+
+    def where(self, is_wanted: Callable[[Operator], bool]) -> npt.NDArray[np.bool_]:
+        """Return which rows are of an operator that `is_wanted` takes."""
+        return np.array([*map(is_wanted, self.operators), False])[self.operator]
+
+    def operator_at(self, row: int) -> Operator:
+        """Return the operator of a row; one without a name where it is not known."""
+        at = int(self.operator[row])
+        return self.operators[at] if at >= 0 else Operator("")
+
+    # -------------------------------------------------------------------------------------------- making, reading, writing
+    @classmethod
+    def build(
+        cls,
+        events: Mapping[str, npt.ArrayLike],
+        *,
+        operators: Sequence[Operator] = (),
+        ops: Sequence[str] = (),
+        modules: Sequence[str] = (),
+        ledger: Sequence[Entry] = (),
+        header: Mapping[str, Any] | None = None,
+        stream_ids: Sequence[int] = (0,),
+        segments: Mapping[str, npt.ArrayLike] | None = None,
+        blocks: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> Trace:
+        """Return the trace of these columns, cast to their dtypes.
+
+        Args:
+            events: `action`, `size_bytes` and `block`, and any other column; the rest is filled with "unknown".
+            operators: Table which the column `operator` points into.
+            ops, modules: Instead of it, names which the columns `op` and `module` point into.
+            ledger: Calls which were not fully answered.
+            header: What else there is to know, as JSON; format and version are added.
+            stream_ids: Table which the column `stream` points into.
+            segments: Columns of the final layout.
+            blocks: Columns of the final layout.
+        Raises:
+            TraceFileError: The columns contradict each other or do not fit their dtypes.
+        """
+        n = np.size(events.get("action", ()))
+        defaults = {name: np.full(n, value) for name, value in _EVENT_DEFAULTS.items()}
+        given = {name: column for name, column in events.items() if name not in NAMED_COLUMNS}
+        if ops or modules:
+            named = cast_columns({name: events.get(name, np.full(n, -1)) for name in NAMED_COLUMNS}, NAMED_COLUMNS, "events")
+            given["operator"], operators = _joined({"op": ops, "module": modules}, named)
+        columns: dict[str, Any] = cast_columns({**defaults, **given}, EVENT_COLUMNS, "events")
+        return cls(
+            **columns,
+            operators=list(operators),
+            ledger=tuple(ledger),
+            header={**(header or {}), "format": FORMAT, "version": VERSION},
+            stream_ids=list(stream_ids),
+            segments=None if segments is None else Segments(**cast_columns(segments, SEGMENT_COLUMNS, "segments")),
+            blocks=None if blocks is None else Blocks(**cast_columns(blocks, BLOCK_COLUMNS, "blocks")),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, limit_bytes: int = LOAD_LIMIT_BYTES) -> Trace:
+        """Return the trace in the file `path`, which may come from anywhere: nothing in it is executed.
+
+        Args:
+            path: A file which `save` wrote.
+            limit_bytes: Refuse a file which unpacks to more.
+        Raises:
+            TraceFileError: The file is absent, damaged, of another version or too large.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return _read_archive(archive, limit_bytes)
+        except FileNotFoundError as error:
+            raise TraceFileError(f"Trace '{path}' does not exist: check the path.") from error
+        # The file is untrusted: whatever a damaged one makes zipfile, numpy or json raise is one and the same news.
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).rstrip(".")
+            raise TraceFileError(f"Trace '{path}' cannot be read: {reason}. Record the job again.") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace to `path`, which either has all of it afterwards or is as it was.
+
+        Raises:
+            TraceFileError: The file cannot be written.
+        """
+        texts = {
+            "header": {**self.header, "version": VERSION},
+            "operators": [_row_of(one) for one in self.operators],
+            "ledger": [entry.to_row() for entry in self.ledger],
+        }
+        arrays: dict[str, Array] = {name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()}
+        arrays["stream_ids"] = np.array(self.stream_ids, "<u8")
+        arrays |= {name: getattr(self, name) for name in EVENT_COLUMNS}
+        # Every array is always there: no checksum covers a ZIP's list of members, so one which is lost must be missed.
+        arrays["has_layout"] = np.array([self.segments is not None])
+        for prefix, table, dtypes in (
+            ("segments.", self.segments, SEGMENT_COLUMNS),
+            ("blocks.", self.blocks, BLOCK_COLUMNS),
+        ):
+            arrays |= {prefix + name: getattr(table, name, np.empty(0, dtype)) for name, dtype in dtypes.items()}
+        with atomic_write(path, raises=TraceFileError) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike], *, of: npt.ArrayLike | None = None) -> Trace:
+        """Return the trace with more rows.
+
+        Args:
+            places: For each new row the row before which it comes, ascending; `len(self)` is the end.
+            events: Columns of the new rows, as for `build`; `block` counts the new rows from 0, so that a new FREE_* can
+                name a new ALLOC.
+            of: Instead of `block`: for each new row the row of the ALLOC of this trace which it names.
+        Raises:
+            TraceFileError: The result contradicts itself.
+        """
+        at = np.asarray(places, np.int64)
+        new_row = at + np.arange(len(at))
+        moved = np.arange(len(self)) + np.searchsorted(at, np.arange(len(self)), side="right")
+        columns: dict[str, Any] = {}
+        for name in EVENT_COLUMNS:
+            new = np.broadcast_to(np.asarray(events.get(name, _EVENT_DEFAULTS.get(name, -1))), at.shape)
+            columns[name] = np.insert(getattr(self, name), at, new)
+        block = np.asarray(events["block"] if of is None else of, np.int64)
+        named = new_row if of is None else moved
+        columns["block"] = np.insert(
+            np.where(self.block >= 0, moved[np.maximum(self.block, 0)], -1) if len(self) else self.block,
+            at,
+            np.where(block >= 0, named[np.maximum(block, 0)], -1) if len(named) else block,
+        )
+        return replace(self, **columns)
+
+    def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
+        """Return the trace without the blocks which begin at these rows: all rows which name them are left out."""
+        return self._kept(~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0))
+
+    def without_accesses(self) -> Trace:
+        """Return the trace without its READ and WRITE rows."""
+        return self._kept(~self.is_access())
+
+    def _kept(self, kept: npt.NDArray[np.bool_]) -> Trace:
+        moved = np.cumsum(kept) - 1
+        columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
+        columns["block"] = np.where(columns["block"] >= 0, moved[columns["block"]], -1)
+        return replace(self, **columns)
+
+    def peak_live(self) -> tuple[int, int]:
+        """Return the peak of live bytes and the first row at which it is reached; (0, -1) when nothing is allocated.
+
+        Each block counts its request rounded up to 512 B. The allocator's own `allocated` is a little higher, because
+        it does not always split off what remains of a block. Blocks older than the trace do not count.
+        """
+        change = np.where(self.action == Action.ALLOC, self.rounded_bytes(), 0)
+        completed = self._completed()
+        change[completed] = -self.rounded_bytes()[self.block[completed]]
+        live = np.cumsum(change)
+        row = int(np.argmax(live)) if len(live) else -1
+        return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
+
+    def is_access(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are of operators that read or write a block."""
+        return np.asarray((self.action == Action.READ) | (self.action == Action.WRITE))
+
+    def is_segment_event(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are about segments or their pages."""
+        return np.asarray((self.action >= Action.SEGMENT_ALLOC) & (self.action <= Action.SEGMENT_UNMAP))
+
+    def reserved_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes of all segments after every row; what is older than the trace counts as 0, and may be given back."""
+        gained = (self.action == Action.SEGMENT_ALLOC) | (self.action == Action.SEGMENT_MAP)
+        return np.cumsum(np.where(self.is_segment_event(), np.where(gained, self.size_bytes, -self.size_bytes), 0))
+
+    def live_at(self, row: int) -> npt.NDArray[np.int64]:
+        """Return the rows of the ALLOCs whose blocks live right after event `row` (-1: before the first event)."""
+        if not -1 <= row < len(self):
+            raise UsageError(f"Row {row} is not in the trace: give one from -1 to {len(self) - 1}.")
+        ends = np.full(len(self), len(self))
+        completed = self._completed()
+        ends[self.block[completed]] = completed
+        return np.flatnonzero((self.action[: row + 1] == Action.ALLOC) & (ends[: row + 1] > row))
+
+    def by_category_at(self, row: int) -> dict[Category, int]:
+        """Return the live bytes of every category right after event `row`; they sum to what `peak_live` counts."""
+        live = self.live_at(row)
+        sizes, categories = self.rounded_bytes()[live], self.category[live]
+        return {category: int(sizes[categories == category].sum()) for category in Category}
+
+    def rounded_bytes(self) -> npt.NDArray[np.int64]:
+        """Return `size_bytes` as the allocator rounds a request: to a multiple of 512 B, at least one.
+
+        Source: torch 2.11 c10/cuda/CUDACachingAllocator.cpp, round_size without roundup_power2_divisions.
+        """
+        return np.maximum(-(-self.size_bytes // MIN_BLOCK_BYTES), 1) * MIN_BLOCK_BYTES
+
+    def _completed(self) -> npt.NDArray[np.int64]:
+        """Return the rows at which blocks of this trace end."""
+        return np.flatnonzero((self.action == Action.FREE_COMPLETED) & (self.block >= 0))
+
+    def describe(self) -> str:
+        """Return what a person wants to know first, in a few lines."""
+        counts = {action: int((self.action == action).sum()) for action in Action}
+        peak_bytes, row = self.peak_live()
+        steps = int(self.step.max(initial=-1)) + 1
+        made_by = [str(self.header[key]) for key in ("tracer", "torch", "device") if self.header.get(key)]
+        lines = [
+            f"Trace of {len(self):,} events" + (f" ({', '.join(made_by)})" if made_by else ""),
+            "  " + ", ".join(f"{count:,} {action.name.lower()}" for action, count in counts.items() if count),
+            f"  {steps} steps, {len(self.stream_ids)} streams, {len(self.ops)} ops, {len(self.modules)} modules",
+        ]
+        if row >= 0:
+            lines.append(f"  peak of live blocks {gib(peak_bytes)} at row {row}: {_place(self, row)}")
+            lines += [f"    {c.name.lower():<16}{gib(size)}" for c, size in self.by_category_at(row).items() if size]
+        if self.segments is not None:
+            reserved_bytes = int(self.segments.total_size.sum())
+            lines.append(f"  at the end {len(self.segments.address)} segments, {gib(reserved_bytes)}")
+        warnings = self.header.get("warnings")
+        lines += [f"  warning: {text}" for text in warnings] if isinstance(warnings, list) else []
+        return "\n".join(lines)
+
+
+def _place(trace: Trace, row: int) -> str:
+    """Return where in the job the event `row` happens."""
+    operator = trace.operator_at(row)
+    words = [f"step {trace.step[row]}", Phase(trace.phase[row]).name, operator.name or "-", operator.module or "-"]
+    return " ".join(words)
+
+
+def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:
+    """Return `columns` in their dtypes; a value which does not fit is an error, never wrapped."""
+    if set(columns) != set(dtypes):
+        raise TraceFileError(f"The columns of {what} are {sorted(columns)}, expected {sorted(dtypes)}")
+    cast: dict[str, Array] = {}
+    for name, values in columns.items():
+        try:
+            given = values if isinstance(values, np.ndarray) else np.array(values, dtypes[name])
+            cast[name] = np.ascontiguousarray(given.astype(dtypes[name], copy=False))
+            fits = np.array_equal(cast[name], given)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise TraceFileError(f"Column '{name}' of {what} does not fit {np.dtype(dtypes[name])}: {error}") from error
+        if not fits:
+            raise TraceFileError(f"Column '{name}' of {what} has values which do not fit {np.dtype(dtypes[name])}")
+    return cast
+
+
+def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
+    """Return the trace in an opened file; raises whatever a damaged one leads to."""
+    declared_bytes = sum(member.file_size for member in archive.infolist())
+    if declared_bytes > limit_bytes:
+        raise TraceFileError(f"it declares {gib(declared_bytes)} unpacked, limit_bytes is {gib(limit_bytes)}")
+    header = _read_json(archive, "header", dict)
+    if header.get("format") != FORMAT:
+        raise TraceFileError(f"its format is {header.get('format')!r}, expected '{FORMAT}'")
+    if header.get("version") not in _READABLE:
+        readable = " and ".join(map(str, _READABLE))
+        raise TraceFileError(
+            f"it has version {header.get('version')!r}, this release reads {readable}; a newer vramcast may read it"
+        )
+    is_named = header["version"] <= _NAMES_ONLY
+    own = {name: dtype for name, dtype in EVENT_COLUMNS.items() if name != "operator" or not is_named}
+    events: dict[str, Any] = _read_columns(archive, own)
+    if is_named:
+        events["operator"], operators = _operators_of_names(archive)
+    else:
+        operators = [_operator_of(row) for row in _read_json(archive, "operators", list)]
+    segments = Segments(**_read_columns(archive, SEGMENT_COLUMNS, "segments."))
+    blocks = Blocks(**_read_columns(archive, BLOCK_COLUMNS, "blocks."))
+    has_layout = _read_array(archive, "has_layout", "|b1").tolist() == [True]
+    return Trace(
+        **events,
+        operators=operators,
+        ledger=() if is_named else tuple(Entry.of_row(row) for row in _read_json(archive, "ledger", list)),
+        header=header,
+        stream_ids=_read_array(archive, "stream_ids", "<u8").tolist(),
+        segments=segments if has_layout else None,
+        blocks=blocks if has_layout else None,
+    )
+
+
+def _operators_of_names(archive: zipfile.ZipFile) -> tuple[npt.NDArray[np.int32], list[Operator]]:
+    """Return the column and the table of operators of a file which has names of operators and of modules apart."""
+    tables = {name: _read_json(archive, f"{name}s", list) for name in NAMED_COLUMNS}
+    return _joined(tables, _read_columns(archive, NAMED_COLUMNS))
+
+
+def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -> tuple[npt.NDArray[np.int32], list[Operator]]:
+    """Return column and table of the operators which names of operators and modules, in tables and columns, come to."""
+    for name, table in tables.items():
+        _check_names(table)
+        _check_range(columns[name], -1, len(table), f"events.{name}")
+    (ops, modules), (op, module) = tables.values(), (columns[name].astype(np.int64) for name in tables)
+    if len(op) != len(module):
+        raise TraceFileError(f"events.module has {len(module)} rows, expected {len(op)}")
+    keys, first, inverse = np.unique((op + 1) * (len(modules) + 1) + module + 1, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of appearance
+    pairs = [divmod(int(key), len(modules) + 1) for key in keys[order] if key]  # key 0: neither is known
+    operators = [Operator.of(["", *ops][op], ["", *modules][module]) for op, module in pairs]
+    place = np.full(len(keys), -1)
+    place[order[keys[order] > 0]] = np.arange(len(pairs))
+    return place[inverse].astype("<i4"), operators
+
+
+def _row_of(one: Operator) -> list[Any]:
+    return [one.name, one.module, int(one.kind), int(one.library), one.shapes, one.dtypes]
+
+
+def _operator_of(row: Any) -> Operator:
+    """Return the operator which a row of a file's table says; raises whatever a damaged one leads to."""
+    name, module, kind, library, shapes, dtypes = row
+    return Operator(name, module, tuple(map(tuple, shapes)), tuple(dtypes), Kind(kind), Library(library))
+
+
+def _read_columns(archive: zipfile.ZipFile, dtypes: Mapping[str, str], prefix: str = "") -> dict[str, Array]:
+    return {name: _read_array(archive, prefix + name, dtype) for name, dtype in dtypes.items()}
+
+
+def _read_json(archive: zipfile.ZipFile, name: str, kind: type) -> Any:
+    """Return the JSON text which array `name` holds as UTF-8 bytes."""
+    value = json.loads(_read_array(archive, name, "|u1").tobytes())
+    if not isinstance(value, kind):
+        raise TraceFileError(f"'{name}' is not a JSON {'object' if kind is dict else 'list'}")
+    return value
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, dtype: str) -> Array:
+    """Return one array. Its declared shape is not believed: numpy would allocate it before it reads."""
+    try:
+        member = archive.getinfo(f"{name}.npy")
+    except KeyError:
+        raise TraceFileError(f"the array '{name}' is missing") from None
+    # bzip2 and lzma members can unpack without a bound on one read; `save` never writes them.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise TraceFileError(f"the array '{name}' is packed by an unknown method {member.compress_type}")
+    with archive.open(member) as stream:
+        shape, found = _read_array_header(stream)
+        data = stream.read()
+    if found != np.dtype(dtype) or len(shape) != 1:
+        raise TraceFileError(f"the array '{name}' has dtype {found} and shape {shape}, expected {dtype} and one axis")
+    if len(data) != shape[0] * found.itemsize:
+        raise TraceFileError(f"the array '{name}' declares {shape[0]} values, {len(data)} bytes follow")
+    if dtype == "|b1" and data.strip(b"\0\1"):
+        raise TraceFileError(f"the array '{name}' has values other than 0 and 1")
+    return np.frombuffer(data, dtype)
+
+
+def _read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of a .npy stream of version 1.0, which `numpy.savez` writes for plain arrays."""
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise TraceFileError(f"an array has .npy version {version}, expected (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    return shape, dtype
+
+
+def _check(trace: Trace) -> None:
+    """Raise TraceFileError with the first rule which `trace` breaks."""
+    n = len(trace)
+    _check_columns(trace, EVENT_COLUMNS, "events", n)
+    _check_header(trace)
+    limits = {
+        "action": (0, len(Action)),
+        "phase": (0, len(Phase)),
+        "category": (0, len(Category)),
+        "stream": (0, len(trace.stream_ids)),
+        "operator": (-1, len(trace.operators)),
+        "step": (-1, None),
+        "size_bytes": (0, None),
+    }
+    for name, (low, end) in limits.items():
+        _check_range(getattr(trace, name), low, end, f"events.{name}")
+    # As float64, because a hostile sum would wrap around in int64.
+    if trace.size_bytes[trace.action == Action.ALLOC].sum(dtype=np.float64) > _MAX_TOTAL_BYTES:
+        raise TraceFileError(f"the sizes of all ALLOC rows sum to more than {_MAX_TOTAL_BYTES} bytes")
+    _check_blocks(trace)
+    _check_layout(trace)
+
+
+def _check_columns(table: object, dtypes: Mapping[str, str], what: str, n: int) -> None:
+    for name, dtype in dtypes.items():
+        column = getattr(table, name)
+        if column.dtype != np.dtype(dtype) or column.shape != (n,):
+            raise TraceFileError(
+                f"column {what}.{name} has dtype {column.dtype} and shape {column.shape}, expected {dtype} and ({n},)"
+            )
+
+
+def _check_range(column: Array, low: int, end: int | None, what: str) -> None:
+    wrong = column < low if end is None else (column < low) | (column >= end)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        expected = f">= {low}" if end is None else f"from {low} to {end - 1}"
+        raise TraceFileError(f"{what} is {column[row]} in row {row}, expected {expected}")
+
+
+def _check_header(trace: Trace) -> None:
+    for one in trace.operators:
+        _check_names([one.name, one.module, *one.dtypes])
+        if len(one.dtypes) != len(one.shapes) or any(len(shape) > _MAX_DIMENSIONS for shape in one.shapes):
+            raise TraceFileError(f"operator '{one.name}' has {len(one.shapes)} shapes and {len(one.dtypes)} dtypes")
+        if not all(isinstance(n, int) and 0 <= n < 2**63 for shape in one.shapes for n in shape):
+            raise TraceFileError(f"a shape of operator '{one.name}' has a dimension which is not an integer from 0 to 2^63 - 1")
+    if not all(isinstance(number, int) and 0 <= number < 2**64 for number in trace.stream_ids):
+        raise TraceFileError("stream_ids holds something which is not an integer from 0 to 2^64 - 1")
+    try:
+        json.dumps(trace.header, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TraceFileError(f"the header is not JSON: {error}") from error
+    free = trace.header.get("oom_device_free_bytes", [])
+    if not isinstance(free, list) or not all(isinstance(size_bytes, int) for size_bytes in free):
+        raise TraceFileError("the header's oom_device_free_bytes is not a list of integers")
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    if not all(isinstance(name, str) for name in names):
+        raise TraceFileError("the table of operators holds something which is not a string")
+
+
+def _check_blocks(trace: Trace) -> None:
+    """Check that an ALLOC names itself, a free an earlier ALLOC which nothing else has freed, an access a live one."""
+    rows = np.arange(len(trace))
+    is_alloc = trace.action == Action.ALLOC
+    is_access = trace.is_access()
+    is_free = (trace.action == Action.FREE_REQUESTED) | (trace.action == Action.FREE_COMPLETED)
+    named = is_free & (trace.block != -1)
+    # A reference out of range is wrong already; clip it so that it can be looked up with the rest.
+    looked_up = np.clip(trace.block, 0, max(len(trace) - 1, 0))
+    wrong = (
+        (is_alloc & (trace.block != rows))
+        | (~is_alloc & ~is_free & ~is_access & (trace.block != -1))
+        | ((named | is_access) & ((trace.block < 0) | (trace.block >= rows) | ~is_alloc[looked_up]))
+    )
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        name = Action(trace.action[row]).name
+        expected = "its own row" if is_alloc[row] else "-1 or an earlier ALLOC row" if is_free[row] else "-1"
+        expected = "an earlier ALLOC row" if is_access[row] else expected
+        raise TraceFileError(f"events.block is {trace.block[row]} in row {row} ({name}), expected {expected}")
+    for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
+        freed = np.sort(trace.block[(trace.action == action) & named])
+        twice = freed[1:][freed[1:] == freed[:-1]]
+        if len(twice):
+            raise TraceFileError(f"block {twice[0]} has two {action.name} events, expected one at most")
+    end = np.full(len(trace), len(trace))
+    completed = trace._completed()
+    end[trace.block[completed]] = completed
+    late = is_access & (rows > end[looked_up])
+    if late.any():
+        row = int(np.argmax(late))
+        raise TraceFileError(f"row {row} is an access to block {trace.block[row]}, whose memory was free by then")
+
+
+def _check_layout(trace: Trace) -> None:
+    segments, blocks = trace.segments, trace.blocks
+    if segments is None or blocks is None:
+        if segments is not None or blocks is not None:
+            raise TraceFileError("the final layout has only one of segments and blocks, expected both or none")
+        return
+    _check_columns(segments, SEGMENT_COLUMNS, "segments", len(segments.address))
+    _check_columns(blocks, BLOCK_COLUMNS, "blocks", len(blocks.address))
+    _check_range(segments.total_size, 0, None, "segments.total_size")
+    _check_range(segments.stream, 0, len(trace.stream_ids), "segments.stream")
+    _check_range(blocks.segment, 0, len(segments.address), "blocks.segment")
+    _check_range(blocks.size_bytes, 0, None, "blocks.size_bytes")
+    _check_range(blocks.requested_bytes, 0, None, "blocks.requested_bytes")
+    _check_range(blocks.state, 0, len(BlockState), "blocks.state")

@@ -1,0 +1,278 @@
+"""Every private name of PyTorch which vramcast uses, in one table: where it is, in which releases it was seen, who needs it.
+
+    from vramcast.tracer.hooks.torch_api import tree_map, current_autograd_node      # where the module needs torch anyway
+    torch_api.current_autograd_node()                                          # where torch is imported late
+    for owner, name in places("empty_cache"): setattr(owner, name, ...)        # what is replaced while a job runs
+
+Nothing here imports torch: a name is looked up when it is first asked for. One which the installed torch lacks raises
+`NullGpuError` with its path and who needs it; `python -m benchmarks.new_torch` prints all of them for a new release, and a test
+fails where another module of the product names one. Not in the table: operators (`torch.ops.aten._softmax`), which are part of
+ATen's schema, and names without an underscore in modules without one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from vramcast.core.errors import NullGpuError
+
+if TYPE_CHECKING:  # those whose types are worth having; the rest is Any, by `__getattr__`
+    from torch._prims_common import suggest_memory_format as suggest_memory_format
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+    from torch.utils._pytree import tree_flatten as tree_flatten
+    from torch.utils._pytree import tree_leaves as tree_leaves
+    from torch.utils._pytree import tree_map as tree_map
+    from torch.utils._pytree import tree_map_only as tree_map_only
+    from torch.utils._pytree import tree_unflatten as tree_unflatten
+
+# measured: `python -m benchmarks.new_torch` under each; 2.13 is a CPU-only build.
+SEEN: Final = ((2, 6), (2, 9), (2, 10), (2, 11), (2, 13), (2, 15))
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """One thing of PyTorch's own.
+
+    Attributes:
+        paths: `module:attribute`, newest first; the first which exists is taken. An empty attribute is the module.
+        needed_by: What does not work without it.
+        since: First release in which it was seen, under any of its paths.
+        cuda: Whether a CPU-only build lacks it.
+    """
+
+    paths: tuple[str, ...]
+    needed_by: str
+    since: tuple[int, int] = SEEN[0]
+    cuda: bool = False
+
+
+def _c(needed_by: str, **names: str) -> dict[str, Name]:
+    """Return names of torch._C, by ours."""
+    return {ours: Name((f"torch._C:{theirs}",), needed_by) for ours, theirs in names.items()}
+
+
+def _of(module: str, needed_by: str, **names: str) -> dict[str, Name]:
+    return {ours: Name((f"{module}:{theirs}",), needed_by) for ours, theirs in names.items()}
+
+
+# The first since 2.10, the second in 2.6 and 2.9.
+_SETTERS: Final = ("torch._C:_accelerator_setAllocatorSettings", "torch._C:_cuda_cudaCachingAllocator_set_allocator_settings")
+# The first of each since 2.9, the second in 2.6.
+_BEGIN_POOL: Final = ("torch._C:_cuda_beginAllocateCurrentThreadToPool", "torch._C:_cuda_beginAllocateToPool")
+_END_POOL: Final = ("torch._C:_cuda_endAllocateToPool", "torch._C:_cuda_endAllocateCurrentStreamToPool")
+_EVENTS: Final = "operators and modules of a trace"
+_FAKE: Final = "the fake tracer"
+_RAW: Final = "torch's own allocator, driven alone"
+_BARE: Final = "jobs which compile: large kernels without their bodies"
+_RANKS: Final = "jobs of several ranks"
+
+# What is read or called.
+NAMES: Final[dict[str, Name]] = {
+    **_of(
+        "torch.utils._pytree",
+        "every tracer: tensors inside of tuples and dicts",
+        tree_flatten="tree_flatten",
+        tree_leaves="tree_leaves",
+        tree_map="tree_map",
+        tree_map_only="tree_map_only",
+        tree_unflatten="tree_unflatten",
+    ),
+    **_of(
+        "torch.utils._python_dispatch",
+        "models without weights, the portable tracers, values which are followed",
+        TorchDispatchMode="TorchDispatchMode",
+        disable_current_modes="_disable_current_modes",
+    ),
+    **_of("torch._prims_common", "convolutions' layouts", suggest_memory_format="suggest_memory_format"),
+    **_c(
+        _EVENTS,
+        RecordFunctionFast="_profiler._RecordFunctionFast",
+        enable_record_function="_autograd._enable_record_function",
+        EventType="_profiler._EventType",
+        current_autograd_node="_current_autograd_node",
+        current_graph_task_id="_current_graph_task_id",
+        sequence_number="_autograd._get_sequence_nr",
+        schemas_of_operator="_jit_get_schemas_for_operator",
+    ),
+    **_of("torch.cuda", "the null GPU: what begins when CUDA is first touched", lazy_call="_lazy_call"),
+    **_of(
+        "torch.cuda.memory",
+        "the null GPU: the allocator's history",
+        record_memory_history="_record_memory_history",
+        memory_snapshot="_snapshot",
+    ),
+    "set_allocator_settings": Name(_SETTERS, "a job's allocator settings"),
+    "begin_pool": Name(_BEGIN_POOL, _RAW, cuda=True),
+    "end_pool": Name(_END_POOL, _RAW, cuda=True),
+    "release_pool": Name(("torch._C:_cuda_releasePool",), _RAW, cuda=True),
+    "cuda_arch_flags": Name(("torch._C:_cuda_getArchFlags",), "the null GPU: for which cards torch has kernels", cuda=True),
+    **_c(
+        "convolution workspaces of the portable tracers",
+        cudnn_enabled="_get_cudnn_enabled",
+        cudnn_benchmark="_get_cudnn_benchmark",
+        cudnn_deterministic="_get_cudnn_deterministic",
+        cudnn_allow_tf32="_get_cudnn_allow_tf32",
+    ),
+    **_c(
+        "the portable tracers",
+        DispatchKey="DispatchKey",
+        DispatchKeySet="DispatchKeySet",
+        ExcludeDispatchKeyGuard="_ExcludeDispatchKeyGuard",
+        PreserveDispatchKeyGuard="_PreserveDispatchKeyGuard",
+        DisableTorchDispatch="_DisableTorchDispatch",
+        DisableTorchFunction="DisableTorchFunction",
+        disabled_torch_function="_disabled_torch_function_impl",
+        include_meta="_set_meta_in_tls_dispatch_include",
+        set_only_lift_cpu_tensors="_set_only_lift_cpu_tensors",
+        all_operator_names="_dispatch_get_all_op_names",
+        has_kernel="_dispatch_has_kernel_for_dispatch_key",
+        storage_use_count="_storage_Use_Count",
+    ),
+    "fused_rms_norm": Name(("torch:_fused_rms_norm",), "the portable tracers' RMSNorm; before, a composite", since=(2, 9)),
+    **_of("torch._dynamo.eval_frame", _FAKE, OptimizedModule="OptimizedModule"),
+    **_of("torch.optim.optimizer", _FAKE, foreach_types_of_optimizers="_foreach_supported_types"),
+    **_of("torch.utils._foreach_utils", _FAKE, foreach_types_of_gradients="_foreach_supported_types"),
+    **_of("torch.utils._device", "values which are followed", device_constructors="_device_constructors", default_device=""),
+    **_of("torch.overrides", "values which are followed", function_modes="_get_current_function_mode_stack"),
+    **_c("values which are followed", functorch_level="_functorch.peek_interpreter_stack"),
+    **_of(
+        "torch.nn.modules.module",
+        "jobs which compile: no warning of our hooks",
+        global_forward_hooks="_global_forward_hooks",
+        global_forward_pre_hooks="_global_forward_pre_hooks",
+        global_backward_hooks="_global_backward_hooks",
+        global_backward_pre_hooks="_global_backward_pre_hooks",
+    ),
+    "FakeProcessGroup": Name(("torch._C._distributed_c10d:FakeProcessGroup",), _RANKS),
+    "rendezvous": Name(("torch.distributed.rendezvous:",), _RANKS),
+    "rendezvous_handlers": Name(("torch.distributed.rendezvous:_rendezvous_handlers",), _RANKS),
+    "c10d": Name(("torch.distributed.distributed_c10d:",), _RANKS),
+    "FileSystemWriter": Name(("torch.distributed.checkpoint.filesystem:_FileSystemWriter",), _RANKS),
+    "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
+    "group_of_name": Name(("torch.distributed.distributed_c10d:_resolve_process_group",), _RANKS),
+    "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
+    **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
+    "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),
+    "triton_backends": Name(("triton.backends:backends",), _BARE, cuda=True),
+}  # fmt: skip
+
+# What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
+REPLACED: Final[dict[str, tuple[str, ...]]] = {
+    "profiles": tuple(f"torch.autograd.profiler:_{verb}_profiler" for verb in ("prepare", "enable", "disable")),
+    "checkpointed": ("torch.utils.checkpoint:_checkpoint_without_reentrant_generator",),
+    "empty_cache": ("torch._C:_cuda_emptyCache", "torch._C:_accelerator_emptyCache"),
+    "reset_statistics": (
+        *("torch._C:_cuda_resetPeakMemoryStats", "torch._C:_accelerator_resetPeakStats"),
+        *("torch._C:_cuda_resetAccumulatedMemoryStats", "torch._C:_accelerator_resetAccumulatedStats"),
+    ),
+    "memory_snapshot": ("torch.cuda.memory:_snapshot",),
+    "record_memory_history": ("torch._C:_cuda_record_memory_history", "torch._C:_cuda_record_memory_history_legacy"),
+    "set_allocator_settings": _SETTERS,
+    "change_allocator": ("torch._C:_cuda_changeCurrentAllocator",),
+    "foreach_devices_of_gradients": ("torch.utils._foreach_utils:_get_foreach_kernels_supported_devices",),
+    "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
+    "lazy_init": ("torch.cuda:_lazy_init",),
+    "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
+    "cut_into_shards": ("torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",),
+    "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
+    "share_among_ranks": ("torch.distributed._symmetric_memory:enable_symm_mem_for_group",),
+    "run_backward": ("torch.autograd:_engine_run_backward",),
+    "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
+    "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
+    "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
+    # Of torch.compile.
+    "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),
+    "inductor_write_choices": ("torch._inductor.codecache:CacheBase.update_local_cache",),
+    "inductor_save_graph": ("torch._inductor.codecache:FxGraphCache._save_graph",),
+    "tune_by_descent": ("torch._inductor.runtime.coordinate_descent_tuner:CoordescTuner.autotune",),
+    "has_global_hooks": ("torch.nn.modules.module:_has_any_global_hook",),  # since 2.9
+}
+
+# Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind
+# by `benchmarks.new_torch`, since some are made by `__init__` alone.
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "torch:ops.aten.add.Tensor": ("_schema", "_op_dk", "_overloadpacket"),
+    "torch:Tensor": ("_make_subclass", "_is_view", "_use_count", "_indices", "_nnz"),
+    "torch:UntypedStorage": ("_cdata",),
+    "torch._C:_FunctionBase": ("_sequence_nr",),
+    "torch.nn:LSTM": ("_flat_weights",),
+    "torch.nn:Module": ("_buffers", "_compiled_call_impl"),
+    "torch._C:_profiler._ProfilerEvent": ("tag", "name", "children", "extra_fields", "start_time_ns", "end_time_ns"),
+    "torch._C:_profiler._ExtraFields_Allocation": ("alloc_size", "ptr", "device"),
+    "torch._C:_profiler._ExtraFields_TorchOp": ("sequence_number", "inputs"),
+    "torch._C:_profiler._TensorMetadata": ("storage_data_ptr", "sizes", "dtype", "device"),
+}
+
+
+def __getattr__(ours: str) -> Any:
+    entry = NAMES.get(ours)
+    if entry is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{ours}'")
+    for path in entry.paths:
+        found = find(path)
+        if found is not _ABSENT:
+            globals()[ours] = found  # the next one finds it without asking here
+            return found
+    import torch
+
+    where = entry.paths[0].replace(":", ".").rstrip(".")
+    raise NullGpuError(
+        f"torch {torch.__version__} has no {where}, which is needed for {entry.needed_by}. "
+        f"It was seen from torch {_text(entry.since)} to {_text(SEEN[-1])}: install one of these (pip install torch==2.11.0)."
+    )
+
+
+def find(path: str) -> Any:
+    """Return what is at `module:attribute`, or `_ABSENT`."""
+    module, _, attributes = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for attribute in filter(None, attributes.split(".")):
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError):
+        return _ABSENT
+    return found
+
+
+def has(ours: str) -> bool:
+    """Return whether the installed torch has the name."""
+    return any(find(path) is not _ABSENT for path in NAMES[ours].paths)
+
+
+def places(ours: str) -> Iterator[tuple[Any, str]]:
+    """Yield (object, attribute) for each place of `REPLACED` which the installed torch has."""
+    for path in REPLACED[ours]:
+        if find(path) is not _ABSENT:
+            owner, _, attribute = path.replace(":", ":.").rpartition(".")
+            yield find(owner), attribute
+
+
+def missing() -> list[str]:
+    """Return what of `NAMES` and `FIELDS` the installed torch lacks, one line each; what is in `REPLACED` may be absent."""
+    import torch
+
+    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    lines = [
+        f"{' or '.join(entry.paths)}: needed for {entry.needed_by}"
+        for entry in NAMES.values()
+        if release >= entry.since
+        and (torch.version.cuda is not None or not entry.cuda)
+        and all(find(path) is _ABSENT for path in entry.paths)
+    ]
+    for path, fields in FIELDS.items():
+        owner = find(path)
+        made = owner if owner is _ABSENT or path not in _MADE else owner(*_MADE[path])
+        lines += [f"{path}.{field}" for field in fields if not hasattr(made, field)]
+    return lines
+
+
+_ABSENT: Final = object()
+# Of these an object is looked at instead of the class: with which arguments it is made.
+_MADE: Final[dict[str, tuple[int, ...]]] = {"torch.nn:LSTM": (1, 1), "torch.nn:Module": ()}
+
+
+def _text(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))

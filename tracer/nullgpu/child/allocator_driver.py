@@ -1,0 +1,160 @@
+"""Drives PyTorch's own caching allocator with bare requests: what the simulator is compared with.
+
+A request is a tuple, all sizes in bytes; blocks, streams and pools have numbers of the caller's choice (stream 0 is the
+default one):
+
+    ("malloc", block, bytes, stream)   ("free", block)          ("record", block, stream)
+    ("empty",)                         ("begin", pool)          ("end", pool)              ("release", pool)
+
+A malloc which fails leaves no block; later requests which name it are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from vramcast.hardware.devices import Device
+from vramcast.tracer.hooks import torch_api
+
+Request: TypeAlias = tuple[Any, ...]
+
+# Of torch.cuda.memory_stats(): what is compared.
+_LEVELS = (
+    *("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "inactive_split_bytes"),
+    *("allocation", "segment", "inactive_split"),
+)
+_KEYS = (
+    *(f"{name}.all.{when}" for name in _LEVELS for when in ("current", "peak")),
+    *("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequests:
+    """Sequences of requests for one allocator in one process; between two of them it is emptied.
+
+    Attributes:
+        limited: Whether the device ends at its size.
+        sequences: Each starts with an empty allocator and fresh statistics.
+    """
+
+    device: Device
+    limited: bool
+    alloc_conf: str
+    sequences: Sequence[Sequence[Request]]
+
+
+@dataclass(frozen=True, slots=True)
+class RawResult:
+    """What became of one sequence.
+
+    Attributes:
+        addresses: For each malloc in order: the address, None when it failed.
+        messages: torch's words for each malloc which failed.
+        statistics: Of `torch.cuda.memory_stats()`.
+        segments: Of `torch.cuda.memory_snapshot()`: (address, bytes, is_large, ((block bytes, state), ...)).
+        events: The allocator's history: (action, address, bytes).
+        seconds: Time which the requests took, driven from Python.
+    """
+
+    addresses: list[int | None]
+    messages: list[str]
+    statistics: dict[str, int]
+    segments: list[tuple[int, int, bool, tuple[tuple[int, str], ...]]]
+    events: list[tuple[str, int, int]]
+    seconds: float
+
+
+def run(requests: RawRequests) -> list[RawResult]:
+    """Play all sequences in this process, in which the null GPU is loaded and configured; the worker calls it."""
+    import torch
+
+    if requests.alloc_conf:
+        torch_api.set_allocator_settings(requests.alloc_conf)
+    streams: dict[int, Any] = {0: torch.cuda.default_stream()}
+    results = []
+    for sequence in requests.sequences:
+        results.append(_play(sequence, streams))
+        torch.cuda.empty_cache()
+    return results
+
+
+def _play(sequence: Sequence[Request], streams: dict[int, Any]) -> RawResult:
+    import time
+
+    import torch
+
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+    torch_api.record_memory_history(context=None, max_entries=1_000_000)  # arbitrary: above any sequence
+    live: dict[int, Any] = {}
+    pools: dict[int, Any] = {}
+    users: dict[int, int] = {}
+    addresses: list[int | None] = []
+    messages: list[str] = []
+
+    def stream_of(number: int) -> Any:
+        if number not in streams:
+            make: Any = torch.cuda.Stream
+            streams[number] = make()
+        return streams[number]
+
+    started = time.perf_counter()
+    for kind, *operands in sequence:
+        if kind == "malloc":
+            block, size_bytes, stream = operands
+            try:
+                with torch.cuda.stream(stream_of(stream)):
+                    live[block] = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+                addresses.append(live[block].data_ptr())
+            except torch.OutOfMemoryError as error:
+                addresses.append(None)
+                messages.append(str(error))
+        elif kind == "free":
+            live.pop(operands[0], None)
+        elif kind == "record":
+            if operands[0] in live:
+                live[operands[0]].record_stream(stream_of(operands[1]))
+        elif kind == "empty":
+            torch.cuda.empty_cache()
+        elif kind == "begin":
+            pool = pools.setdefault(operands[0], torch.cuda.graph_pool_handle())
+            torch_api.begin_pool(0, pool)
+            users[operands[0]] = users.get(operands[0], 0) + 1
+        elif kind == "end":
+            torch_api.end_pool(0, pools[operands[0]])
+        elif kind == "release":
+            torch_api.release_pool(0, pools[operands[0]])
+            users[operands[0]] -= 1
+            if not users[operands[0]]:
+                del pools[operands[0]]
+    seconds = time.perf_counter() - started
+    snapshot = torch_api.memory_snapshot()
+    statistics = torch.cuda.memory_stats()
+    torch_api.record_memory_history(enabled=None)
+    live.clear()
+    for number, pool in pools.items():
+        for _ in range(users[number]):
+            torch_api.release_pool(0, pool)
+    return RawResult(
+        addresses,
+        messages,
+        {key: statistics.get(key, 0) for key in _KEYS},
+        [
+            (
+                segment["address"],
+                segment["total_size"],
+                segment["segment_type"] == "large",
+                tuple((block["size"], block["state"]) for block in segment["blocks"]),
+            )
+            for segment in snapshot["segments"]
+        ],
+        [
+            (entry["action"], entry.get("addr", entry.get("device_free", 0)), entry["size"])
+            for entry in snapshot["device_traces"][0]
+            if entry["action"] != "snapshot"
+        ],
+        seconds,
+    )

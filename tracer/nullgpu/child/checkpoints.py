@@ -1,0 +1,83 @@
+"""What a traced command writes as checkpoints: its weights are nobody's, so none is left behind, and no real one is replaced.
+
+A file which is there stays as it is, and what would replace it goes elsewhere. A new one is written, with holes in place of
+large storages, since the script may read it again; when the job has ended it is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final
+
+import torch
+
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.program.training_loop_hooks import checkpoint_writers
+from vramcast.tracer.protocol.messages import LENT
+
+_FOLDER: Final = "vramcast-"
+WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
+
+
+@contextmanager
+def kept_apart() -> Iterator[None]:
+    """Let checkpoints which are written inside be as above."""
+    written: dict[str, int] = {}  # file -> the process which wrote it: a fork knows of its parent's
+    made: set[str] = set()
+    replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
+    replaced.append(Replaced(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib end in it
+    try:
+        yield
+    finally:
+        for place in replaced:
+            place.remove()
+        for path in [path for path, process in written.items() if process == os.getpid()]:
+            with suppress(OSError):
+                os.remove(path)
+                while (path := os.path.dirname(path)) in made or os.path.basename(path).startswith(_FOLDER):
+                    os.rmdir(path)  # one which holds something else stays
+
+
+def _noting(mkdir: Callable[..., None], made: set[str]) -> Callable[..., None]:
+    """Return `os.mkdir`, which notes what it makes: a folder of checkpoints without one would mislead the next run."""
+
+    def noted(path: Any, *args: Any, **kwargs: Any) -> None:
+        mkdir(path, *args, **kwargs)
+        if isinstance(path, str | os.PathLike) and "dir_fd" not in kwargs:
+            made.add(os.path.abspath(os.fspath(path)))
+
+    return noted
+
+
+def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., Any]:
+    """Return `torch.save`, or safetensors' `save_file`, for what need not last."""
+
+    def saved(content: Any, *args: Any, **kwargs: Any) -> Any:
+        path = args[0] if args else kwargs.pop("f", kwargs.pop("filename", None))
+        if isinstance(path, str | os.PathLike):  # else it is a file of the script's own, or a buffer
+            path = os.path.abspath(os.fspath(path))
+            if os.path.exists(path) and path not in written:
+                path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")
+            written.setdefault(path, os.getpid())
+        is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > WHOLE_BYTES
+        with torch.serialization.skip_data() if is_large else nullcontext():
+            return save(content, path, *args[1:], **kwargs)
+
+    return saved
+
+
+def _size_bytes(content: Any) -> int:
+    """Return what the tensors in dicts and lists take."""
+    left, total = [content], 0
+    while left:
+        one = left.pop()
+        if isinstance(one, torch.Tensor):
+            total += one.nbytes
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+    return total

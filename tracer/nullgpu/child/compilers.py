@@ -1,0 +1,127 @@
+"""torch.compile in a job's process: where its compilers work, and what of their work the next job may have.
+
+Inductor compiles Triton's kernels in fresh processes where there are several cores, and those would see no card. So it compiles
+in the job's own process; whoever asks for several gets forks of it, which have the null GPU too.
+
+What is compiled is kept for the next job, in a folder of our own: the user's must not get code which was chosen on a card
+without time, nor kernels without their bodies (`bare_kernels.py`). What was *chosen* by a benchmark is kept for nobody. A
+benchmark takes memory, so that a job whose choices were kept would ask for less than the first one did.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from vramcast.core import cache
+from vramcast.core.errors import CompilerError
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.nullgpu.child import bare_kernels, compiled_cache
+
+_FOLDER: Final = "compiled"
+_CACHES: Final = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}  # spec: theirs; ours within the folder
+
+
+def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Make this process ready for a job which may compile; before it does.
+
+    Args:
+        environ: Where Inductor and Triton find their settings.
+    """
+    # measured: `vramcast run` of a 9-layer GPT, 2 cores: Triton's part is 11 of 72 s of CPU, the rest has one thread anyway.
+    threads = environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    environ["TORCHINDUCTOR_WORKER_START"] = "fork"
+    if "torch._inductor.config" in sys.modules:  # the warm worker imports what jobs import, and this reads them only then
+        torch_api.inductor_config.compile_threads = int(threads)
+        torch_api.inductor_config.worker_start_method = "fork"
+    environ.update(_own_caches())
+    _when_first_compiled()
+
+
+def _own_caches() -> dict[str, str]:
+    """Return the compilers' folders within ours; none if no place of ours can be written: their own then, as without us."""
+    try:
+        folder = cache.folder(_FOLDER)
+    except CompilerError:
+        return {}
+    return {variable: str(folder / name) for variable, name in _CACHES.items()}
+
+
+@functools.cache  # once a process
+def _bound_own_caches() -> None:
+    """Keep our folder within its limit, before this process compiles the first time."""
+    if _keeps_apart():
+        compiled_cache.enter(cache.folder(_FOLDER))
+
+
+def _keeps_apart() -> bool:
+    """Return whether what is compiled now is kept where no real card finds it."""
+    own = _own_caches()
+    return bool(own) and all(os.environ.get(variable) == folder for variable, folder in own.items())
+
+
+def _when_first_compiled() -> None:
+    import torch
+
+    compile_ = torch.compile
+
+    def prepare_and_compile(*args: Any, **kwargs: Any) -> Any:
+        _keep_no_choices()
+        _bound_own_caches()
+        bare_kernels.install(_keeps_apart)
+        return compile_(*args, **kwargs)
+
+    torch.compile = prepare_and_compile
+
+
+@functools.cache  # once a process
+def _keep_no_choices() -> None:
+    """Let choices made by a benchmark live as long as this process, and graphs made of them too."""
+    torch_api.inductor_config.autotune_local_cache = False  # which of a kernel's configurations is the fastest
+    choices: dict[str, Any] = {}  # which kernel multiplies matrices, and whether they are padded for it
+    has_chosen = False
+
+    def note_choices(self: Any, local_cache: dict[str, Any]) -> None:
+        nonlocal has_chosen
+        choices.update(local_cache)
+        has_chosen = True
+
+    for owner, name in torch_api.places("inductor_read_choices"):
+        setattr(owner, name, lambda self: choices)
+    for owner, name in torch_api.places("inductor_write_choices"):
+        setattr(owner, name, note_choices)
+    for owner, name in torch_api.places("inductor_save_graph"):
+        save = getattr(owner, name)
+
+        def save_unless_chosen(*args: Any, save: Any = save, **kwargs: Any) -> None:
+            nonlocal has_chosen
+            if not has_chosen:
+                save(*args, **kwargs)
+            has_chosen = False
+
+        setattr(owner, name, staticmethod(save_unless_chosen))
+
+    for owner, name in torch_api.places("tune_by_descent"):
+        setattr(owner, name, _first_configuration)
+
+
+def _first_configuration(self: Any, func: Any, baseline_config: Any, baseline_timing: float | None = None) -> Any:
+    """Stand in for a search which compiles a kernel with some twenty neighbours of a configuration.
+
+    On a card without time none is faster, and a benchmark of each takes the same memory as one of the first.
+    """
+    if baseline_timing is None:
+        self.call_func(func, baseline_config)
+    return baseline_config
+
+
+def hide_hooks() -> None:
+    """Let torch.compile count only those global hooks of modules which come after now: it warns its user of each call."""
+    api = torch_api
+    hooks = [api.global_forward_hooks, api.global_forward_pre_hooks, api.global_backward_hooks, api.global_backward_pre_hooks]
+    ours = sum(map(len, hooks))
+    for owner, name in torch_api.places("has_global_hooks"):
+        setattr(owner, name, lambda: sum(map(len, hooks)) > ours)

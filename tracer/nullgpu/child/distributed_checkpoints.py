@@ -1,0 +1,98 @@
+"""What a traced command writes by torch.distributed.checkpoint: elsewhere, in a folder which goes with the job.
+
+No real checkpoint is replaced by one whose weights are nobody's, and none is left behind. Large shards are not written at all:
+the disk of the machine which estimates is not that of the job. What was written here is read here again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.import_hooks import when_imported
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.nullgpu.child.checkpoints import WHOLE_BYTES
+
+_MODULE: Final = "torch.distributed.checkpoint.filesystem"
+
+
+@contextmanager
+def kept_apart(folder: str) -> Iterator[None]:
+    """Let distributed checkpoints which are written inside be as above.
+
+    Args:
+        folder: Where they go; somebody else removes it.
+    """
+    with contextlib.ExitStack() as stack, when_imported(_MODULE, lambda: _Apart(Path(folder)).enter(stack)):
+        yield
+
+
+class _Apart:
+    """Folders of checkpoints, and where they are instead."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._moved: dict[str, Path] = {}
+        self._without_data: set[Path] = set()
+
+    def enter(self, stack: contextlib.ExitStack) -> None:
+        """Replace what writes and reads, until the stack is closed."""
+        writer, reader = torch_api.FileSystemWriter, torch_api.FileSystemReader
+        for owner, name, wrap in (
+            (writer, "set_up_storage_writer", self._beginning), (writer, "write_data", self._writing),
+            (reader, "read_metadata", self._opening), (reader, "read_data", self._reading),
+        ):  # fmt: skip
+            stack.callback(Replaced(owner, name, wrap).remove)
+
+    def _beginning(self, original: Any) -> Callable[..., Any]:
+        def begin(writer: Any, *args: Any, **kwargs: Any) -> Any:
+            path = Path(writer.path)
+            if self._folder not in path.parents:
+                place = self._moved.setdefault(os.path.abspath(path), Path(tempfile.mkdtemp(dir=self._folder)))
+                writer.path = place
+            return original(writer, *args, **kwargs)
+
+        return begin
+
+    def _writing(self, original: Any) -> Callable[..., Any]:
+        def write(writer: Any, plan: Any, planner: Any) -> Any:
+            if _size_bytes(plan) <= WHOLE_BYTES:
+                return original(writer, plan, planner)
+            self._without_data.add(Path(writer.path))
+            return _done([])
+
+        return write
+
+    def _opening(self, original: Any) -> Callable[..., Any]:
+        def read(reader: Any, *args: Any, **kwargs: Any) -> Any:
+            reader.path = self._moved.get(os.path.abspath(reader.path), reader.path)
+            return original(reader, *args, **kwargs)
+
+        return read
+
+    def _reading(self, original: Any) -> Callable[..., Any]:
+        def read(reader: Any, plan: Any, planner: Any) -> Any:
+            return _done(None) if Path(reader.path) in self._without_data else original(reader, plan, planner)
+
+        return read
+
+
+def _size_bytes(plan: Any) -> int:
+    """Return what the tensors of a plan take."""
+    parts = [item.tensor_data for item in plan.items if item.tensor_data is not None]
+    return sum(math.prod(part.chunk.sizes) * part.properties.dtype.itemsize for part in parts)
+
+
+def _done(result: Any) -> Any:
+    future: Any = torch.futures.Future()
+    future.set_result(result)
+    return future

@@ -1,0 +1,176 @@
+"""Runs one job on the null GPU: the body of a forked worker process. One job, one process, then it is gone."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from vramcast.core.errors import UsageError
+from vramcast.hardware.devices import Device
+from vramcast.jobs.job import Job
+from vramcast.jobs.ranks import Rank
+from vramcast.tracer.hooks import shared_memory, torch_api
+from vramcast.tracer.nullgpu.child import allocator_driver, compilers, program, subprocesses
+from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
+from vramcast.tracer.nullgpu.child.observer import Watched
+from vramcast.tracer.nullgpu.library.loader import NullGpu
+from vramcast.tracer.program.training_loop import StopJob
+from vramcast.tracer.protocol import alloc_conf
+from vramcast.tracer.protocol.job_result import Result, place_of
+from vramcast.tracer.protocol.run_options import RunOptions
+
+
+def kernel_arch(built_for: str, major: int, minor: int) -> int:
+    """Return the architecture (10 x major + minor) whose kernels of a torch build run on a card.
+
+    Machine code runs on cards of the same major version and the same or a higher minor one; PTX ("compute_90") on every
+    newer card.
+
+    Args:
+        built_for: torch's own list, "sm_75 sm_80 sm_86 sm_90 compute_90".
+        major: Of the card's compute capability.
+        minor: Of the card's compute capability.
+    Raises:
+        UsageError: the build has no kernels for the card; real PyTorch would not run there either.
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    card = 10 * major + minor
+    code = [int(n) for n in re.findall(r"\bsm_(\d+)", built_for)]
+    ptx = [int(n) for n in re.findall(r"\bcompute_(\d+)", built_for)]
+    fitting = [n for n in code if n // 10 == major and n <= card] or [n for n in ptx if n <= card]
+    if not fitting:
+        raise UsageError(
+            f"This torch build has no kernels for compute capability {major}.{minor} (it has: {built_for}): "
+            "choose another --device, or a torch build which supports that card."
+        )
+    return max(fitting)
+
+
+_ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
+
+
+def device_config(job: Job, options: RunOptions, built_for: str) -> str:
+    """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
+    total_bytes = job.total_bytes
+    if not options.limited and (options.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
+        # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
+        total_bytes = max(total_bytes, _ADDRESSES_BYTES)
+    config = _config(job.device.with_memory(total_bytes), options.context_bytes, options.limited, built_for)
+    return f"{config};device_count={job.world.local_size};is_slow={int(options.slow)}"
+
+
+def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
+    arch = kernel_arch(built_for, *device.compute_capability)
+    capacity = device.total_bytes if limited else 1 << 44  # arbitrary: 16 TiB, "no end"
+    return f"{device.to_config()};context_bytes={context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
+
+
+def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
+    """Play bare requests through this process's allocator, under their own settings."""
+    alloc_conf.forget(os.environ)
+
+    gpu.configure(_config(requests.device, 0, requests.limited, torch_api.cuda_arch_flags() or ""))
+    return allocator_driver.run(requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Any code of ours for which the null GPU shall be torch's card: `run_job(argument)` of a module.
+
+    Attributes:
+        module: Its name.
+        argument: What `run_job` is called with; pickled.
+        device: The card, with its own size.
+    """
+
+    module: str
+    argument: Any
+    device: Device
+
+
+def run_program(program: Program, gpu: NullGpu) -> Any:
+    """Return what the program gives; it says its allocator's settings itself."""
+    alloc_conf.forget(os.environ)
+
+    gpu.configure(_config(program.device, 0, True, torch_api.cuda_arch_flags() or ""))
+    return importlib.import_module(program.module).run_job(program.argument)
+
+
+def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
+    """Run `job` in this process and return what came out; never raises for the job's own failures."""
+    if job.search_path:
+        sys.path[:] = [*job.search_path]
+    os.chdir(job.working_folder)
+
+    import torch  # the stand-ins are loaded; CUDA is not initialised yet
+
+    from vramcast.tracer.hooks import host_checks
+
+    host_checks.take_as_passed()
+    compilers.prepare()
+    result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
+    settings = alloc_conf.Watch(job.alloc_conf, applies=True)
+    watched = Watched(job, options, gpu, settings)
+    if job.command is not None:
+        watched.follow_forks()
+    is_whole, ended = False, ""
+    end_others = functools.partial(subprocesses.end_others, options.limit_s)
+    try:
+        gpu.configure(device_config(job, options, _built_for(job)))
+        if job.command is not None:
+            gpu.show_tools()
+        settings.start()
+        watched.prepare(is_own=True)
+        watched.begin(before_stop=end_others)
+        try:
+            _run(job, watched.rank, result)
+        finally:
+            watched.end()
+        is_whole = True
+    except torch.OutOfMemoryError as error:
+        result.status, result.message = "oom", str(error)
+    except StopJob:
+        ended = watched.recorder.course.stopped_by
+    except BaseException as error:  # the user's code may raise anything
+        result.fail(shared_memory.explained(error, gpu.ledger(), place_of(error)))
+        if job.command is not None and result.error == "JobError" and watched.recorder.has_requests:
+            result.status, ended = "ok", f"it {result.message}"
+    if job.command is not None:
+        end_others()
+    gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
+    watched.complete(result, is_whole=is_whole, ended=ended)
+    return result
+
+
+def _run(job: Job, rank: Rank, result: Result) -> None:
+    if job.command is not None:
+        program.run(job.command, rank)
+        return
+    import torch
+
+    from vramcast.tracer.program import model_program
+
+    if job.parallel is None:
+        model_program.run(job, torch.device("cuda"))
+        return
+    from vramcast.tracer.ranks import spread
+
+    def say(text: str) -> None:
+        result.notes = (*result.notes, text)
+
+    spread.run(job, job.parallel, rank, torch.device("cuda"), say)
+
+
+def _built_for(job: Job) -> str:
+    """Return for which cards torch was built; after the question torch refuses CUDA to forks, and a command may make some."""
+
+    def asked() -> str:
+        return torch_api.cuda_arch_flags() or ""
+
+    return asked() if job.command is None else subprocesses.asked_in_a_fork(asked)

@@ -1,0 +1,284 @@
+"""A process on the null GPU which is watched: the job's own, a fork of it, or a Python which it starts.
+
+the job's own    child.run_job: everything begins before the program
+a fork of it     goes on with what its parent has begun, and claims the card when it first touches it
+a Python         before_torch loads the stand-ins; everything begins when CUDA is first touched: most never touch it
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from vramcast.hardware.throughput import Roofline
+from vramcast.jobs.job import Job
+from vramcast.jobs.ranks import Rank
+from vramcast.tracer.format.nccl_calls import sized
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.nullgpu.child import compilers
+from vramcast.tracer.nullgpu.child.completion import complete
+from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question
+from vramcast.tracer.nullgpu.library.loader import NullGpu
+from vramcast.tracer.program.cutoff import STOP, stoppable
+from vramcast.tracer.program.training_loop import Limits, StopJob
+from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.messages import LENT
+from vramcast.tracer.protocol.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from vramcast.tracer.protocol.alloc_conf import Watch
+    from vramcast.tracer.ranks.simulated_peers import Absent
+
+# Helpers which compile for the job: they see the card, and take nothing of it.
+_HELPERS: Final = ("torch/_inductor/compile_worker",)
+_KEPT: list[Any] = []  # what only weak references would know, and what a process, which ends soon, need not take apart
+
+
+class Watched:
+    """Who watches a process.
+
+    Args:
+        job: The job.
+        options: How it is traced.
+        gpu: Its card.
+        settings: Of its allocator.
+        started_s: When the job began, by `time.monotonic`; None: now.
+
+    Attributes:
+        recorder: Records it, and stops a command when enough was seen.
+        rank: Which one it is.
+        values: Follows its values; None: that is not asked for.
+    """
+
+    def __init__(self, job: Job, options: RunOptions, gpu: NullGpu, settings: Watch, started_s: float | None = None) -> None:
+        from vramcast.tracer.recording.job_context import Observer  # torch comes after the stand-ins
+        from vramcast.tracer.recording.recorder import Recorder
+        from vramcast.tracer.values.follower import Values
+        from vramcast.tracer.values.host_weights import HostWeights
+
+        self._job, self._options, self._gpu, self._settings = job, options, gpu, settings
+        self._started_s = time.monotonic() if started_s is None else started_s
+        self._observer = Observer()
+        self._around = contextlib.ExitStack()
+        is_command = job.command is not None
+        self.rank = Rank(options.rank, job.world)
+        self.recorder = Recorder(
+            limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
+            roofline=Roofline.of(job.device) if options.accesses else None,
+            step_over=self._step_over, device_index=self.rank.local,
+        )  # fmt: skip
+        host_weights = HostWeights() if job.world.size > 1 else None
+        is_followed = is_command or options.follow_values
+        self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
+        self._absent: Absent | None = None
+        self._claim: Claim | None = None
+        self._finishing = threading.Lock()
+        self._ended = ""
+
+    def _step_over(self) -> None:
+        self._gpu.let_watchdog_look()
+        if self.values is not None:
+            self.values.step_over()
+
+    def prepare(self, *, is_own: bool = False) -> None:
+        """Follow values, and replace what a program may take a reference to; before it is run.
+
+        Args:
+            is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
+        """
+        from vramcast.tracer.nullgpu.child import compiled_optimizers, distributed_checkpoints
+        from vramcast.tracer.ranks.simulated_peers import Absent
+        from vramcast.tracer.values.host_copy import beside
+
+        if self.rank.world.size > 1:
+            self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
+            self._around.enter_context(self._absent.answered())
+        if self._job.command is not None:
+            self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
+            self._around.enter_context(compiled_optimizers.not_compiled(self.values))
+        if self.values is not None:
+            self._around.enter_context(beside(self.values, self._absent))
+            self._around.enter_context(self.values)
+
+    def begin(self, *, before_stop: Callable[[], None] = lambda: None) -> None:
+        """Begin to watch; before the process touches the card.
+
+        Args:
+            before_stop: Is called before the job ends by a limit, or by its user's wish.
+        """
+        from vramcast.tracer.nullgpu.child import checkpoints
+
+        self.recorder.start()
+        self._around.enter_context(self._observer)
+        compilers.hide_hooks()
+        if self._job.command is not None:
+            self._around.enter_context(checkpoints.kept_apart())
+            self._let_stop(before_stop)
+
+    def end(self) -> None:
+        """End what would watch our own book-keeping too."""
+        self._around.close()
+
+    def complete(self, result: Result, *, is_whole: bool, ended: str) -> None:
+        """Put into a result all that was seen; see `completion.complete`."""
+        followed = self.values.ledger() if self.values is not None else ()
+        complete(
+            result, self._job, self._gpu, self.recorder, self._observer, self._settings, followed=followed,
+            is_whole=is_whole, ended=ended,
+        )  # fmt: skip
+        if self._absent is not None:
+            result.said, result.answers = self._absent.said(), dict(self._absent.account.answers)
+            result.ledger = sized(result.ledger, self._absent.group_sizes)
+        _KEPT.append(self)
+
+    def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:
+        if threading.current_thread() is not threading.main_thread():  # a handler of signals cannot be set here
+            return
+        limit_s = self._options.limit_s
+        left_s = None if limit_s is None else limit_s - (time.monotonic() - self._started_s)
+        self._around.enter_context(
+            stoppable(
+                self.recorder.course,
+                limit_s,
+                left_s=left_s,
+                first=before_stop,
+                has_absent=self.rank.world.size > 1,
+            )
+        )
+
+    # -------------------------------------------------------------------------------- a process beside the job's own
+    def follow_forks(self) -> None:
+        """Let forks by `multiprocessing` of the job's own process say what they took, if they touch CUDA."""
+        util.register_after_fork(self, Watched._in_fork)
+        _KEPT.append(self)
+
+    def _in_fork(self) -> None:
+        _when_touched(self._touch_in_fork)
+
+    def _touch_in_fork(self) -> None:
+        self._let_stop()
+        self._claim_card()
+
+    def touch(self) -> None:
+        """Begin to watch a Python which the job started: it is about to touch CUDA for the first time."""
+        self.begin()
+        self._claim_card()
+        atexit.register(self.finish)
+        said = sys.excepthook
+
+        def ended(kind: type[BaseException], error: BaseException, at: Any) -> None:
+            if issubclass(kind, StopJob):
+                self.finish()  # which ends the process
+            self._note(error)
+            said(kind, error, at)
+
+        sys.excepthook = ended
+
+    def _claim_card(self) -> None:
+        self._claim = Claim(
+            " ".join(os.path.basename(word) if at == 0 else word for at, word in enumerate(sys.argv)) or "python"
+        )
+        util.Finalize(None, self.finish, exitpriority=0)  # processes of `multiprocessing` end without atexit
+
+    def _note(self, error: BaseException) -> None:
+        """Note what ended the process."""
+        failed = Result("error")
+        failed.fail(error)
+        self._ended = f"it {failed.message}"
+
+    def finish(self) -> None:
+        """Write what came of it; a process which was stopped ends here, as one which has done its work."""
+        if self._claim is None or not self._claim.is_mine or not self._finishing.acquire(blocking=False):
+            return
+        is_stopped = self.recorder.course.is_stopped
+        try:
+            self.end()
+            result = self._result(is_stopped=is_stopped)
+        except Exception as error:  # a damaged process must not keep the job from its end, nor be forgotten
+            result = Result("error")
+            result.fail(error)
+        self._claim.say(result)
+        if is_stopped:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):
+                    stream.flush()
+            os._exit(0)
+
+    def _result(self, *, is_stopped: bool) -> Result:
+        """Return what was recorded; a card which was full ended the process, unless it made its steps."""
+        import torch
+
+        ended = self._ended or self.recorder.course.stopped_by
+        result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
+        self.complete(result, is_whole=not is_stopped and not ended, ended=ended)
+        assert result.trace is not None
+        if result.status == "ok" and result.trace.header["peaks"]["ooms"] and not is_stopped:
+            result.status, result.message = "oom", "CUDA out of memory in a process which the job started."
+        return result
+
+
+def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
+    """Load the stand-ins, and return what is to be done after torch is imported; None: this torch is another one."""
+    question = Question.read(folder)
+    if origin is None or not os.path.samefile(origin, question.torch):
+        return None
+    gpu = NullGpu(Path(question.libraries))
+    # The profiler warns of host memory which is older than it is; torch reads the level once.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    return lambda: _after_torch(question, gpu)
+
+
+def _after_torch(question: Question, gpu: NullGpu) -> None:
+    """Prepare the process, which has not touched CUDA yet: most never will."""
+    from vramcast.tracer.hooks import host_checks
+    from vramcast.tracer.protocol import alloc_conf
+
+    if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
+        return
+    with contextlib.suppress(ValueError):  # in another than the main thread
+        signal.signal(STOP, signal.SIG_IGN)
+    host_checks.take_as_passed()
+    compilers.prepare()
+    settings = alloc_conf.Watch(question.job.alloc_conf, applies=True)
+    settings.start()
+    watched = Watched(question.job, question.options, gpu, settings, question.started_s)
+    watched.prepare()
+    _when_touched(watched.touch)
+
+
+def _when_touched(action: Callable[[], None]) -> None:
+    """Call `action` before CUDA is touched for the first time."""
+    replaced: list[Replaced] = []
+
+    def first(original: Callable[[], None]) -> Callable[[], None]:
+        def touch() -> None:
+            while replaced:
+                replaced.pop().remove()
+            action()
+            original()
+
+        return touch
+
+    replaced += [Replaced(owner, name, first) for owner, name in torch_api.places("lazy_init")]
+
+
+def _limits(job: Job) -> Limits | None:
+    if job.command is None:
+        return None
+    return Limits(job.training.steps, job.command.until, job.command.budget_s)
+
+
+def _say(text: str) -> None:
+    """Tell the user how the job goes on; the job may have put anything in place of its stderr."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"vramcast: {text}\n".encode())

@@ -1,0 +1,33 @@
+"""The worker imports packages before it forks, and must not touch CUDA: it has no card yet, and torch would refuse it to forks.
+
+Some ask while they are imported (torchao, and with it transformers). Whether there is a card is answered: each job has one.
+What asks more ends its import; the job, which has a card, imports it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.processes.fork_server import AskedForCard
+
+
+def hold() -> Callable[[], None]:
+    """Keep this process from touching CUDA; return what ends that, in a job's own process."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise AskedForCard
+
+    replaced = [Replaced(torch.cuda, "is_available", lambda _: lambda: True)]
+    replaced.append(Replaced(torch.cuda, "device_count", lambda _: refused))
+    replaced += [Replaced(owner, name, lambda _: refused) for owner, name in torch_api.places("lazy_init")]
+
+    def release() -> None:
+        for place in replaced:
+            place.remove()
+
+    return release

@@ -1,0 +1,517 @@
+"""cuDNN's heuristics and plans for a described device: the documented deviceless mode, through ctypes.
+
+Only documented entry points are called (create, set, finalize, get, destroy, version) on the installed, unchanged
+library. No device is pretended to it: the driver library it finds refuses every call, and the device is described by a
+device-property record, as cuDNN documents for ahead-of-time compilation (cuDNN >= 9.8). Engines which call cuBLASLt find
+a stand-in of ours (stand_ins.py), else they would drop out of the lists.
+
+What a plan needs as workspace is read in one of two ways, because a plan whose kernels are compiled at run time cannot
+be finished where no driver takes the compiled module (status 5001 after about a second of NVRTC):
+
+    engine precompiled           build the plan, as PyTorch does       CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE
+    engine compiled at run time  ask the engine configuration          CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE
+
+Both numbers were equal in each of 8,893 precompiled configurations.
+# measured: cuDNN 9.19, records of sm_80, sm_86, sm_90, 8 convolutions x 3 directions x 4 layouts, 2026-11
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from vramcast.hardware.devices import device
+from vramcast.tracer.nullgpu.cudnn import graph as cg
+
+OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers as 9.10.2 does; 9.5 and 9.7 know no record, 2026-11
+KEPT_QUERIES = 4  # arbitrary: a client asks HEUR, then PLAN 0, 1, ... of the same graph
+
+# cuDNN keeps for its process whether TF32 is possible, by the first card that it is asked about: after a V100 it gave an
+# A100 5 suggestions instead of 27. So the first question of every process is this one.
+# measured: 4,788 lists, the cards in any order after it as in processes of their own; V100 first, 1,098 differ, 2026-11
+_FIRST_CARD = "a100-40gb"
+# Its list is complete in a cuDNN which needs no device to judge its engines. 9.8 and 9.10 leave 24 engines for sm_80 and newer
+# out of all lists ("Failed to init host reserved space"), and end the process when asked about sm_100.
+# measured: `python -m benchmarks.hardware.cudnn_engines --cudnn DIR`, 2026-11
+_FIRST_QUESTION = cg.convolution_graph("forward", (32, 64, 56, 56), (256, 64, 1, 1))
+_FIRST_WITHHELD, _FIRST_FATAL = 800, 1000  # measured: deviceVer of the cards of which the above holds
+# spec: cuDNN 9 backend API, cudnnBackendDescriptorType_t
+_ENGINE, _ENGINECFG, _ENGINEHEUR, _PLAN, _KNOB_CHOICE, _DEVICEPROP = 2, 3, 4, 5, 7, 38
+# spec: cuDNN 9 backend API, cudnnBackendAttributeName_t
+_HEUR_MODE, _HEUR_GRAPH, _HEUR_RESULTS, _HEUR_DEVICEPROP = 200, 201, 202, 204
+_CFG_ENGINE, _CFG_KNOB_CHOICES, _CFG_WORKSPACE_SIZE = 300, 302, 303
+_GRAPH_ENGINE_COUNT = 802
+_PLAN_CONFIG, _PLAN_WORKSPACE_SIZE = 401, 402
+_KNOB_TYPE, _KNOB_VALUE = 600, 601
+_ENGINE_GRAPH, _ENGINE_INDEX, _ENGINE_NUMERICAL_NOTE, _ENGINE_BEHAVIOR_NOTE, _ENGINE_DEVICEPROP = (
+    1300, 1301, 1303, 1305, 1307,
+)  # fmt: skip
+_DEVICEPROP_JSON = 2702
+# spec: cuDNN 9 backend API, cudnnBackendAttributeType_t
+_T_HEUR_MODE, _T_KNOB_TYPE, _T_NUMERICAL_NOTE, _T_BEHAVIOR_NOTE = 8, 9, 11, 19
+_ELEMENT_BYTES = {  # spec: cuDNN 9 backend API; all others are C enumerations or int32
+    cg.TYPE_BOOLEAN: 1, cg.TYPE_CHAR: 1, cg.TYPE_INT64: 8, cg.TYPE_DOUBLE: 8, cg.TYPE_FRACTION: 8,
+}  # fmt: skip
+_ENUM_BYTES = 4  # spec: System V x86-64 and AArch64 ABI
+_RUNTIME_COMPILATION = 0  # spec: CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
+_MAX_NOTES = 64  # arbitrary; cuDNN 9.19 knows 10 numerical and 5 behaviour notes
+_CUDA_SUCCESS = 0  # spec: CUDA driver API, CUresult
+_DATA_TYPES = 22  # spec: cuDNN 9.19, cudnnDataType_t; cuDNN itself ends the process at an unknown one (seen with 22)
+
+
+class CudnnUnusable(Exception):
+    """No cuDNN which could answer is there; the message says why and what would help."""
+
+
+class CudnnFailure(Exception):
+    """cuDNN refused a call; carries its status (cudnnStatus_t)."""
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(f"cuDNN status {status} in {what}")
+        self.status = status
+        self.what = what
+
+
+class PlanFailure(CudnnFailure):
+    """cuDNN took the question, but the plan does not build."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One suggestion of the heuristics: the engine's global index, its numerical and its behaviour notes."""
+
+    engine: int
+    numerical_notes: tuple[int, ...]
+    behavior_notes: tuple[int, ...]
+
+
+def find_library(cudnn_dir: Path) -> Path:
+    """Return the library which has the backend API: libcudnn_graph.so.9, or the older single entry libcudnn.so.9.
+
+    Raises:
+        CudnnUnusable: neither is there.
+    """
+    for name in ("libcudnn_graph.so.9", "libcudnn.so.9"):
+        if (cudnn_dir / name).is_file():
+            return cudnn_dir / name
+    raise CudnnUnusable(f"No libcudnn_graph.so.9 in {cudnn_dir}: install torch's CUDA build or nvidia-cudnn.")
+
+
+class CublasLt:
+    """The stand-in for cuBLASLt in this process, and what it noted since the last question.
+
+    Args:
+        folder: Where it lies, from `oracle_libraries`.
+    Raises:
+        CudnnUnusable: it is not there or does not load, or another library of that name is in this process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = next(folder.glob("libcublasLt.so.*"), None)
+        if path is None:
+            raise CudnnUnusable(f"No stand-in for cublasLt in {folder}: cuDNN would leave out the engines which need it.")
+        library = _loaded_first(path)
+        self.cuda_major = path.name.rpartition(".")[2]
+        try:
+            self._ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
+            self._refused = _function(library, "vramcast_cublaslt_refused", result=ctypes.c_char_p)
+        except AttributeError:
+            raise CudnnUnusable(f"Another {path.name} than vramcast's stand-in is in this process.") from None
+
+    def ask_for_limit(self, on: bool) -> int:
+        """Have its heuristics ask for the largest workspace which they are allowed, or for none.
+
+        Returns:
+            How many of them since the last call were allowed any.
+        """
+        return self._ask_for_limit(int(on))
+
+    def refused(self) -> str:
+        """Return the name of the first function since the last call which it could not answer; "": none."""
+        return cast("bytes", self._refused()).decode()
+
+
+def _loaded_first(path: Path) -> ctypes.CDLL:
+    """Load a stand-in, and return what this process has by its SONAME: catches a preloaded or a second library."""
+    try:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(path.name)
+    except OSError as error:
+        raise CudnnUnusable(f"The stand-in {path} cannot be loaded: {error}") from None
+
+
+def load(cudnn_dir: Path, libraries: Path) -> Backend:
+    """Load the installed cuDNN over a driver library which refuses.
+
+    Args:
+        cudnn_dir: Folder of libcudnn_graph.so.9 (or libcudnn.so.9), e.g. site-packages/nvidia/cudnn/lib.
+        libraries: Folder of the stand-ins, from `oracle_libraries`. cuDNN's libcudnn_engines_runtime_compiled.so.9 names
+            libcuda.so.1 NEEDED; in it each entry point must return an error.
+
+    Raises:
+        CudnnUnusable: nothing to load, too old, or a driver is in this process that does not refuse.
+    """
+    driver = _loaded_first(libraries / "libcuda.so.1")
+    if driver.cuInit(0) == _CUDA_SUCCESS:
+        # A boundary, not a convenience: NVIDIA's libraries are never run against a driver which pretends a device.
+        raise CudnnUnusable("libcuda.so.1 in this process does not refuse cuInit; cuDNN is not loaded over it.")
+    cublaslt = CublasLt(libraries)
+    path = find_library(cudnn_dir)
+    has_nvrtc = _has_nvrtc(cudnn_dir, cublaslt.cuda_major)
+    try:
+        library = ctypes.CDLL(str(path))
+        version = _function(library, "cudnnGetVersion", result=ctypes.c_size_t)()
+    except (OSError, AttributeError) as error:
+        raise CudnnUnusable(f"{path} cannot be loaded: {error}") from None
+    if version < OLDEST_VERSION:
+        raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} is too old for device records: {OLDEST_VERSION} is needed.")
+    backend = Backend(library, int(version), cublaslt, has_nvrtc=has_nvrtc)
+    try:
+        backend.begin()
+    except CudnnFailure as error:
+        raise CudnnUnusable(f"cuDNN {version} in {cudnn_dir} does not answer: {error}.") from None
+    return backend
+
+
+def _has_nvrtc(cudnn_dir: Path, cuda_major: str) -> bool:
+    """Load NVRTC from where pip puts it, beside cuDNN or in this interpreter, else from the system's folders.
+
+    It needs no device. Without it cuDNN leaves out the engines which it compiles at run time.
+    """
+    name = f"libnvrtc.so.{cuda_major}"
+    places = [cudnn_dir.parent.parent, *(Path(entry) / "nvidia" for entry in sys.path)]
+    files = [place / folder / "lib" / name for place in places for folder in (f"cu{cuda_major}", "cuda_nvrtc")]
+    for file in (*(str(file) for file in files if file.is_file()), name):
+        try:
+            ctypes.CDLL(file, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _function(
+    library: ctypes.CDLL, name: str, arguments: Sequence[type] = (), result: type = ctypes.c_int
+) -> Callable[..., int]:
+    function = getattr(library, name)
+    function.argtypes = list(arguments)
+    function.restype = result
+    return cast("Callable[..., int]", function)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSize:
+    """What a plan needs as workspace.
+
+    Attributes:
+        workspace_bytes: cuDNN's answer.
+        cublaslt_limit_bytes: How much more it could be: the engine lets cuBLASLt ask for a workspace, and here that asks for
+            none. 0 where the answer is cuDNN's alone.
+        withheld: How many of cuDNN's own suggestions for this graph it left out, where it leaves some out for want of a device
+            or of NVRTC: a real card may take one of them instead.
+    """
+
+    workspace_bytes: int
+    cublaslt_limit_bytes: int = 0
+    withheld: int = 0
+
+
+class _Query:
+    """A finished heuristics query, kept so that plans of its configurations can be built."""
+
+    def __init__(
+        self,
+        owner: ExitStack,
+        handles: list[ctypes.c_void_p],
+        configs: list[EngineConfig],
+        limits_bytes: list[int],
+        n_dropped: int,
+    ) -> None:
+        self.owner = owner
+        self.handles = handles
+        self.configs = configs
+        self.limits_bytes = limits_bytes  # as in PlanSize, one a configuration
+        self.n_dropped = n_dropped
+
+
+class Backend:
+    """The few cuDNN calls, one caller at a time (the oracle holds a lock)."""
+
+    def __init__(self, library: ctypes.CDLL, version: int, cublaslt: CublasLt, *, has_nvrtc: bool) -> None:
+        self.version = version
+        self.has_nvrtc = has_nvrtc
+        self._cublaslt = cublaslt
+        self._create = _function(library, "cudnnBackendCreateDescriptor", [ctypes.c_int, ctypes.c_void_p])
+        self._set = _function(
+            library,
+            "cudnnBackendSetAttribute",
+            [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p],
+        )
+        self._get = _function(
+            library,
+            "cudnnBackendGetAttribute",
+            [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p],
+        )
+        self._finalize = _function(library, "cudnnBackendFinalize", [ctypes.c_void_p])
+        self._destroy = _function(library, "cudnnBackendDestroyDescriptor", [ctypes.c_void_p])
+        self._queries: OrderedDict[tuple[str, int, cg.Descriptor], _Query] = OrderedDict()
+        self.withholds = False
+
+    def begin(self) -> None:
+        """Ask the first question of the process, and so find out whether this cuDNN withholds engines for want of a device."""
+        record = json.dumps(device(_FIRST_CARD).cudnn_record())
+        self.withholds = self.dropped(record, 0, cg.parse(_FIRST_QUESTION)) > 0
+
+    # -- questions
+
+    def heuristics(self, record: str, mode: int, graph: cg.Descriptor) -> list[EngineConfig]:
+        """Return cuDNN's suggestions for a graph on the device of a record, best first.
+
+        Args:
+            record: Device-property record, JSON.
+            mode: cudnnBackendHeurMode_t: 0 INSTANT, 1 B, 2 FALLBACK, 3 A.
+            graph: The operation graph.
+
+        Raises:
+            CudnnFailure: the record, the graph or the query was refused.
+        """
+        return self._query(record, mode, graph).configs
+
+    def dropped(self, record: str, mode: int, graph: cg.Descriptor) -> int:
+        """Return how many more suggestions cuDNN's heuristics had, which then did not pass its own check of support."""
+        return self._query(record, mode, graph).n_dropped
+
+    def plan(self, record: str, mode: int, index: int, graph: cg.Descriptor) -> PlanSize:
+        """Return the workspace of the plan of one suggestion.
+
+        Raises:
+            PlanFailure: the plan does not build.
+            CudnnFailure: the query itself was refused.
+            IndexError: there is no such suggestion.
+        """
+        query = self._query(record, mode, graph)
+        if not 0 <= index < len(query.configs):
+            raise IndexError(f"Configuration {index} was asked, the heuristics gave {len(query.configs)}.")
+        workspace_bytes = self._workspace_bytes(query.handles[index], query.configs[index].behavior_notes)
+        is_judged = self.has_nvrtc and not (self.withholds and _device_version(record) >= _FIRST_WITHHELD)
+        return PlanSize(workspace_bytes, query.limits_bytes[index], 0 if is_judged else query.n_dropped)
+
+    def engine(self, record: str, engine: int, knobs: Sequence[tuple[int, int]], graph: cg.Descriptor) -> PlanSize:
+        """Return the workspace of the plan of a hand-made configuration.
+
+        Args:
+            record: Device-property record, JSON.
+            engine: Global index of the engine.
+            knobs: (cudnnBackendKnobType_t, value); what is not named keeps cuDNN's default.
+            graph: The operation graph.
+
+        Raises:
+            PlanFailure: the engine does not take the graph, a knob or the device.
+            CudnnFailure: the record or the graph was refused.
+        """
+        with ExitStack() as owner:
+            device, operations = self._device(owner, record), self._build(owner, graph)
+            try:
+                self._cublaslt.ask_for_limit(False)
+                config, notes = self._hand_made(owner, device, operations, engine, knobs)
+                limit_bytes = 0
+                if self._cublaslt.ask_for_limit(True):
+                    greedy, _ = self._hand_made(owner, device, operations, engine, knobs)
+                    limit_bytes = self._growth_bytes(config, greedy)
+                return PlanSize(self._workspace_bytes(config, notes), limit_bytes)
+            except PlanFailure:
+                raise
+            except CudnnFailure as failure:
+                raise PlanFailure(failure.status, failure.what) from None
+
+    def statuses(self, record: str, graph: cg.Descriptor) -> Iterator[int]:
+        """Yield for each engine, by global index, the status of its default configuration; 0: it takes the graph."""
+        with ExitStack() as owner:
+            device, operations = self._device(owner, record), self._build(owner, graph)
+            for index in range(self._int64(operations, _GRAPH_ENGINE_COUNT)):
+                try:
+                    with ExitStack() as one:
+                        self._hand_made(one, device, operations, index, ())
+                    yield 0
+                except CudnnFailure as failure:
+                    yield failure.status
+
+    # -- steps
+
+    def _query(self, record: str, mode: int, graph: cg.Descriptor) -> _Query:
+        key = (record, mode, graph)
+        if key in self._queries:
+            self._queries.move_to_end(key)
+            return self._queries[key]
+        with ExitStack() as owner:
+            self._cublaslt.ask_for_limit(False)
+            handles, n_dropped = self._suggestions(owner, record, mode, graph)
+            configs = [self._describe(handle) for handle in handles]
+            limits_bytes = [0] * len(handles)
+            if self._cublaslt.ask_for_limit(True):
+                try:
+                    limits_bytes = self._limits_bytes(handles, configs, record, mode, graph)
+                finally:
+                    self._cublaslt.ask_for_limit(False)
+            if refused := self._cublaslt.refused():
+                raise CudnnUnusable(f"cuDNN called {refused} in a way which vramcast's stand-in for cuBLASLt does not answer.")
+            query = _Query(owner.pop_all(), handles, configs, limits_bytes, n_dropped)
+        self._queries[key] = query
+        if len(self._queries) > KEPT_QUERIES:
+            self._queries.popitem(last=False)[1].owner.close()
+        return query
+
+    def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> tuple[list[ctypes.c_void_p], int]:
+        """Return cuDNN's suggestions, and how many more it announced than it then gave."""
+        heuristics = self._new(owner, _ENGINEHEUR)
+        self._put_descriptors(heuristics, _HEUR_GRAPH, [self._build(owner, graph)])
+        self._put(heuristics, _HEUR_MODE, _T_HEUR_MODE, [mode])
+        self._put_descriptors(heuristics, _HEUR_DEVICEPROP, [self._device(owner, record)])
+        self._finish(heuristics, "heuristics query")
+        expected = self._read(heuristics, _HEUR_RESULTS, cg.TYPE_DESCRIPTOR, 0, None)
+        handles = [self._new(owner, _ENGINECFG) for _ in range(expected)]
+        given = self._fill(heuristics, _HEUR_RESULTS, handles)
+        return handles[:given], expected - given
+
+    def _limits_bytes(
+        self, handles: list[ctypes.c_void_p], configs: list[EngineConfig], record: str, mode: int, graph: cg.Descriptor
+    ) -> list[int]:
+        """Return how much larger each suggestion's workspace is where cuBLASLt asks for all it may; it does so now."""
+        with ExitStack() as owner:
+            greedy, _ = self._suggestions(owner, record, mode, graph)
+            engines = [self._describe(handle).engine for handle in greedy]
+            if engines != [config.engine for config in configs]:
+                raise CudnnUnusable("cuDNN's list depends on the workspace which cuBLASLt asks for, and nobody knows that.")
+            return [self._growth_bytes(*pair) for pair in zip(handles, greedy, strict=True)]
+
+    def _growth_bytes(self, config: ctypes.c_void_p, greedy: ctypes.c_void_p) -> int:
+        return max(0, self._int64(greedy, _CFG_WORKSPACE_SIZE) - self._int64(config, _CFG_WORKSPACE_SIZE))
+
+    def _device(self, owner: ExitStack, record: str) -> ctypes.c_void_p:
+        if self.withholds and _device_version(record) >= _FIRST_FATAL:
+            raise CudnnUnusable(f"cuDNN {self.version} ends the process when asked about such a card without a device.")
+        device = self._new(owner, _DEVICEPROP)
+        self._put(device, _DEVICEPROP_JSON, cg.TYPE_CHAR, record.encode())
+        self._finish(device, "device record")
+        return device
+
+    def _build(self, owner: ExitStack, node: cg.Descriptor) -> ctypes.c_void_p:
+        handle = self._new(owner, node.type)
+        for attribute in node.attributes:
+            if attribute.ctype == cg.TYPE_DESCRIPTOR:
+                children = [self._build(owner, child) for child in attribute.children]
+                self._put_descriptors(handle, attribute.name, children)
+            else:
+                self._put(handle, attribute.name, attribute.ctype, attribute.values)
+        self._finish(handle, f"descriptor of type {node.type}")
+        return handle
+
+    def _hand_made(
+        self,
+        owner: ExitStack,
+        device: ctypes.c_void_p,
+        operations: ctypes.c_void_p,
+        index: int,
+        knobs: Sequence[tuple[int, int]],
+    ) -> tuple[ctypes.c_void_p, tuple[int, ...]]:
+        engine = self._new(owner, _ENGINE)
+        self._put_descriptors(engine, _ENGINE_GRAPH, [operations])
+        self._put(engine, _ENGINE_INDEX, cg.TYPE_INT64, [index])
+        self._put_descriptors(engine, _ENGINE_DEVICEPROP, [device])
+        self._finish(engine, "engine")
+        choices = []
+        for knob, value in knobs:
+            choice = self._new(owner, _KNOB_CHOICE)
+            self._put(choice, _KNOB_TYPE, _T_KNOB_TYPE, [knob])
+            self._put(choice, _KNOB_VALUE, cg.TYPE_INT64, [value])
+            self._finish(choice, "knob choice")
+            choices.append(choice)
+        config = self._new(owner, _ENGINECFG)
+        self._put_descriptors(config, _CFG_ENGINE, [engine])
+        if choices:
+            self._put_descriptors(config, _CFG_KNOB_CHOICES, choices)
+        self._finish(config, "engine configuration")
+        return config, self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE)
+
+    def _describe(self, config: ctypes.c_void_p) -> EngineConfig:
+        with ExitStack() as owner:
+            engine = self._new(owner, _ENGINE)
+            self._fill(config, _CFG_ENGINE, [engine])
+            index = self._int64(engine, _ENGINE_INDEX)
+            numerical = self._notes(engine, _ENGINE_NUMERICAL_NOTE, _T_NUMERICAL_NOTE)
+            behavior = self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE)
+            return EngineConfig(index, numerical, behavior)
+
+    def _workspace_bytes(self, config: ctypes.c_void_p, behavior_notes: Sequence[int]) -> int:
+        try:
+            if _RUNTIME_COMPILATION in behavior_notes:
+                return self._int64(config, _CFG_WORKSPACE_SIZE)
+            with ExitStack() as owner:
+                plan = self._new(owner, _PLAN)
+                self._put_descriptors(plan, _PLAN_CONFIG, [config])
+                self._finish(plan, "plan")
+                return self._int64(plan, _PLAN_WORKSPACE_SIZE)
+        except CudnnFailure as failure:
+            raise PlanFailure(failure.status, failure.what) from None
+
+    # -- calls
+
+    def _new(self, owner: ExitStack, kind: int) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        _check(self._create(kind, ctypes.byref(handle)), f"creating a descriptor of type {kind}")
+        owner.callback(self._destroy, handle)
+        return handle
+
+    def _finish(self, handle: ctypes.c_void_p, what: str) -> None:
+        _check(self._finalize(handle), f"finalizing the {what}")
+
+    def _put(self, handle: ctypes.c_void_p, name: int, ctype: int, values: Sequence[int]) -> None:
+        if ctype == cg.TYPE_DATA_TYPE and not all(0 <= value < _DATA_TYPES for value in values):
+            raise cg.GraphError(f"Attribute {name} is {values}, expected data types below {_DATA_TYPES}.")
+        size = _ELEMENT_BYTES.get(ctype, _ENUM_BYTES)
+        try:
+            raw = b"".join(value.to_bytes(size, "little", signed=value < 0) for value in values)
+        except OverflowError:
+            raise cg.GraphError(f"Attribute {name} of type {ctype} has a value of more than {size} bytes.") from None
+        count = len(values) // 2 if ctype == cg.TYPE_FRACTION else len(values)
+        _check(self._set(handle, name, ctype, count, raw), f"setting attribute {name}")
+
+    def _put_descriptors(self, handle: ctypes.c_void_p, name: int, children: Sequence[ctypes.c_void_p]) -> None:
+        array = (ctypes.c_void_p * len(children))(*children)
+        _check(self._set(handle, name, cg.TYPE_DESCRIPTOR, len(children), array), f"setting attribute {name}")
+
+    def _fill(self, handle: ctypes.c_void_p, name: int, into: Sequence[ctypes.c_void_p]) -> int:
+        """Have cuDNN fill descriptors which the caller created; return how many it did."""
+        array = (ctypes.c_void_p * len(into))(*into)
+        return self._read(handle, name, cg.TYPE_DESCRIPTOR, len(into), array)
+
+    def _int64(self, handle: ctypes.c_void_p, name: int) -> int:
+        value = ctypes.c_int64(-1)
+        self._read(handle, name, cg.TYPE_INT64, 1, ctypes.byref(value))
+        return value.value
+
+    def _notes(self, engine: ctypes.c_void_p, name: int, ctype: int) -> tuple[int, ...]:
+        array = (ctypes.c_int * _MAX_NOTES)()
+        return tuple(array[: self._read(engine, name, ctype, _MAX_NOTES, array)])
+
+    def _read(self, handle: ctypes.c_void_p, name: int, ctype: int, wanted: int, into: object) -> int:
+        count = ctypes.c_int64(0)
+        status = self._get(handle, name, ctype, wanted, ctypes.byref(count), into)
+        _check(status, f"reading attribute {name}")
+        return count.value
+
+
+def _device_version(record: str) -> int:
+    return int(json.loads(record).get("deviceVer", 0))
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise CudnnFailure(status, what)

@@ -1,0 +1,232 @@
+"""Which cuDNN answers for a job: that of the job's stack where it is here, else the nearest, and what the result says of it.
+
+A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; beside torch; elsewhere on the import path; or in the
+cache, where `vramcast doctor --get-cudnn` puts it (`download.py`). Nothing is loaded here: a version is read from the
+folder's name in the cache, or from what pip noted beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.cache import find_all
+from vramcast.core.errors import CompilerError, NullGpuError
+from vramcast.hardware.stack import INSTALLED, Stack, cudnn_version
+from vramcast.tracer.nullgpu.cudnn.backend import OLDEST_VERSION
+from vramcast.tracer.nullgpu.library.build import find_torch
+
+FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
+CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
+_VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
+_OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
+# The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
+# of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
+COMPLETE: Final = "9.12.0"  # measured: 60 lists of five cards, 2026-11
+_ANOTHER: Final = 3  # spec: `_strangeness`, from which on the answers are another cuDNN's
+# Versions whose order is the same, as far as they answer. 9.13 differs in later places, 9.19 in first ones.
+_ALIKE: Final = ((9, 8, 0), (9, 13, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One cuDNN.
+
+    Attributes:
+        folder: Of its files.
+        version: If that is known without loading it.
+        place: Where it was found.
+        cuda_major: What it is built for, if that is known.
+    """
+
+    folder: Path
+    version: str | None
+    place: str
+    cuda_major: int | None = None
+
+    def __str__(self) -> str:
+        return f"cuDNN {self.version or 'of unknown version'} {self.place}"
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether it has a deviceless mode; one of unknown version is asked and says so itself."""
+        return self.version is None or _number(self.version) >= _number(_OLDEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which cuDNN answers.
+
+    Attributes:
+        library: The one which is asked.
+        is_another: Its answers may differ from those of the job's stack: the bound is wider for it.
+        warning: What the reader should know; "" where there is nothing to say.
+    """
+
+    library: Library
+    is_another: bool = False
+    warning: str = ""
+
+
+def choose(stack: Stack | None) -> Choice:
+    """Return which cuDNN answers for a stack: the one place where that is decided.
+
+    Args:
+        stack: The job's; where it does not say its cuDNN, or there is none, that of the torch which is installed.
+    Raises:
+        NullGpuError: none here can answer.
+    """
+    if platform.system() != "Linux":
+        raise NullGpuError(f"cuDNN is asked on Linux only, this is {platform.system()}")
+    own = _torchs_own()
+    wanted = (stack.cudnn if stack is not None else None) or (own.version if own is not None else None)
+    here = found()
+    if here and here[0].place == _place(_VARIABLE):
+        here = here[:1]
+    able = [library for library in here if library.can_answer]
+    if not able:
+        if not here:
+            raise NullGpuError(
+                f"no cuDNN is installed here: run vramcast doctor --get-cudnn {_named(wanted)}, or set {_VARIABLE} to the "
+                "folder of its libraries"
+            )
+        raise NullGpuError(
+            f"{here[0]} cannot answer without a GPU, {_OLDEST} is the oldest which can: run vramcast doctor --get-cudnn "
+            f"{_named(wanted)}"
+        )
+    if wanted is None:
+        first = able[0]
+        if first == own:
+            return Choice(first)
+        return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
+    major = installed_stack().cuda_major
+    best = min(able, key=lambda library: (_strangeness(library, wanted), _is_of_another_cuda(library, major)))
+    advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
+    said = f"the job's stack has cuDNN {wanted}"
+    if _strangeness(best, wanted)[0] >= _ANOTHER:
+        return Choice(best, True, f"{said}, {best} answers: for its own, {advice}")
+    if _is_of_another_cuda(best, major):
+        why = f"is built for CUDA {best.cuda_major} and has no NVRTC here: it leaves attention out"
+        return Choice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
+    if _number(wanted) >= _number(COMPLETE):
+        return Choice(best)
+    can = "leaves out engines without a GPU" if _number(wanted) >= _number(_OLDEST) else "cannot answer without a GPU"
+    if _number(best.version or "0") >= _number(COMPLETE):
+        return Choice(best, False, f"{said}, which {can}: {best} answers for it")
+    return Choice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
+
+
+def warning_of(stack: Stack | None) -> str:
+    """Return the remark on who answers; "" where there is nothing to say, or nobody answers."""
+    try:
+        return choose(stack).warning
+    except NullGpuError:
+        return ""
+
+
+def found() -> list[Library]:
+    """Return the cuDNNs of this machine: $VRAMCAST_CUDNN_DIR, beside torch, on the import path, in the cache.
+
+    Raises:
+        NullGpuError: $VRAMCAST_CUDNN_DIR is no folder.
+    """
+    libraries = []
+    if chosen := os.environ.get(_VARIABLE):
+        if not Path(chosen).is_dir():
+            raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder: set it to the folder of libcudnn.so.9, or unset it")
+        libraries.append(_library(Path(chosen), _place(_VARIABLE)))
+    own = _torchs_own()
+    if own is not None:
+        libraries.append(own)
+    sites = [_torch_site(), *map(Path, sys.path)]
+    elsewhere = [site / FOLDER for site in sites if site is not None and (site / FOLDER).is_dir()]
+    libraries += [_library(folder, "installed here") for folder in elsewhere[:1] if own is None or folder != own.folder]
+    return libraries + cached()
+
+
+def cached() -> list[Library]:
+    """Return the cuDNNs in the cache, oldest first.
+
+    Raises:
+        CacheError: others can write to it.
+    """
+    try:
+        folders = find_all(f"{CACHED}/*-cu*/{FOLDER}")
+    except CompilerError:  # there is no cache
+        return []
+    libraries = [_library(folder, "in the cache") for folder in folders]
+    return sorted(libraries, key=lambda library: _number(library.version or "0"))
+
+
+def installed_stack() -> Stack:
+    """Return the stack of this machine: what its torch is built for, and the cuDNN beside it."""
+    try:
+        torch = find_torch()
+    except NullGpuError:  # a CPU-only build, or none
+        return Stack(source=INSTALLED)
+    own = _torchs_own()
+    return Stack(torch.version, torch.cuda, own.version if own is not None else None, INSTALLED)
+
+
+def _torchs_own() -> Library | None:
+    """Return the cuDNN which the installed torch is built for; None: it is a CPU-only build, or has its cuDNN elsewhere."""
+    try:
+        folder = find_torch().site / FOLDER
+    except NullGpuError:
+        return None
+    return _library(folder, "beside torch") if folder.is_dir() else None
+
+
+def _torch_site() -> Path | None:
+    spec = importlib.util.find_spec("torch")
+    return Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else None
+
+
+def _library(folder: Path, place: str) -> Library:
+    """Return the cuDNN in a folder with the version that its surroundings tell."""
+    site = folder.parents[2] if len(folder.parents) > 2 else folder
+    told = {match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))}
+    major = None
+    if match := re.fullmatch(r"([\d.]+)-cu(\d+)", site.name):  # our cache
+        told, major = {match[1]}, int(match[2])
+    return Library(folder, cudnn_version(told.pop()) if len(told) == 1 else None, place, major)
+
+
+def _is_of_another_cuda(library: Library, major: int | None) -> bool:
+    """Return whether its engines which are compiled at run time (attention) find no NVRTC beside the installed torch."""
+    return None not in (library.cuda_major, major) and library.cuda_major != major
+
+
+def _place(variable: str) -> str:
+    return f"in ${variable}"
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3])
+
+
+def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
+    """Return how far a cuDNN's answers may be from those of the version wanted, the less the better.
+
+    Returns:
+        0 itself, or the complete one in its place; 1 itself, leaving engines out; 2 alike; 3 by distance; 4 unknown.
+    """
+    if library.version is None:
+        return 4, 0
+    is_, itself, asked = _number(library.version), _number(wanted), _number(_named(wanted))
+    distance = abs((is_[0] - asked[0]) * 10_000 + (is_[1] - asked[1]) * 100 + is_[2] - asked[2])
+    low, high = _ALIKE
+    if is_ in (asked, itself):
+        return (0 if is_ == asked else 1), 0
+    return (2 if low <= is_ < high and low <= asked < high else _ANOTHER), distance
+
+
+def _named(wanted: str | None) -> str:
+    """Return the version to ask and to fetch: three numbers, and one which leaves nothing out."""
+    return ".".join(map(str, _number(max(wanted or COMPLETE, COMPLETE, key=_number))))

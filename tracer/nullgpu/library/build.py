@@ -1,0 +1,234 @@
+"""Compiles the null GPU for the installed torch build, once, into a cache folder.
+
+The C sources are compiled against the CUDA headers which come with torch's own NVIDIA wheels, so that every structure has
+the layout of that very version; nothing of NVIDIA's is in this repository or in the wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramcast.core.cache import kept
+from vramcast.core.compiler import FLAGS, SANITIZERS, find_compiler, run_compiler
+from vramcast.core.errors import CompilerError, NullGpuError
+from vramcast.tracer.nullgpu.library import entry_points
+from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol
+
+# Which hand-written files make which library; all others are generated only. libcuda holds the common state.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "libcuda": ("core.c", "memory.c", "streams.c", "watchdog.c", "driver.c"),
+    "libcudart": ("runtime.c",),
+    "libcublas": ("blas.c",),
+    "libcublasLt": ("blas.c",),
+    "libcudnn": ("dnn.c", "dnn_graph.c"),
+    "libcufft": ("fft.c",),
+    "libcusolver": ("solver.c",),
+    "libcusparse": ("sparse.c",),
+    "libnccl": ("comm.c",),
+    "libnvrtc": ("nvrtc.c",),
+    "libcupti": ("cupti.c",),
+    "libnvidia-ml": ("nvml.c",),
+}
+TOOLS = "tools"  # the folder beside the libraries with programs which a job finds
+# The interpreter and the program are those of the job (loader.py): the folder serves several of both.
+_SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
+# spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them
+_CUDNN_PARTS = ("adv", "cnn", "engines_precompiled", "engines_runtime_compiled", "graph", "heuristic", "ops")
+_FLAGS = (*FLAGS, "-Wno-deprecated-declarations")
+# A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBuild:
+    """The installed torch, as far as the null GPU must know it; found without importing it."""
+
+    version: str
+    cuda: str | None
+    lib: Path
+    site: Path
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether this build has CUDA code."""
+        return self.cuda is not None and (self.lib / "libtorch_cuda.so").exists()
+
+
+def find_torch() -> TorchBuild:
+    """Return the installed torch build.
+
+    Raises:
+        NullGpuError: torch is missing, or it is a CPU-only build.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise NullGpuError("torch is not installed here: run pip install torch==2.11.0.")
+    package = Path(spec.origin).parent
+    # version.py is read, not run: `cuda: Optional[str] = '13.0'`, or None in a CPU-only build.
+    cuda = re.search(r"^cuda[^=\n]*= '([\d.]+)'", (package / "version.py").read_text(), re.MULTILINE)
+    build = TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None, package / "lib", package.parent)
+    if not build.has_cuda:
+        raise NullGpuError(
+            f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
+            "install a CUDA build (pip install torch==2.11.0 on Linux)."
+        )
+    return build
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBuild:
+    """A build of torch under which the null GPU was tested; one entry of known_good.json.
+
+    Attributes:
+        entry_points: `entry_points_digest` of it.
+        tested: The day.
+        deviations: What `python -m benchmarks.new_torch` found there.
+    """
+
+    torch: str
+    cuda: str
+    entry_points: str
+    tested: str
+    deviations: tuple[str, ...]
+
+
+def entry_points_digest(torch: TorchBuild) -> str:
+    """Return a digest of what this build needs of NVIDIA's libraries; the driver's functions are asked for by name."""
+    needed = entry_points.needed_symbols(torch.lib)
+    lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def known_build(torch: TorchBuild) -> KnownBuild | None:
+    """Return the entry of known_good.json for this very build; None: it was not tested."""
+    known = [KnownBuild(**one) for one in json.loads((Path(__file__).parents[1] / "known_good.json").read_text())]
+    same = [one for one in known if (one.torch, one.cuda) == (torch.version.partition("+")[0], torch.cuda)]
+    return next((one for one in same if one.entry_points == entry_points_digest(torch)), None) if same else None
+
+
+def include_folders(site: Path) -> list[Path]:
+    """Return the folders with NVIDIA's public headers in the wheels beside torch."""
+    nvidia = site / "nvidia"
+    folders = sorted({path.parent for path in nvidia.glob("*/include/*.h")})
+    names = {path.name for folder in folders for path in folder.glob("*.h")}
+    missing = [n for n in ("cuda.h", "cuda_runtime_api.h", "cublasLt.h", "cudnn.h", "nccl.h") if n not in names]
+    if missing:
+        raise NullGpuError(
+            f"The CUDA headers {', '.join(missing)} are not in {nvidia}: the null GPU is compiled against the headers in "
+            "torch's own NVIDIA wheels. Install torch with its dependencies (no --no-deps)."
+        )
+    return folders
+
+
+def _defined(objects: list[Path]) -> set[str]:
+    text = subprocess.run(["nm", "--defined-only", "--extern-only", *map(str, objects)], capture_output=True, text=True)
+    return {line.split()[-1] for line in text.stdout.splitlines() if " T " in line}
+
+
+def _key(torch: TorchBuild) -> str:
+    digest = hashlib.sha256(torch.version.encode())
+    here = Path(__file__)
+    for path in sorted(
+        [path for path in CSRC.rglob("*") if path.is_file() and path.parent.name != "oracle"]
+        + [here, here.with_name("entry_points.py")]
+    ):
+        digest.update(path.read_bytes())
+    # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
+    for path in sorted(torch.lib.glob("lib*cuda*.so")):
+        digest.update(f"{path.name}:{path.stat().st_size}".encode())
+    return f"{torch.version}-{digest.hexdigest()[:12]}"
+
+
+def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
+    """Return the folder with the stand-in libraries for `torch`, compiling them if need be.
+
+    Args:
+        torch: The build to serve; default: the installed one.
+        sanitize: Compile with address and undefined-behaviour sanitizers (for CI), into a folder of its own.
+    Raises:
+        NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
+        CacheError: others can write to the cache.
+    """
+    try:
+        return _build(torch or find_torch(), sanitize=sanitize)
+    except CompilerError as error:
+        raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
+
+
+def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
+    def make(folder: Path) -> None:
+        compiler = find_compiler()
+        folder.mkdir()
+        _build_all(torch, compiler, folder, list(SANITIZERS) if sanitize else [])
+
+    return kept(f"nullgpu/{_key(torch)}{'-sanitize' if sanitize else ''}", make)
+
+
+def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -> None:
+    includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
+    includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
+    # NVML is loaded by name: by torch where it asks for it, and by nvidia-ml-py.
+    by_soname = {**entry_points.needed_symbols(torch.lib), "libnvidia-ml.so.1": []}
+    for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
+        _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
+    (work / "libcuda.so").symlink_to("libcuda.so.1")  # what Triton before 3.6 links its launchers to (-lcuda)
+    for soname in _parts(by_soname):
+        path = work / f"null-{soname[3:].split('.so')[0]}.so"
+        run_compiler(compiler, [*_FLAGS, *extra, "-o", str(path), "-x", "c", os.devnull, f"-Wl,-soname,{soname}", "-shared"])
+
+    tool = work / TOOLS / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(_SMI)
+    tool.chmod(0o755)
+
+
+def _parts(sonames: Iterable[str]) -> list[str]:
+    """Return the names of cuDNN's parts, to which some libraries are linked although they call cuDNN itself."""
+    return [
+        name.replace("libcudnn", f"libcudnn_{part}")
+        for name in sonames
+        if name.startswith("libcudnn.")
+        for part in _CUDNN_PARTS
+    ]
+
+
+def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]) -> None:
+    library = soname.split(".so")[0]
+    objects = []
+    for name in _SOURCES.get(library, ()):
+        objects.append(work / f"{library}-{Path(name).stem}.o")
+        run_compiler(compiler, [*_FLAGS, *extra, *includes, "-c", str(CSRC / name), "-o", str(objects[-1])])
+    written = _defined(objects) if objects else set()
+    generated = work / f"{library}-generated.c"
+    generated.write_text(entry_points.stub_source(symbols, written))
+    sources = [str(generated)]
+    options = [f"-Wl,-soname,{soname}", "-shared"]
+    if library == "libcuda":
+        table = work / "libcuda-table.c"
+        driver_calls = {n for n in written if n.startswith("cu")} | {s.name for s in symbols}
+        table.write_text(entry_points.driver_table_source(driver_calls))
+        sources.append(str(table))
+        options += ["-lpthread", "-ldl"]
+    else:
+        options += [f"-L{work}", "-l:libcuda.so.1", "-Wl,-rpath,$ORIGIN"]
+    versions = {symbol.version for symbol in symbols if symbol.version}
+    if versions:
+        script = work / f"{library}.map"
+        exported = sorted({s.name for s in symbols} | {n for n in written if entry_points.guess(n) == library})
+        script.write_text("".join(f"{v} {{ global: {'; '.join(exported)}; local: *; }};\n" for v in sorted(versions)[:1]))
+        options.append(f"-Wl,--version-script={script}")
+    # torch looks for a file named libcudart.so* among the loaded ones, and then loads NVIDIA's own libraries by path.
+    file_name = soname if library == "libcuda" else f"null-{library[3:]}.so"
+    quiet = ["-Wno-builtin-declaration-mismatch"]
+    run_compiler(
+        compiler,
+        [*_FLAGS, *quiet, *extra, *includes, "-o", str(work / file_name), *map(str, objects), *sources, *options],
+    )

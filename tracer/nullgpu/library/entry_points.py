@@ -1,0 +1,220 @@
+"""The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
+
+The kinds of entry point are those of the list's own head: `body` is written by hand, `noop` and `handle` are
+generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own undefined symbols,
+so that a new build with a new symbol still loads, and refuses when it is called.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vramcast.core.errors import NullGpuError
+
+CSRC = Path(__file__).parents[1] / "csrc"
+KINDS = ("body", "handle", "noop", "refuse")
+
+# The status each library documents for "not supported".
+_NOT_SUPPORTED = {
+    "libcuda": 801,  # spec: CUDA_ERROR_NOT_SUPPORTED
+    "libcudart": 801,  # spec: cudaErrorNotSupported
+    "libcublas": 15,  # spec: CUBLAS_STATUS_NOT_SUPPORTED
+    "libcublasLt": 15,  # spec: CUBLAS_STATUS_NOT_SUPPORTED
+    "libcudnn": 3000,  # spec: CUDNN_STATUS_NOT_SUPPORTED
+    "libcufft": 16,  # spec: CUFFT_NOT_SUPPORTED
+    "libcusparse": 10,  # spec: CUSPARSE_STATUS_NOT_SUPPORTED
+    "libcusparseLt": 10,  # spec: cusparseLt uses cusparseStatus_t
+    "libcusolver": 9,  # spec: CUSOLVER_STATUS_NOT_SUPPORTED
+    "libnccl": 5,  # spec: ncclInvalidUsage
+    "libnvrtc": 11,  # spec: NVRTC_ERROR_INTERNAL_ERROR
+    "libnvidia-ml": 3,  # spec: NVML_ERROR_NOT_SUPPORTED
+    "libcupti": 27,  # spec: CUPTI_ERROR_NOT_SUPPORTED
+}
+_OTHERWISE = 1  # spec: any non-zero status is an error in the remaining libraries (cuFile, NVSHMEM, cuRAND)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One symbol which a torch build needs: its name, its version node ("" for none) and the library's SONAME."""
+
+    name: str
+    version: str
+    soname: str
+
+    @property
+    def library(self) -> str:
+        """The library's name without version, as in the list: libcudart."""
+        return self.soname.split(".so")[0]
+
+
+def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, str]]:
+    """Return {symbol: (library, kind)} from the list; raises ValueError on a malformed or doubled line."""
+    entries: dict[str, tuple[str, str]] = {}
+    library = ""
+    for number, raw in enumerate(path.read_text().splitlines(), 1):
+        line = raw.split("#")[0].strip()
+        if not line:
+            continue
+        if section := re.fullmatch(r"\[([\w-]+)\]", line):
+            library = section[1]
+            continue
+        name, _, kind = line.partition(" ")
+        if kind not in KINDS or not library or name in entries:
+            raise ValueError(f"{path.name}:{number}: '{raw}' is not 'symbol kind' with a kind of {KINDS}, or stands twice.")
+        entries[name] = (library, kind)
+    return entries
+
+
+def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
+    """Return {wheel and version: {symbol: library}}: what other libraries look up (`benchmarks.hardware.looked_up`)."""
+    wheels: dict[str, dict[str, str]] = {}
+    for raw in path.read_text().splitlines():
+        line = raw.split("#")[0].strip()
+        if not line:
+            continue
+        if section := re.fullmatch(r"\[(.+)\]", line):
+            wheel = wheels.setdefault(section[1], {})
+            continue
+        library, _, names = line.partition(": ")
+        wheel |= dict.fromkeys(names.split(), library)
+    return wheels
+
+
+def exported(needed: Iterable[Symbol], soname: str) -> list[Symbol]:
+    """Return all symbols of the stand-in for one library: what torch needs of it, what the list and what other wheels name.
+
+    A listed body is left out where torch does not need it: whether this version of CUDA has it, the C file knows.
+    """
+    symbols = {symbol.name: symbol for symbol in needed}
+    library = soname.split(".so")[0]
+    # A versioned library's symbols all have its one node; PyTorch's build says whether there is one.
+    version = next((symbol.version for symbol in symbols.values() if symbol.version), "")
+    listed = read_list()
+    names = [name for name, (owner, kind) in listed.items() if owner == library and kind != "body"]
+    for looked_up in read_wheels().values():
+        names += [name for name, owner in looked_up.items() if owner == library and listed.get(name, ("", ""))[1] != "body"]
+    for name in names:
+        symbols.setdefault(name, Symbol(name, version, soname))
+    return list(symbols.values())
+
+
+def looked_up_by(path: Path) -> dict[str, str]:
+    """Return {symbol: library} of the entry points of NVIDIA's which a shared library needs; without those that it brings."""
+    text = run_tool("nm", "-D", "--undefined-only", str(path))
+    names = {line.split()[-1].partition("@")[0] for line in text.splitlines() if line}
+    return {name: library for name in sorted(names) if (library := guess(name))}
+
+
+def run_tool(*command: str) -> str:
+    """Return what a program of binutils prints.
+
+    Raises:
+        NullGpuError: it is not installed.
+    """
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise NullGpuError(
+            f"'{command[0]}' is not installed: the null GPU is compiled once for each torch build. "
+            "Install a C compiler with binutils (Debian: apt-get install gcc)."
+        ) from None
+
+
+def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
+    """Return {SONAME: symbols} that the libraries in `torch_lib` need from NVIDIA's, from their own dynamic sections.
+
+    A library may be needed without any symbol; it is there with an empty list.
+    Source: ELF DT_NEEDED and the undefined dynamic symbols, by `readelf` and `nm` of binutils.
+    """
+    own = {path.name for path in torch_lib.iterdir()}
+    sonames = {"libcuda.so.1"}
+    undefined: dict[str, str] = {}
+    for path in sorted(torch_lib.glob("lib*.so")):
+        for soname in re.findall(r"\(NEEDED\).*\[(lib(?:cu|nv|nccl)[^]]*)\]", run_tool("readelf", "-d", str(path))):
+            if soname not in own:
+                sonames.add(soname)
+        for line in run_tool("nm", "-D", "--undefined-only", "--with-symbol-versions", str(path)).splitlines():
+            name, _, version = line.split()[-1].partition("@")
+            undefined.setdefault(name, version.lstrip("@"))
+    by_library = {soname.split(".so")[0]: soname for soname in sonames}
+    listed = read_list()
+    needed: dict[str, list[Symbol]] = {soname: [] for soname in sorted(sonames)}
+    for name, version in sorted(undefined.items()):
+        library = listed[name][0] if name in listed else guess(name)
+        soname = version if version in sonames else by_library.get(library)
+        if library and soname:
+            needed[soname].append(Symbol(name, version, soname))
+    # Reached by name, not linked: cuGetProcAddress and the runtime's entry point query.
+    linked = {symbol.name for symbol in needed["libcuda.so.1"]}
+    needed["libcuda.so.1"] += [
+        Symbol(n, "", "libcuda.so.1") for n, (lib, _) in listed.items() if lib == "libcuda" and n not in linked
+    ]
+    return needed
+
+
+_PREFIXES = (
+    ("cusparseLt", "libcusparseLt"),
+    ("cublasLt", "libcublasLt"),
+    ("cublas", "libcublas"),
+    ("cusparse", "libcusparse"),
+    ("cusolver", "libcusolver"),
+    ("cufft", "libcufft"),
+    ("curand", "libcurand"),
+    ("cudnn", "libcudnn"),
+    ("cupti", "libcupti"),
+    ("cuFile", "libcufile"),
+    ("nccl", "libnccl"),
+    ("nvml", "libnvidia-ml"),
+    ("nvrtc", "libnvrtc"),
+    ("nvshmem", "libnvshmem_host"),
+    ("__cuda", "libcudart"),
+    ("cuda", "libcudart"),
+)
+
+
+def guess(name: str) -> str:
+    """The library of a symbol which the list lacks, by its prefix; "" if it is none of NVIDIA's."""
+    for prefix, library in _PREFIXES:
+        if name.startswith(prefix):
+            return library
+    return "libcuda" if re.match(r"cu[A-Z]", name) else ""
+
+
+def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
+    """Return C for all `symbols` of one library which are not in `written` (the hand-written ones)."""
+    listed = read_list()
+    lines = ["/* Generated by entry_points.py from entry_points.txt. */", '#include "nullgpu.h"', ""]
+    for symbol in symbols:
+        if symbol.name in written:
+            continue
+        kind = listed.get(symbol.name, ("", "refuse"))[1]
+        status = _NOT_SUPPORTED.get(symbol.library, _OTHERWISE)
+        if kind == "handle":
+            body = f'NG_HIT(NG_NOOP, "{symbol.name}", 0); *out = ng_new_handle(); return 0;'
+            lines.append(f"EXPORT int {symbol.name}(void **out);\nint {symbol.name}(void **out) {{ {body} }}")
+        elif symbol.library == "libnvidia-ml":  # what a card has not; nothing of the job depends on it
+            lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ return {status}; }}")
+        else:
+            ledger, value = ("NG_REFUSED", status) if kind == "refuse" else ("NG_NOOP", 0)
+            body = f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
+            lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ {body} }}")
+    return "\n".join(lines) + "\n"
+
+
+def driver_table_source(names: Iterable[str]) -> str:
+    """Return the table behind cuGetProcAddress: documented base name -> function."""
+    unique = sorted(set(names))
+    lines = ["/* Generated by entry_points.py from entry_points.txt. */", '#include "nullgpu.h"', ""]
+    lines += ["struct ng_symbol { const char *name; void *function; };"]
+    lines += [f"extern int {name}(void);" for name in unique]
+    lines += ["extern const struct ng_symbol ng_driver_symbols[];", "const struct ng_symbol ng_driver_symbols[] = {"]
+    for name in unique:
+        base = re.sub(r"_v\d+$", "", name)
+        lines += [f'    {{"{base}", (void *){name}}},'] + ([f'    {{"{name}", (void *){name}}},'] if base != name else [])
+    lines += ["};", "extern const size_t ng_n_driver_symbols;"]
+    lines += ["const size_t ng_n_driver_symbols = sizeof ng_driver_symbols / sizeof *ng_driver_symbols;"]
+    return "\n".join(lines) + "\n"

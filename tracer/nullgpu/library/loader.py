@@ -1,0 +1,102 @@
+"""Loads the null GPU into this process, before torch: the one way in, used by the worker and by tests.
+
+glibc matches a library that is needed by its SONAME against those already loaded. So it is enough to load the stand-ins,
+globally, before `import torch`: no LD_PRELOAD, which would leak into every child (compilers, data loaders).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.errors import NullGpuError
+from vramcast.tracer.format.ledger import Entry
+from vramcast.tracer.nullgpu.library.build import TOOLS
+from vramcast.tracer.protocol.job_result import Taken
+
+_WATCHDOG_MS: Final = 2000  # arbitrary: twenty times its period; a group without one is waited for once
+
+
+class NullGpu:
+    """The loaded libraries; one per process."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load all stand-ins from `folder`, as made by `build()`; torch must not be loaded yet.
+
+        Raises:
+            NullGpuError: torch is already there, or a library does not load.
+        """
+        if "torch" in sys.modules:
+            raise NullGpuError("torch is already loaded in this process: the null GPU must come first. Use the worker process.")
+        self._folder = folder
+        try:
+            self._driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+            for path in sorted(folder.glob("null-*.so")):
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise NullGpuError(
+                f"A stand-in library in {folder} does not load ({error}): delete the folder and try again."
+            ) from None
+        self._driver.nullgpu_report.restype = ctypes.c_size_t
+        self._driver.nullgpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self._driver.nullgpu_know.restype = ctypes.c_size_t
+        self._driver.nullgpu_know.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_size_t]
+        # Triton compiles its launcher against libcuda and looks for it in this folder.
+        os.environ["TRITON_LIBCUDA_PATH"] = str(folder)
+
+    @staticmethod
+    def configure(device: str) -> None:
+        """Set the device model: `Device.to_config()` plus context_bytes; read at the first CUDA call of the process."""
+        os.environ["NULLGPU_DEVICE"] = device
+
+    def show_tools(self) -> None:
+        """Let the job's processes see nvidia-smi, and all of them what they hold of the card together."""
+        account = os.memfd_create("nullgpu-account")
+        os.ftruncate(account, 8)
+        os.environ["NULLGPU_ACCOUNT"] = f"/proc/{os.getpid()}/fd/{account}"
+        os.environ["NULLGPU_PYTHON"] = sys.executable
+        os.environ["NULLGPU_SMI"] = str(Path(__file__).parents[1] / "child" / "smi.py")
+        os.environ["PATH"] = os.pathsep.join(filter(None, (str(self._folder / TOOLS), os.environ.get("PATH", os.defpath))))
+
+    def know(self, reads: Sequence[bytes]) -> int:
+        """Say what the next reads of the device give; return how many answers of the last call nobody took."""
+        sizes = (ctypes.c_uint64 * len(reads))(*map(len, reads))
+        return int(self._driver.nullgpu_know(b"".join(reads), sizes, len(reads)))
+
+    def let_watchdog_look(self) -> None:
+        """Wait until the watchdog of NCCL's groups, if there is one, has seen the end of each collective so far.
+
+        It looks every 100 ms, as often as on a card, where steps are longer than that.
+        """
+        self._driver.nullgpu_await_watchdog(_WATCHDOG_MS)
+
+    def taken(self) -> Taken:
+        """Return the card's own account of what was taken from it."""
+        ever, now = ctypes.c_uint64(), ctypes.c_uint64()
+        self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
+        return Taken(ever.value, now.value)
+
+    def ledger(self) -> list[Entry]:
+        """Return the calls which were not fully answered so far."""
+        size = self._driver.nullgpu_report(None, 0) + 4096  # arbitrary: room for lines that appear in between
+        buffer = ctypes.create_string_buffer(size)
+        self._driver.nullgpu_report(buffer, size)
+        return [Entry.reported(line) for line in buffer.value.decode().splitlines()]
+
+
+def foreign_libraries() -> list[str]:
+    """Return the files of NVIDIA's own driver and CUDA libraries which are mapped into this process; must be empty.
+
+    Source: the licence boundary in docs/null-gpu.md; Linux /proc/self/maps.
+    """
+    names = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[5] if line.count("/") else ""
+        if re.search(r"/nvidia/[^ ]*\.so|/lib(cuda|cudart|cublas\w*|cudnn\w*|cusolver|cufft|nccl|nvrtc)\.so", path):
+            names.add(path)
+    return sorted(name for name in names if "/nullgpu/" not in name)

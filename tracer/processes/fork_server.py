@@ -1,0 +1,367 @@
+"""The worker's end of a warm worker (see warm_worker.py): forks a child for each job, and ends with its caller.
+
+    python -m vramcast.tracer.processes.fork_server MODULE FD
+
+Serves jobs with `run_job` of MODULE, whose `warm_up` is called first.
+
+The child writes its answer to a socket of its own, which only the worker reads; what comes of it whole goes to the caller
+under the request's number. So a child that dies half-way, or comes back twice, cannot put the connection out of step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import gc
+import importlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from vramcast.core.process_tree import running
+from vramcast.tracer.processes.warm_worker import LAST_OUTPUT_BYTES, death
+from vramcast.tracer.program.cutoff import STOP
+from vramcast.tracer.protocol.messages import LENT, Frame, Gone, pack, receive, send, send_packed
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # spec: Linux prctl(2)
+_LOOK_MS = 250  # arbitrary: how often a worker looks whether its caller, or a job which closed its socket, still lives
+_SOON_MS = 5  # arbitrary: the same for a process which is about to end
+_REAP_S = 1.0  # arbitrary: a process which SIGKILL does not end sooner stands in the kernel
+_PIPE_BYTES = 1 << 16  # spec: pipe(7), all that a pipe holds
+_ANSWER_BYTES = 1 << 20  # arbitrary: read at once
+_UNHEARD = 70  # spec: sysexits.h, an internal software error
+# Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
+_WARM_PACKAGES = frozenset(
+    {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
+    | {"torchvision", "transformers", "yaml"}
+)
+_twins: set[int] = set()  # workers which this one has forked, for other lanes of its caller
+Run = Callable[..., Any]  # a job with its RunOptions, or work which has none
+
+
+def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
+    """Serve requests until the caller closes its end, or is no more.
+
+    Args:
+        fd: The socket.
+        warm_up: Imports what jobs need. Returns what runs one job, in a forked child, and what the caller is told now.
+    """
+    inherited = frozenset(os.environ)  # a job has its caller's variables instead
+    parent = os.getppid()
+    caller = _Caller(socket.socket(fileno=fd), lambda: os.getppid() != parent)
+    with contextlib.suppress(Gone):
+        with _ended_with(caller.connection), _kept():
+            run, ready = warm_up()
+        while True:
+            # What jobs leave behind, whose parent is gone, becomes our child instead of init's, and ends with the job.
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            send(caller.connection, {"ready": ready})
+            caller = _until_twin(caller, run, inherited)
+    os._exit(0)
+
+
+class AskedForCard(BaseException):
+    """A package which is imported here asked for the card; no Exception, which packages catch and remember as absence."""
+
+
+class _Caller:
+    """Whom a worker serves: the connection, and whether it is no more although a fork of it may hold a copy of its end."""
+
+    def __init__(self, connection: socket.socket, is_gone: Callable[[], bool]) -> None:
+        self.connection, self.is_gone = connection, is_gone
+
+
+def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller:
+    """Serve requests, and fork twins when asked; in a twin, return whom it serves.
+
+    Raises:
+        Gone: the caller is gone.
+    """
+    while _waits(caller):
+        request = receive(caller.connection)
+        if "stop" in request:  # of a job which has ended meanwhile
+            continue
+        with _ended_with(caller.connection), _kept():
+            _preload(request["preload"])
+        if "twin" not in request:
+            _Job(caller, run, request, inherited).run()
+            continue
+        _, (theirs, *_), _, _ = socket.recv_fds(caller.connection, 1, 1)
+        connection = socket.socket(fileno=theirs)
+        pid = os.fork()
+        if pid == 0:
+            caller.connection.close()
+            _twins.clear()
+            send(connection, {"pid": os.getpid()})
+            return _Caller(connection, functools.partial(_is_no_more, int(request["twin"])))
+        _twins.add(pid)
+        connection.close()
+    raise Gone
+
+
+def _is_no_more(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _ended_with(connection: socket.socket) -> Iterator[None]:
+    """End this process, by SIGIO, when the caller closes its end while we import, which takes seconds."""
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        if _is_gone(connection):  # already
+            raise Gone
+        yield
+    finally:
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """Import without the collector, which takes a sixth of the time, and let no job's collector look at what came."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _is_gone(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _waits(caller: _Caller) -> bool:
+    """Wait for the next request; False: the caller is gone."""
+    poll = select.poll()
+    poll.register(caller.connection, select.POLLIN)
+    while not poll.poll(_LOOK_MS):
+        if caller.is_gone():
+            return False
+    return True
+
+
+def _preload(packages: list[str]) -> None:
+    for package in packages:
+        if package not in sys.modules:
+            # Made by hand, or a sub-module of something that is not importable.
+            with contextlib.suppress(Exception, AskedForCard):
+                importlib.import_module(package)
+
+
+class _Job:
+    """One request, from the fork of its process to the end of everything which that has started."""
+
+    def __init__(self, caller: _Caller, run: Run, request: dict[str, Any], inherited: frozenset[str]) -> None:
+        self._connection, self._caller, self._run, self._request = caller.connection, caller, run, request
+        self._inherited = inherited
+        # A model's chatter is kept for the error message; a script speaks to its user.
+        self._is_script = getattr(request["job"], "command", None) is not None
+        self._frame = Frame()
+        self._last_output = b""
+        self._is_reaped = False
+
+    def run(self) -> None:
+        """Run the job and send what came of it.
+
+        Raises:
+            Gone: the caller is gone, and the job has ended.
+        """
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._answers, answer = socket.socketpair()
+        self._said, say = os.pipe()
+        worker = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._connection.close()
+            self._answers.close()
+            os.close(self._said)
+            _child(worker, answer, say, self._run, self._request, self._inherited)
+        answer.close()
+        os.close(say)
+        try:
+            status = self._follow()
+            self._kill()
+            if status is None:
+                send_packed(self._connection, self._frame.data)
+            else:
+                send(self._connection, {"number": self._request["number"], "died": self._death(status)})
+        except Gone:
+            self._kill()
+            if lent := self._request["environment"].get(LENT):
+                shutil.rmtree(lent, ignore_errors=True)
+            raise
+        finally:
+            self._kill()
+            _reap()
+            self._answers.close()
+            os.close(self._said)
+
+    def _follow(self) -> int | None:
+        """Wait for the job's answer and return None; its process's status, if it ended without one."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLRDHUP | select.POLLIN)
+        poll.register(self._answers, select.POLLIN)
+        poll.register(self._said, select.POLLIN)
+        look_ms = _LOOK_MS
+        while True:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+            self._is_reaped = bool(ended)
+            events = dict(poll.poll(0 if ended else look_ms))
+            on_connection = events.get(self._connection.fileno(), 0)
+            if on_connection & ~select.POLLIN or self._caller.is_gone():
+                raise Gone
+            if on_connection and receive(self._connection) == {"stop": self._request["number"]}:
+                os.kill(self._pid, STOP)
+            if self._answers.fileno() in events:
+                while self._frame.missing_bytes and (piece := self._piece()):
+                    self._frame.add(piece)
+                if piece == b"":
+                    poll.unregister(self._answers)
+                    look_ms = _SOON_MS
+            if not self._frame.missing_bytes:
+                events = dict(poll.poll(0))
+            if self._said in events and not self._hear():  # one read takes all that came before the answer
+                poll.unregister(self._said)
+            if ended or not self._frame.missing_bytes:
+                return status if self._frame.missing_bytes else None
+
+    def _hear(self) -> bool:
+        """Take what the job has written to stdout and stderr; False: it has closed both."""
+        said = os.read(self._said, _PIPE_BYTES)
+        if self._is_script and said:
+            send(self._connection, {"number": self._request["number"], "said": said})
+        else:
+            self._last_output = (self._last_output + said)[-LAST_OUTPUT_BYTES:]
+        return bool(said)
+
+    def _piece(self) -> bytes | None:
+        """Return what has come of the answer; empty: the job has closed its end; None: nothing yet."""
+        try:
+            return self._answers.recv(min(self._frame.missing_bytes, _ANSWER_BYTES), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:  # it ended with something of ours unread
+            return b""
+
+    def _death(self, status: int) -> str:
+        code = os.waitstatus_to_exitcode(status)
+        if code == _UNHEARD:
+            return "The job's process could not send its answer: it must not close file descriptors which it has not opened."
+        return death(code, self._last_output)
+
+    def _kill(self) -> None:
+        """Kill the job and its process group; what has left the group is `_reap`'s."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            if not self._is_reaped:  # it may not have made its group yet
+                os.kill(self._pid, signal.SIGKILL)
+
+
+def _reap() -> None:
+    """Wait for the job's processes to end, and kill those which it has left behind: they are our children now."""
+    end = time.monotonic() + _REAP_S
+    while time.monotonic() < end:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        _twins.discard(pid)
+        if pid == 0:
+            left = set(_children()) - _twins
+            if not left:
+                return
+            for child in left:
+                with contextlib.suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)  # arbitrary: short, for what was just killed
+
+
+def _children() -> list[int]:
+    """Return the numbers of this process's children."""
+    return [number for number, one in running().items() if one.parent == os.getpid()]
+
+
+def _child(
+    worker: int, answers: socket.socket, output: int, run: Run, request: dict[str, Any], inherited: frozenset[str]
+) -> NoReturn:
+    """Run the job, answer, and leave without any of the parent's clean-up."""
+    code = 1
+    me = os.getpid()
+    try:
+        os.setsid()  # its own process group: what it starts ends with it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the worker nobody would end this job
+        if os.getppid() != worker:
+            os._exit(code)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        with contextlib.suppress(Exception):  # what it prints is not lost when it dies
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        os.register_at_fork(after_in_child=answers.close)
+        environment = request["environment"]
+        for name in inherited - environment.keys():
+            os.environ.pop(name, None)
+        os.environ.update(environment)
+        before = set(sys.modules)
+        answer = run(request["job"], *request["options"])
+        if os.getpid() == me:  # else the job forked, and came back twice
+            _flush()
+            imported = tuple(sorted(name for name in set(sys.modules) - before if _is_warm(name)))
+            data = pack({"number": request["number"], "answer": answer, "imported": imported})
+            code = _UNHEARD
+            answers.setblocking(True)
+            answers.sendall(data)
+            code = 0
+    except BaseException:  # nothing may fall through into the parent's loop
+        if os.getpid() == me:
+            import traceback
+
+            traceback.print_exc()
+            _flush()
+    finally:
+        os._exit(code)
+
+
+def _flush() -> None:
+    """Write what was printed; the job may have closed its stdout or put anything in its place."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _is_warm(module: str) -> bool:
+    # Inductor asks for the device while it is imported; the worker must not touch CUDA before it forks.
+    return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith("torch._inductor")
+
+
+def main(module: str, fd: int) -> NoReturn:
+    """Serve jobs with `run_job` of `module`, whose `warm_up` is called first."""
+
+    def warm_up() -> tuple[Run, Any]:
+        served = importlib.import_module(module)
+        served.warm_up()
+        return served.run_job, None
+
+    serve(fd, warm_up)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,87 @@
+"""Jobs side by side: each thread of `in_parallel` is a lane, and a warm worker has a process of its own for each lane."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+from vramcast.core.errors import VramcastError
+
+_MOST = 4  # arbitrary: a job takes up to a GiB of main memory, beside what it shares with the others
+_thread = threading.local()
+
+
+class Widened(Protocol):
+    """Whoever serves several lanes, and does so sooner when told before."""
+
+    def widen(self, lanes: int) -> None:
+        """Prepare for so many."""
+
+
+_widened: weakref.WeakSet[Widened] = weakref.WeakSet()
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def widen_for_lanes(one: Widened) -> None:
+    """Tell `one` before its lanes are used."""
+    _widened.add(one)
+
+
+def lane() -> int:
+    """Return the lane of the calling thread; 0 outside of `in_parallel`."""
+    return int(getattr(_thread, "lane", 0))
+
+
+def n_lanes() -> int:
+    """Return how many jobs run side by side: as there are processors for this process, up to four."""
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(n, _MOST)
+
+
+def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: int | None = None) -> Iterator[Found]:
+    """Yield `work(item)` of each item, in the items' order; what it raises is raised in its place.
+
+    Args:
+        work: Waits for other processes most of the time: it runs in a thread.
+        items: Taken one after the other, by whichever lane is free.
+        lanes: At most so many at a time; default: `n_lanes()`.
+    """
+    lanes = min(lanes or n_lanes(), len(items))
+    if lanes < 2:
+        yield from map(work, items)
+        return
+    waiting: queue.SimpleQueue[tuple[Future[Found], Item]] = queue.SimpleQueue()
+    futures: list[Future[Found]] = [Future() for _ in items]
+    for pair in zip(futures, items, strict=True):
+        waiting.put(pair)
+
+    def serve(number: int) -> None:
+        _thread.lane = number
+        with contextlib.suppress(queue.Empty):
+            while True:
+                future, item = waiting.get_nowait()
+                try:
+                    future.set_result(work(item))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    for one in list(_widened):
+        with contextlib.suppress(VramcastError):  # who asks it is told
+            one.widen(lanes)
+    for number in range(lanes):  # daemons: who is interrupted does not wait for them
+        threading.Thread(target=serve, args=(number,), daemon=True).start()
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting.get_nowait()

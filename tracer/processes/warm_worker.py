@@ -1,0 +1,407 @@
+"""A warm worker: a process which has imported what jobs need, and forks a fresh child for every job. Linux only.
+
+One job, one process: what an earlier job left behind would move the numbers of the next. Forking after the imports keeps
+the price of that at milliseconds. This is the caller's end; the worker's is in fork_server.py.
+
+Messages on the socket (see messages.py); `number` counts the requests of one worker:
+    request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}};
+              a closed socket: the caller is gone
+              {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker which serves that
+    answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
+              number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
+              {"number": ..., "died": text}
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from vramcast.core.errors import TimeLimit, UsageError, WorkerError
+from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
+from vramcast.tracer.processes.thread_pool import lane, widen_for_lanes
+from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, send
+from vramcast.tracer.protocol.run_options import RunOptions
+
+_START_S = 120.0  # arbitrary: importing torch from a cold, slow disk
+_END_S = 2.0  # arbitrary: far above what a worker needs which sees that its caller has let go
+LAST_OUTPUT_BYTES = 4000  # arbitrary: about a screen
+
+
+def death(exit_code: int, output: bytes) -> str:
+    """Return why a process ended without an answer: its exit code (negative: a signal) and its last words."""
+    how = f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    said = output[-LAST_OUTPUT_BYTES:].decode(errors="replace").strip()
+    if exit_code == -signal.SIGKILL:
+        hint = "it was probably out of memory"
+    elif said:
+        hint = "see its last output"
+    else:
+        hint = "the job, or a library in it, ended its own process (os._exit, a crash) without an exception"
+    return f"The job's process {how}: {hint}." + (f"\n{said}" if said else "")
+
+
+def check_time_limit(timeout_s: float) -> None:
+    """Raise UsageError where a job could not even begin within the limit."""
+    if not timeout_s > 0:  # also not a number
+        raise UsageError(f"The time limit is {timeout_s:g} s: it must be above 0, for example 1800.")
+
+
+class _Fork:
+    """A process which another one has forked, as far as a `subprocess.Popen` is asked here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._file = os.pidfd_open(pid)
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def poll(self) -> int | None:
+        """Return 0 if it has ended; how it ended, only its parent knows."""
+        if self.returncode is None and select.select([self._file], [], [], 0)[0]:
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+        if self.returncode is None and not select.select([self._file], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired([], timeout or 0)
+
+    def kill(self) -> None:
+        """End it by force."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+
+class _Running:
+    """One start of a worker's process, and the connection to it."""
+
+    process: subprocess.Popen[bytes] | _Fork
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._begin()
+        self._connection, theirs = socket.socketpair()
+        # Not our stderr: a worker must not keep our caller's pipes open.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
+                    cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
+                )  # fmt: skip
+        except BaseException:
+            self._connection.close()
+            self._said.close()
+            raise
+
+    def _begin(self) -> None:
+        self.in_step = True  # whether no question is open
+        self.number = 0
+        self._is_ready = False
+        self._ready: Any = None
+
+    def twin(self, preload: Sequence[str]) -> _Running:
+        """Return a fork of the process, which has imported what this one has; it serves a connection of its own.
+
+        Raises:
+            Gone, Late, Unreadable, OSError, WorkerError: there is none, and this one is of no use either.
+        """
+        deadline = time.monotonic() + _START_S
+        self.in_step = False
+        other = _Running.__new__(_Running)
+        other._begin()
+        other._connection, theirs = socket.socketpair()
+        other._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
+        try:
+            with theirs:
+                send(self._connection, {"twin": os.getpid(), "preload": preload}, deadline)
+                socket.send_fds(self._connection, [b"\0"], [theirs.fileno()])
+            other.process = _Fork(receive(other._connection, deadline)["pid"])
+        except BaseException:
+            other._connection.close()  # whoever serves it sees that, and ends
+            other._said.close()
+            raise
+        other.ready()
+        self.in_step = True
+        return other
+
+    def ready(self) -> Any:
+        """Wait until it serves, and return what it says then.
+
+        Raises:
+            WorkerError: it did not start.
+        """
+        if self._is_ready:
+            return self._ready
+        try:
+            self._ready = receive(self._connection, time.monotonic() + _START_S)["ready"]
+        except (Gone, Late, Unreadable) as error:
+            why = _last_line(self._said) or type(error).__name__
+            self.end()
+            raise WorkerError(f"The worker did not start: {why}.") from None
+        except BaseException:
+            self.end()
+            raise
+        self._is_ready = True
+        with self._said as said:
+            _tell(_content(said))  # what libraries warn of while they are imported
+        return self._ready
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """Return the answer to a request; what a script says in between goes to stderr."""
+        self.in_step = False
+        self.number += 1
+        send(self._connection, {"number": self.number, **request}, deadline)
+        while True:
+            message = receive(self._connection, deadline)
+            if message["number"] != self.number:
+                raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
+            if "said" not in message:
+                break
+            _tell(message["said"])
+        self.in_step = True
+        return dict(message)
+
+    def stop(self) -> None:
+        """Let the job end now, with what was seen of it, if it can be stopped; its answer comes as ever."""
+        with contextlib.suppress(OSError):
+            send(self._connection, {"stop": self.number}, time.monotonic() + _END_S)
+
+    def hang_up(self) -> None:
+        """Let the worker, and whoever waits for it in another thread, see the end of the connection."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """End the process, its job and what the job has started: the worker does all that when its connection closes."""
+        self._connection.close()
+        self._said.close()
+        if not self._is_ready:
+            self.process.kill()  # it has started nothing, and would look at its connection only when Python runs
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def forget(self) -> None:
+        """In a fork: the process is not ours."""
+        self._connection.close()
+        self._said.close()
+        self.process.returncode = 0  # it must not be waited for, nor missed
+
+
+class WarmWorker:
+    """A worker process and the connection to it; jobs run one after the other, and side by side those of several lanes.
+
+    Whatever goes wrong while a job runs ends the process, and the next job starts another one: so no answer can reach anybody
+    but who asked. A fork of this process starts its own.
+
+    Args:
+        command: Starts a process which calls `serve` on the file descriptor that is put at its end.
+        environment: Of the process.
+        wait: Whether it serves when this returns; else the first job waits for it.
+        running: Such a process which was started already.
+        lane: Which it serves; 0 asks forks of itself for the others.
+    Raises:
+        WorkerError: it did not start.
+    """
+
+    _shared: ClassVar[dict[str, WarmWorker]] = {}
+    _shared_lock: ClassVar[Lock] = Lock()
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, wait: bool = True, running: _Running | None = None,
+        lane: int = 0,
+    ) -> None:  # fmt: skip
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._lock = Lock()
+        self._lane = lane
+        self._preload: Sequence[str] = ()
+        self._lanes: dict[int, WarmWorker] = {}  # beside this one, which is lane 0
+        self._asked: list[_Running] = []  # more than one, where a signal handler asks while we wait
+        forget_in_forks(self)
+        self._idle: _Running | None = running or _Running(self._command, self._environment)
+        if wait:
+            self._idle.ready()
+        if not lane:
+            widen_for_lanes(self)
+
+    @classmethod
+    def shared(cls, name: str, command: Sequence[str], environment: Mapping[str, str]) -> WarmWorker:
+        """Return this process's worker of that name, made at the first call."""
+        with cls._shared_lock:
+            worker = cls._shared.get(name)
+            if worker is None:
+                worker = cls._shared[name] = cls(command, environment)
+                atexit.register(worker.close)
+            return worker
+
+    @property
+    def ready(self) -> Any:
+        """What the process said when it began to serve.
+
+        Raises:
+            WorkerError: it did not start.
+        """
+        with self._lock:
+            running = self._take()
+            try:
+                return running.ready()
+            finally:
+                self._give_back(running)
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number; None: it does not run."""
+        running = self._idle or next(iter(self._asked), None)
+        return running.process.pid if running is not None and running.is_alive else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs now; the next job starts it in any case."""
+        return self.pid is not None
+
+    def ask(
+        self, job: Any, environment: Mapping[str, str], options: RunOptions | None = None, *, timeout_s: float, advice: str
+    ) -> Any:
+        """Run `job` in a process of its own and return its answer.
+
+        Args:
+            job: What the worker's `serve` was made for.
+            environment: All environment variables of the job.
+            options: How it is traced; None: it is no `Job`, and is run without.
+            timeout_s: The job is killed after so many seconds.
+            advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
+        Raises:
+            UsageError: no time is given.
+            TimeLimit: its time is up.
+            WorkerError: its process died.
+        """
+        check_time_limit(timeout_s)
+        if lane() != self._lane:
+            return self._of_lane(lane()).ask(job, environment, options, timeout_s=timeout_s, advice=advice)
+        with self._lock:
+            running = self._take()
+            self._asked.append(running)
+            try:
+                running.ready()
+                request = {
+                    "job": job,
+                    "options": () if options is None else (options,),
+                    "preload": self._preload,
+                    "environment": dict(environment),
+                }
+                answer = running.ask(request, time.monotonic() + timeout_s)
+            except Late:
+                raise TimeLimit(f"The job did not end within {timeout_s:g} s{advice}") from None
+            except Gone:
+                raise WorkerError("The worker was killed: is the machine out of memory? Try again.") from None
+            except Unreadable as error:
+                raise WorkerError(f"The job's answer cannot be read ({error}): is this process out of memory?") from None
+            finally:
+                self._give_back(running)
+        if "died" in answer:
+            raise WorkerError(answer["died"])
+        self._preload = answer["imported"]  # what this job had to import, the next one finds imported
+        return answer["answer"]
+
+    def stop(self) -> None:
+        """Let the training command which runs now end, with what was seen of it."""
+        for running in list(self._asked):
+            running.stop()
+
+    def widen(self, lanes: int) -> None:
+        """Fork the processes of other lanes now; later they wait until this one's job has ended."""
+        if self._idle is not None and self._idle.is_alive:
+            for number in range(1, lanes):
+                self._of_lane(number)
+
+    def _of_lane(self, number: int) -> WarmWorker:
+        """Return the worker of a lane, which begins as a fork of this one."""
+        if (worker := self._lanes.get(number)) is not None:  # it need not wait for ours
+            return worker
+        with self._lock:
+            worker = self._lanes.get(number)
+            if worker is None:
+                running = self._take()
+                try:
+                    running.ready()
+                    twin = running.twin(self._preload)
+                except (Gone, Late, Unreadable, OSError):
+                    twin = None  # a system without pidfd_open, say: it is started as the first was
+                finally:
+                    self._give_back(running)
+                worker = self._lanes[number] = WarmWorker(self._command, self._environment, running=twin, lane=number)
+                worker._preload = self._preload
+            return worker
+
+    def _take(self) -> _Running:
+        """Return a process which waits for a request; it is nobody else's until it is given back."""
+        running, self._idle = self._idle, None
+        if running is not None and not running.is_alive:
+            running.end()
+            running = None
+        return running or _Running(self._command, self._environment)
+
+    def _give_back(self, running: _Running) -> None:
+        """Keep a process whose question was answered; end one that still owes an answer, for which nobody waits any more."""
+        with contextlib.suppress(ValueError):  # a fork has forgotten it
+            self._asked.remove(running)
+        if running.in_step and self._idle is None:
+            self._idle = running
+        else:
+            running.end()
+
+    def close(self) -> None:
+        """End the process; the next job would start it again."""
+        for running in list(self._asked):
+            running.hang_up()  # the thread which asks ends it
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.end()
+        for worker in list(self._lanes.values()):
+            worker.close()
+
+    def forget(self) -> None:
+        """See `forks.Owner`."""
+        for running in (self._idle, *self._asked):
+            if running is not None:
+                running.forget()
+        self._idle = None
+        self._asked.clear()
+        self._lanes.clear()
+
+
+def _content(file: Any) -> bytes:
+    file.seek(0)
+    return bytes(file.read())
+
+
+def _last_line(file: Any) -> str:
+    lines = _content(file)[-LAST_OUTPUT_BYTES:].decode(errors="replace").split("\n")
+    return next((line.strip().rstrip(".") for line in reversed(lines) if line.strip()), "")
+
+
+def _tell(said: bytes) -> None:
+    """Write to our stderr, wherever it leads; nobody needs to read it."""
+    with contextlib.suppress(OSError):
+        while said:
+            said = said[os.write(2, said) :]

@@ -1,0 +1,104 @@
+"""Stops a training command from outside, so that what was seen of it counts.
+
+After a time; when its user has enough; one rank of several too when it waits for what its absent others would do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from vramcast.core.process_tree import running
+from vramcast.tracer.program.training_loop import Course
+
+# A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
+STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
+_IDLE_S: Final = 20.0  # arbitrary: a rank which nobody will answer is told of within half a minute
+_IDLE_SHARE: Final = 0.02  # arbitrary: of a core; a loop which looks for a file ten times a second takes less
+_LOOK_S: Final = 1.0  # arbitrary
+_GRACE: Final = 0.1  # arbitrary: of the limit, to come to a place where nothing is half done
+
+
+@contextmanager
+def stoppable(
+    course: Course, limit_s: float | None, *, left_s: float | None = None, first: Callable[[], None] = lambda: None,
+    has_absent: bool = False,
+) -> Iterator[None]:  # fmt: skip
+    """Let STOP, or the end of the time, end the job which runs inside by `StopJob`.
+
+    Args:
+        course: Of the job.
+        limit_s: Seconds; None: as many as it takes.
+        left_s: What is left of them; None: all.
+        first: Is called before STOP ends the job.
+        has_absent: Whether there are other ranks, for which it may wait for ever.
+    """
+    main = threading.get_ident()
+    timers: list[threading.Timer] = []
+    ended = threading.Event()
+    idle_at: list[float] = []  # when the job was last found idle, and told so
+
+    def stop(number: int, frame: Any) -> None:
+        why = "its user stopped it"
+        if idle_at:
+            if time.monotonic() - idle_at.pop() > _LOOK_S:
+                return  # it was in a call which has ended now: cuDNN was asked, in a process of its own
+            why = f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(frame)}"
+        first()
+        course.stop_at_once(why)
+
+    def at_once() -> None:
+        signal.pthread_kill(main, STOP)
+
+    signal.signal(STOP, stop)
+    if limit_s is not None:
+        late = f"its time was up after {limit_s:.0f} s: raise the limit (--timeout)"
+        left_s = limit_s if left_s is None else max(left_s, 0.0)
+        timers = [threading.Timer(left_s * (1 - _GRACE), course.stop, [late]), threading.Timer(left_s, at_once)]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    if has_absent:
+        threading.Thread(target=_look, args=(main, ended, idle_at), daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.signal(STOP, signal.SIG_IGN)
+        for timer in timers:
+            timer.cancel()
+
+
+def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
+    """Tell the main thread when neither the job nor what it has started used a core for some time."""
+    since, used_s = time.monotonic(), _used_s()
+    while not ended.wait(_LOOK_S):
+        now, now_used_s = time.monotonic(), _used_s()
+        if now_used_s - used_s > _IDLE_SHARE * _IDLE_S:
+            since, used_s = now, now_used_s
+        elif now - since > _IDLE_S and not idle_at:
+            idle_at.append(now)
+            signal.pthread_kill(main, STOP)
+            since, used_s = now, now_used_s
+
+
+def _place(frame: Any) -> str:
+    """Return where a frame is in code which is not Python's own."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _used_s() -> float:
+    """Return the seconds of a core which this process and its living descendants have used."""
+    found = running()
+    ours = {os.getpid()}
+    while more := {number for number, one in found.items() if one.parent in ours} - ours:
+        ours |= more
+    return sum(found[number].ticks for number in ours & found.keys()) / os.sysconf("SC_CLK_TCK")

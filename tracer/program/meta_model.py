@@ -1,0 +1,128 @@
+"""Models without weights: structure travels and is built, storage is never touched.
+
+Memory does not depend on a weight's value, so no weight is ever computed, copied or sent. What is kept is everything that
+may steer the program: small tensors and all integers.
+
+    dumps(model) / loads(data)   a module (or callable) as bytes, big tensors as (shape, dtype, stride) only
+    HollowInit()                 while active, big CPU tensors are allocated but never written: their pages stay untouched,
+                                 and a 70-billion-parameter model is built in a few hundred MB
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import torch
+
+from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map_only
+
+BIG_BYTES = 1 << 20  # arbitrary: a tensor from here on is all storage and no meaning
+BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to here
+
+
+def _is_big(dtype: torch.dtype, n_elements: int) -> bool:
+    size = n_elements * dtype.itemsize
+    return size >= (BIG_BYTES if dtype.is_floating_point or dtype.is_complex else BIG_INTEGER_BYTES)
+
+
+def is_big(tensor: torch.Tensor) -> bool:
+    """Tell whether `tensor` is all storage and no meaning."""
+    return _is_big(tensor.dtype, tensor.numel())
+
+
+class HollowInit(TorchDispatchMode):
+    """While active, operators on big CPU tensors only produce shapes.
+
+    Numbered cases, in this order:
+      1. a view, or a change of the shape in place (`t_`): runs, it moves no data;
+      2. a factory (`empty`, `randn`, ...): its shape is asked of the meta device; a big result is allocated, not filled;
+      3. no big tensor takes part: runs for real (drop-path tables, position indices, small biases);
+      4. writes into its argument (`normal_`, `copy_`, `out=`): skipped;
+      5. anything else: the shape comes from the meta device, the result is allocated, not filled.
+    An operator which the meta device cannot answer runs for real.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a wrapper (DTensor) comes again with the tensors which it holds
+        if types:  # a tensor without values: PyTorch tries out shapes
+            return func(*args, **kwargs)
+        if func.is_view or torch.Tag.inplace_view in func.tags:
+            return func(*args, **kwargs)
+        tensors = _tensors((*args, *kwargs.values()))
+        if any(t.device.type != "cpu" for t in tensors):
+            return func(*args, **kwargs)
+        if not tensors:
+            return self._factory(func, args, kwargs)
+        # A storage-level copy (copy.deepcopy of a module) comes as raw bytes.
+        raw_copy = func is torch.ops.aten.copy_.default and tensors[0].nbytes >= BIG_BYTES
+        if not raw_copy and not any(is_big(t) for t in tensors):
+            return func(*args, **kwargs)
+        if func is torch.ops.aten._pin_memory.default:
+            return torch.empty_strided(tensors[0].shape, tensors[0].stride(), dtype=tensors[0].dtype, pin_memory=True)
+        if func._schema.is_mutable:
+            if not func._schema.returns:
+                return None
+            return kwargs.get("out", args[0] if args else tensors[0])
+        return self._shape_only(func, args, kwargs)
+
+    def _factory(self, func: Any, args: Any, kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type != "cpu":
+            return func(*args, **kwargs)
+        if not any(argument.name == "device" for argument in func._schema.arguments):
+            return func(*args, **kwargs)
+        try:
+            shape = func(*args, **{**kwargs, "device": torch.device("meta"), "pin_memory": None})
+        except (NotImplementedError, RuntimeError, TypeError):
+            return func(*args, **kwargs)
+        if not isinstance(shape, torch.Tensor) or not is_big(shape):
+            return func(*args, **kwargs)
+        return _untouched(shape)
+
+    @staticmethod
+    def _shape_only(func: Any, args: Any, kwargs: Any) -> Any:
+        def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+        if "device" in kwargs and kwargs["device"] is not None and torch.device(kwargs["device"]).type != "cpu":
+            return func(*args, **kwargs)
+        try:
+            meta_args, meta_kwargs = tree_map_only(torch.Tensor, to_meta, (args, kwargs))
+            if kwargs.get("device") is not None:
+                meta_kwargs = {**meta_kwargs, "device": torch.device("meta")}
+            return tree_map_only(torch.Tensor, _untouched, func(*meta_args, **meta_kwargs))
+        except (NotImplementedError, RuntimeError):
+            return func(*args, **kwargs)
+
+
+def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Return the tensors among an operator's arguments, most of which are no containers: flattening those is what costs."""
+    leaves = (tree_flatten(value)[0] if isinstance(value, list | tuple | dict) else (value,) for value in values)
+    return [leaf for some in leaves for leaf in some if isinstance(leaf, torch.Tensor)]
+
+
+def _untouched(shape: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor like `shape`: big ones untouched, small ones zero (they came from values which nobody has)."""
+    out = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype, device="cpu")
+    return out if is_big(out) else out.zero_()
+
+
+def dumps(obj: Any) -> bytes:
+    """Return `obj` (a module, a class, a function) as bytes, with the storage of big tensors left out.
+
+    The object is only read: no hook is called, nothing is moved, no gradient is sent.
+
+    Raises:
+        UsageError: something in it cannot be pickled; the message says what, and to pass a callable instead.
+    """
+    from vramcast.tracer.program import meta_pickle  # with cloudpickle, which a machine that only measures need not have
+
+    return meta_pickle.dumps(obj)
+
+
+def loads(data: bytes) -> Any:
+    """Return what `dumps` wrote. Only for bytes from our own parent process: unpickling runs code."""
+    return pickle.loads(data)

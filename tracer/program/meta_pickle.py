@@ -1,0 +1,108 @@
+"""Pickling for `hollow.dumps`: as cloudpickle does it, with the storage of big tensors left out."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import cloudpickle
+import torch
+
+from vramcast.core.errors import UsageError
+from vramcast.tracer.program import meta_model
+
+
+class _Storage:
+    """Stands for one storage, so that tied weights stay tied."""
+
+    def __init__(self, size_bytes: int, content: bytes | None) -> None:
+        self.size_bytes = size_bytes
+        self.content = content
+        self._built: torch.UntypedStorage | None = None
+
+    def __getstate__(self) -> tuple[int, bytes | None]:
+        return self.size_bytes, self.content
+
+    def __setstate__(self, state: tuple[int, bytes | None]) -> None:
+        self.size_bytes, self.content = state
+        self._built = None
+
+    def build(self) -> torch.UntypedStorage:
+        if self._built is None:
+            if self.content is None:
+                self._built = torch.empty(self.size_bytes, dtype=torch.uint8).untyped_storage()
+            else:
+                data = (
+                    torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
+                    if self.content
+                    else torch.empty(0, dtype=torch.uint8)
+                )
+                self._built = data.untyped_storage()
+        return self._built
+
+
+def _rebuild(
+    storage: _Storage, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, requires_grad: bool,
+    parameter: bool,
+) -> torch.Tensor:  # fmt: skip
+    tensor = torch.empty(0, dtype=dtype).set_(storage.build(), offset, shape, stride)
+    if parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles everything as cloudpickle does (classes of __main__ and notebooks by value), tensors hollow."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._storages: dict[int, _Storage] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor):
+            return self._reduce_tensor(obj)
+        return super().reducer_override(obj)
+
+    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout != torch.strided:
+            raise UsageError(
+                f"A tensor of type {type(tensor).__name__} ({tensor.layout}) cannot be sent to the tracer: "
+                "pass a callable which builds the model instead of the model."
+            )
+        shape, stride, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+        if tensor.device.type == "meta":
+            key, size_bytes = id(tensor), _span(shape, stride, int(offset)) * tensor.dtype.itemsize
+        else:
+            key, size_bytes = tensor.untyped_storage().data_ptr() or id(tensor), tensor.untyped_storage().nbytes()
+        if key not in self._storages:
+            keep = tensor.device.type == "cpu" and not meta_model.is_big(tensor) and size_bytes < meta_model.BIG_INTEGER_BYTES
+            self._storages[key] = _Storage(size_bytes, _content(tensor) if keep else None)
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        return _rebuild, (self._storages[key], tensor.dtype, shape, stride, offset, tensor.requires_grad, is_parameter)
+
+
+def _span(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
+    if math.prod(shape) == 0:
+        return offset
+    return offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def _content(tensor: torch.Tensor) -> bytes:
+    # Not bytes(storage): that walks over single elements, 10 s for a MiB.
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
+
+
+def dumps(obj: Any) -> bytes:
+    """See `hollow.dumps`."""
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump(obj)
+    except UsageError:
+        raise
+    except Exception as error:  # pickling runs the user's own __reduce__: anything may come out of it
+        raise UsageError(
+            f"{type(obj).__name__} cannot be sent to the tracer ({type(error).__name__}: {error}): "
+            "pass a callable which builds it, for example estimate(lambda: MyModel(), batch)."
+        ) from error
+    return file.getvalue()

@@ -1,0 +1,357 @@
+"""The job as a program: builds the model and runs the training loop, with the user's own order of things.
+
+This is the loop which all tracers and the collector run, on whatever `device` is there. It is plain PyTorch and does not
+know that it is watched. What stays referenced between steps is part of the job: as in a script's loop, the inputs,
+output and loss of one step live until the next step assigns them again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch.profiler import record_function
+
+from vramcast.core.errors import JobError, UsageError
+from vramcast.jobs import optimizers, targets
+from vramcast.jobs.job import Batch, Job, TensorSpec, map_batch
+from vramcast.tracer.program import meta_model
+
+DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
+
+
+# ------------------------------------------------------------------------------------------------ model
+def build_model(job: Job) -> torch.nn.Module:
+    """Return the job's module on the CPU, in the job's dtype and memory format, without touching its storage.
+
+    Raises:
+        UsageError: the target does not exist.
+        JobError: building it raised.
+    """
+    with meta_model.HollowInit():
+        model = meta_model.loads(job.model) if job.model is not None else targets.build(job.target or "", job.num_classes)
+        if not isinstance(model, torch.nn.Module):
+            if not callable(model):
+                raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable which returns one.")
+            model = model()
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
+        if job.training.precision in ("bf16", "fp16"):
+            model = model.to(torch.bfloat16 if job.training.precision == "bf16" else torch.float16)
+        if job.training.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if job.training.checkpointing:
+            _enable_checkpointing(model)
+    try:
+        return model.train(job.training.mode == "train")
+    except NotImplementedError:  # a module of torch.export has the mode in which it was exported, and refuses another
+        return model
+
+
+def _enable_checkpointing(model: torch.nn.Module) -> None:
+    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing"):
+        if hasattr(model, enable):
+            getattr(model, enable)()
+            return
+    raise UsageError(
+        f"{type(model).__name__} has no switch for gradient checkpointing (Hugging Face's gradient_checkpointing_enable or "
+        "timm's set_grad_checkpointing): build it into the model, without --checkpointing."
+    )
+
+
+# ------------------------------------------------------------------------------------------------ optimizer and loss
+def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the job's optimizer over `parameters`.
+
+    Raises:
+        UsageError: no optimizer of that name, or it does not take the options.
+    """
+    trainable = [p for p in parameters if p.requires_grad]
+    stated, lr = job.training.optimizer, job.training.lr
+    if isinstance(stated, bytes):
+        made = meta_model.loads(stated)
+        if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
+            return made(trainable, lr=lr)  # type: ignore[call-arg]
+        optimizer: torch.optim.Optimizer = made(trainable)
+        return optimizer
+    name, options = optimizers.parse(stated)
+    known: dict[str, Any] = {
+        n.lower(): c
+        for n, c in vars(torch.optim).items()
+        if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and c is not torch.optim.Optimizer
+    }
+    if name not in known:
+        names = ", ".join(sorted([*known, *optimizers.SHORT_NAMES]))
+        raise UsageError(f"Optimizer '{stated}' is unknown: use one of {names}.")
+    try:
+        found: torch.optim.Optimizer = known[name](trainable, lr=lr, **options)
+        return found
+    except TypeError as error:
+        raise UsageError(f"Optimizer '{stated}' does not take these options ({error}).") from None
+
+
+def first_float(output: Any) -> torch.Tensor | None:
+    """Return the tensor a loss is computed from: `.logits`, `["out"]`, or the first floating tensor inside `output`."""
+    if isinstance(output, torch.Tensor):
+        return output if output.is_floating_point() or output.is_complex() else None
+    if getattr(output, "logits", None) is not None and isinstance(output.logits, torch.Tensor):
+        return output.logits
+    values: Iterable[Any] = ()
+    if isinstance(output, dict):
+        values = ([output["out"]] if "out" in output else []) + list(output.values())
+    elif isinstance(output, (tuple, list)):
+        values = output
+    return next((found for value in values if (found := first_float(value)) is not None), None)
+
+
+def _total(losses: Iterable[Any]) -> torch.Tensor | None:
+    scalars = [v for v in losses if isinstance(v, torch.Tensor) and v.numel() == 1 and v.requires_grad]
+    return sum(scalars[1:], scalars[0]) if scalars else None
+
+
+def default_loss(output: Any, labels: Any, stated: Any = None) -> torch.Tensor:
+    """Return the loss by the kind of output.
+
+    Args:
+        output: What the model returned.
+        labels: What it is compared with, on the job's device.
+        stated: The TensorSpec of the labels, whose values a card would look up among the classes.
+    Raises:
+        UsageError: the labels do not fit the output, by their shape or by a value.
+
+    Numbered cases, in this order:
+      1. the model's own `.loss` (Hugging Face);
+      2. a dict of scalar losses (torchvision detection models in training): their sum;
+      3. floating scores and integer labels: cross-entropy (scores N x C x ..., labels N x ...);
+      4. floating scores and floating labels of the same shape: mean squared error;
+      5. otherwise the mean of the output.
+    """
+    own = getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    if isinstance(output, dict) and labels is None and (total := _total(output.values())) is not None:
+        return total
+    scores = first_float(output)
+    if scores is None:
+        raise JobError(f"The model's output ({type(output).__name__}) holds no floating tensor to train on: give a loss.")
+    if isinstance(labels, torch.Tensor):
+        if not labels.is_floating_point() and labels.shape == scores.shape[:1] + scores.shape[2:]:
+            _check_classes(stated, scores.shape[1])
+            return torch.nn.functional.cross_entropy(scores, labels)
+        if not labels.is_floating_point() and labels.shape == scores.shape[:-1]:
+            _check_classes(stated, scores.shape[-1])
+            return torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), labels.reshape(-1))
+        if labels.shape == scores.shape:
+            return torch.nn.functional.mse_loss(scores, labels.to(scores.dtype))
+        raise UsageError(
+            f"The labels {tuple(labels.shape)} ({labels.dtype}) do not fit the output {tuple(scores.shape)}: "
+            "cross-entropy wants integer labels without the class dimension; or give a loss."
+        )
+    return scores.abs().mean() if scores.is_complex() else scores.mean()
+
+
+_NO_CLASS = -100  # spec: ignore_index of torch.nn.functional.cross_entropy
+
+
+def _check_classes(stated: Any, n_classes: int) -> None:
+    """Raise where labels name a class which is not there: a card asserts, a null GPU or a fake tensor does not see it."""
+    values = stated.integers() if isinstance(stated, TensorSpec) else ()
+    wrong = next((value for value in values if value != _NO_CLASS and not 0 <= value < n_classes), None)
+    if wrong is not None:
+        raise UsageError(
+            f"The labels hold {wrong}, but the output has {n_classes} classes, counted from 0: a GPU would stop with an "
+            f"assert. {_NO_CLASS} is a label which does not count."
+        )
+
+
+# ------------------------------------------------------------------------------------------------ the loop
+def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], object]) -> torch.Tensor:
+    """Return a CPU tensor for `spec`, in the job's precision and format: with its content, else with what `write` puts in."""
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.training.precision)
+    dtype = getattr(torch, spec.dtype)
+    tensor = torch.empty(spec.shape, device="cpu", dtype=low if low is not None and dtype == torch.float32 else dtype)
+    if spec.content is None:
+        write(tensor)
+    elif spec.content:
+        tensor.copy_(torch.frombuffer(bytearray(spec.content), dtype=dtype).view(spec.shape))
+    return tensor.contiguous(memory_format=torch.channels_last) if job.training.channels_last and tensor.dim() == 4 else tensor
+
+
+WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
+
+
+def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
+    """Fill a batch's tensor as its `fill` says; without one, integers lie below their limit and floats between 0 and 1.
+
+    Big floats are never written.
+    """
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if is_number and tensor.nbytes >= meta_model.BIG_BYTES:
+        return
+    seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed; the job's own random numbers stay what they are
+    if spec.fill is not None:
+        tensor.fill_(spec.fill)
+    elif tensor.is_floating_point():
+        tensor.uniform_(generator=seeded)
+    elif not is_number and spec.high is not None:
+        tensor.random_(max(spec.high, 1), generator=seeded)
+    else:
+        tensor.zero_()
+
+
+def host_batch(job: Job, batch: Batch, write: WriteInput = write_stated) -> Any:
+    """Return `batch` as CPU tensors with the values that `write` puts in where it states none."""
+
+    def make(leaf: Any) -> Any:
+        return host_tensor(job, leaf, lambda tensor: write(tensor, leaf)) if isinstance(leaf, TensorSpec) else leaf
+
+    return map_batch(batch, make)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return `batch` with every tensor moved to `device`."""
+    return map_batch(batch, lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def split_labels(model: torch.nn.Module, batch: Batch) -> tuple[Batch, Any]:
+    """Return (what the model takes, labels) of a tuple batch whose last element does not fit the model's forward.
+
+    `(x, y)` for a model with `forward(x)` means input and labels; for `forward(a, b)` both are inputs.
+    """
+    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields") or len(batch) < 2:
+        return batch, None
+    try:
+        inspect.signature(model.forward).bind(*batch)
+    except TypeError:
+        return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    except ValueError:
+        pass
+    return batch, None
+
+
+def _call(model: torch.nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)) and not hasattr(inputs, "_fields"):
+        return model(*inputs)
+    return model(inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The parts of the loop in whose place a tracer puts its own.
+
+    Attributes:
+        build_model: Returns the job's module on the CPU.
+        to_ranks: Returns the module on the device of one rank of many, spread over all; None: the job has one.
+        host_batch: Returns a batch as CPU tensors.
+        to_device: Returns a batch of CPU tensors on the device.
+        on_model: Called with the model once it is on the device.
+    """
+
+    build_model: Callable[[Job], torch.nn.Module] = build_model
+    to_ranks: Callable[[torch.nn.Module, torch.device], torch.nn.Module] | None = None
+    host_batch: Callable[[Job, Batch], Any] = host_batch
+    to_device: Callable[[Any, torch.device], Any] = to_device
+    on_model: Callable[[torch.nn.Module], object] = lambda model: None
+
+
+def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
+    """Run the whole job on `device`: build, move, and `job.training.steps` steps.
+
+    Args:
+        job: The job; not a script.
+        device: Where it trains.
+        hooks: What is done otherwise.
+    Raises:
+        UsageError, JobError: see the parts above; whatever the user's code raises passes through.
+        torch.OutOfMemoryError: the card is full.
+    """
+    hooks = hooks or Hooks()
+    torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
+    torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
+    model = hooks.build_model(job)
+    batch, labels_batch = split_labels(model, job.batch)
+    model = model.to(device) if hooks.to_ranks is None else hooks.to_ranks(model, device)
+    hooks.on_model(model)
+    if job.labels is not None:
+        labels_batch = job.labels
+    inputs_host, labels_host = hooks.host_batch(job, batch), hooks.host_batch(job, labels_batch)
+    if job.training.mode == "infer":
+        _infer(job, device, hooks, model, inputs_host)
+    else:
+        _train(job, device, hooks, model, inputs_host, labels_host, labels_batch)
+
+
+def _autocast(job: Job, device: torch.device) -> Any:
+    if job.parallel is not None and job.parallel.is_sharded:  # its parameters are gathered in the lower precision
+        return nullcontext()
+    dtype = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(job.training.precision)
+    return torch.autocast(device.type, dtype=dtype) if dtype is not None else nullcontext()
+
+
+def _infer(job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module, inputs_host: Any) -> None:
+    with torch.no_grad():
+        for _ in range(job.training.steps):
+            with record_function(DATA_RANGE):
+                inputs = hooks.to_device(inputs_host, device)
+            with _autocast(job, device):
+                output = _call(model, inputs)
+    del output
+
+
+def _train(
+    job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module, inputs_host: Any, labels_host: Any,
+    labels_stated: Any,
+) -> None:  # fmt: skip
+    optimizer = build_optimizer(job, model.parameters())
+    scaler = None
+    if job.training.precision == "amp-fp16":
+        # arbitrary: a scale of 1, so that no step is skipped for want of range; the scale's value moves no memory
+        scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
+    loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
+    if job.loss is not None:
+        loss_of = meta_model.loads(job.loss)
+    compared_with_batch = job.loss is not None and labels_host is None
+
+    def evaluate(inputs: Any, labels: Any) -> torch.Tensor:
+        """Return the loss with its gradients, for an optimizer which asks for it as often as it likes."""
+        optimizer.zero_grad()
+        with _autocast(job, device):
+            loss = loss_of(_call(model, inputs), inputs if compared_with_batch else labels)
+        loss.backward()
+        return loss
+
+    # LBFGS: its step takes a function where the others take None.
+    asked = inspect.signature(type(optimizer).step).parameters.get("closure")
+    wants_closure = asked is not None and asked.default is inspect.Parameter.empty
+    for _ in range(job.training.steps):
+        if job.training.zero_grad == "step-start":
+            optimizer.zero_grad()
+        if not job.training.overlap_inputs:
+            inputs = labels = None
+        with record_function(DATA_RANGE):
+            inputs = hooks.to_device(inputs_host, device)
+            labels = hooks.to_device(labels_host, device)
+        if wants_closure:
+            optimizer.step(functools.partial(evaluate, inputs, labels))  # type: ignore[arg-type]
+            continue
+        with _autocast(job, device):
+            output = _call(model, inputs)
+            loss = loss_of(output, inputs if compared_with_batch else labels)
+        if job.training.zero_grad == "before-backward":
+            optimizer.zero_grad()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        if job.training.zero_grad == "after-step":
+            optimizer.zero_grad()

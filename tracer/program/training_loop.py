@@ -1,0 +1,374 @@
+"""The course of a training command: its steps, its phases, and when enough of it was seen.
+
+    build -> training -> evaluation -> checkpoint -> training ...
+
+A step is a training step: an optimizer has stepped, and a backward pass lay between. So a library which steps its optimizer
+once for each group of parameters makes one step, and a job with two optimizers has made a step when both have.
+
+After the last wanted step a command is followed through the evaluation which comes next: data loaders then end early, so that
+an epoch ends. It is stopped where nothing is half done: before the next forward or backward pass, or before the next batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vramcast.core.units import gib
+from vramcast.jobs.job import Until
+
+BUILD, TRAINING, EVALUATION, CHECKPOINT = "build", "training", "evaluation", "checkpoint"
+PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
+_BATCHES: Final = 3  # arbitrary: of a data loader which is cut; the second batch meets what the first one left
+_PATIENCE: Final = 10  # arbitrary: how many times the wanted steps one optimizer makes while another one makes none
+_SAID_S: Final = 10.0  # arbitrary: between two lines of progress
+
+
+class StopJob(BaseException):
+    """Ends an unmodified script where enough of it was seen; a BaseException, so that no `except Exception` stops it."""
+
+
+@dataclass(slots=True)
+class _Optimizer:
+    """How often one optimizer stepped.
+
+    Attributes:
+        steps: Training steps.
+        after_backward: The count of backward passes at its last step.
+        calls, calls_before: How often it was called in this step, and in the one before.
+        changes: How often its first parameter was changed, when that was last looked at; None: its calls are seen.
+    """
+
+    reference: weakref.ref[Any]
+    steps: int = 0
+    after_backward: int = 0
+    calls: int = 0
+    calls_before: int = 0
+    changes: int | None = 0
+
+
+@dataclass(slots=True)
+class _Loader:
+    """How one pass over a data loader goes on."""
+
+    is_late: bool  # it began after the last wanted step
+    batches: int = 0
+    live_bytes: list[int] = field(default_factory=list)  # before each batch of an evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far a command is followed.
+
+    Attributes:
+        steps: Training steps which are wanted.
+        until: As in `Command`.
+        budget_s: Seconds which may pass after the last wanted step; None: as many as it takes.
+    """
+
+    steps: int = 3
+    until: Until = "steps"
+    budget_s: float | None = None
+
+
+class Course:
+    """Follows one job.
+
+    Args:
+        limits: How far; None: to its end, whatever it does, and nothing is cut.
+        position: Returns the place in the allocator's history.
+        live_bytes: Returns what is allocated now.
+        say: Is told of progress, a line at a time; None: nobody wants to know.
+
+    Attributes:
+        spans: (place in the history, phase) where each phase begins.
+        counts: Of each phase: how often it was seen; forward passes of an evaluation, files which were written.
+        stopped_by: What stopped the job from outside, in words.
+    """
+
+    def __init__(
+        self, limits: Limits | None, position: Callable[[], int], live_bytes: Callable[[], int],
+        say: Callable[[str], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.spans: list[tuple[int, str]] = [(0, BUILD)]
+        self.counts = dict.fromkeys(PHASES, 0)
+        self._limits = limits
+        self._position, self._live_bytes, self._say = position, live_bytes, say
+        self._main = threading.get_ident()
+        self._optimizers: dict[int, _Optimizer] = {}
+        self._backwards = 0
+        self._in_backward = 0
+        self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the backward pass of the last one
+        self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
+        self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._enough_at: float | None = None
+        self._evaluated = False  # after a step
+        self._growth = ""
+        self._is_cut = False  # the budget ended inside of an evaluation
+        self.stopped_by = ""
+        self._stopped = self._is_ours = False
+        self._started = self._said_at = time.monotonic()
+
+    # -------------------------------------------------------------------------------------------- what happens
+    def exists(self, optimizer: Any) -> None:
+        """Note that an optimizer was made."""
+        self._optimizers.setdefault(id(optimizer), _Optimizer(weakref.ref(optimizer)))
+
+    def steps_now(self, optimizer: Any) -> None:
+        """Note that an optimizer begins to step: its steps are seen. It may run whole passes inside (LBFGS)."""
+        self.exists(optimizer)
+        self._optimizers[id(optimizer)].changes = None
+
+    def stepped(self, optimizer: Any) -> None:
+        """Note that an optimizer has stepped."""
+        self.steps_now(optimizer)
+        self._count(self._optimizers[id(optimizer)])
+
+    def _count(self, known: _Optimizer) -> None:
+        backwards = self._backwards + bool(self._in_backward)  # an optimizer may step inside of the backward pass
+        if backwards > known.after_backward:
+            known.steps += 1
+            known.after_backward = backwards
+            known.calls, known.calls_before = 0, known.calls
+        known.calls += 1
+        self._look_whether_enough()
+        if self._enough_at is not None and self._limits is not None and self._limits.until == "steps" and self._is_complete():
+            self._stopped = True
+            raise StopJob
+
+    def forward(self, module: Any, *, has_grad: bool) -> None:
+        """Note that the forward pass of a whole model begins."""
+        if self._in_backward or threading.get_ident() != self._main:
+            return
+        trains = any(parameter.requires_grad for parameter in module.parameters())
+        if trains and has_grad:
+            self._steps_unseen()
+            self._step_by_hand()
+            self._boundary(TRAINING)
+        elif trains and not module.training:
+            self._boundary(EVALUATION)
+            self.counts[EVALUATION] += 1
+            self._evaluated |= self.steps > 0
+        else:
+            self._boundary(None)
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        """A backward pass runs inside; one within another is part of it."""
+        if threading.get_ident() != self._main:
+            yield
+            return
+        if not self._in_backward:
+            self._boundary(TRAINING)
+        self._in_backward += 1
+        try:
+            yield
+        finally:
+            self._in_backward -= 1
+            self._backwards += not self._in_backward
+
+    def begins(self, loader: Any) -> None:
+        """Note that a pass over the data begins again, by the same iterator of a data loader."""
+        self._loaders.pop(loader, None)
+
+    def never_ends(self, loader: Any) -> None:
+        """Note that an iterator of a data loader has no end, on which its reader may count: it is not cut."""
+        self._endless.add(loader)
+
+    def gives(self, loader: Any, *, has_grad: bool) -> bool:
+        """Return whether an iterator of a data loader shall give another batch; else its pass over the data ends there.
+
+        Args:
+            loader: The iterator.
+            has_grad: Whether autograd is on; where it is off, nothing is trained.
+        """
+        if self._limits is None or threading.get_ident() != self._main:
+            return True
+        is_late = self._enough_at is not None
+        if loader not in self._loaders:
+            self._loaders[loader] = _Loader(is_late)
+        known = self._loaders[loader]
+        self._boundary(None)
+        if self._limits.until == "steps" or loader in self._endless:
+            return True
+        if not has_grad:
+            known.live_bytes.append(self._live_bytes())
+        limit = _BATCHES if known.is_late or not has_grad else 0 if is_late else None
+        if limit is not None and known.batches >= limit:
+            self._note_growth(known, loader)
+            return False
+        known.batches += 1
+        return True
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """A checkpoint is written inside."""
+        before = self.spans[-1][1]
+        self.counts[CHECKPOINT] += 1
+        self._enter(CHECKPOINT)
+        try:
+            yield
+        finally:
+            self._enter(before)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the job is a command, which is cut short and stopped."""
+        return self._limits is not None
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass runs."""
+        return bool(self._in_backward)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the job was told to end, since enough was seen or from outside."""
+        return self._stopped
+
+    def stop(self, why: str) -> None:
+        """Let the job end at the next place where nothing is half done."""
+        self._stopped, self.stopped_by = True, why
+
+    def stop_at_once(self, why: str) -> None:
+        """End the job here, unless what runs is ours; then after it.
+
+        Raises:
+            StopJob: it ends.
+        """
+        self.stop(self.stopped_by or why)
+        if not self._is_ours:
+            raise StopJob
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """What runs inside is our own book-keeping, which a stop from outside must not leave half done."""
+        self._is_ours = True
+        try:
+            yield
+        finally:
+            self._is_ours = False
+        if self._stopped:
+            raise StopJob
+
+    # -------------------------------------------------------------------------------------------- what came of it
+    @property
+    def steps(self) -> int:
+        """Training steps so far: of the optimizer which stepped most often, or by hand."""
+        return max((known.steps for known in self._optimizers.values()), default=0) or self._by_hand
+
+    def facts(self, phases: Sequence[tuple[int, str]], *, is_whole: bool, ended: str) -> dict[str, Any]:
+        """Return what a trace's header says of the course, as JSON.
+
+        Args:
+            phases: (row, phase) where each begins in the trace.
+            is_whole: Whether the job came to its own end.
+            ended: Why it ended before, in words, if that was no wish of ours.
+        """
+        counts = {**self.counts, TRAINING: self.steps}
+        missing = [] if is_whole else self.not_reached()
+        return {"phases": [[*span] for span in phases], "counts": counts, "not_reached": missing, "ended": ended}
+
+    def not_reached(self) -> list[str]:
+        """Return what of a job which was stopped was not seen, in words."""
+        missing = ["evaluation"] if not self._evaluated else ["the rest of the evaluation"] if self._is_cut else []
+        missing += [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
+        return missing + ([self._growth] if self._growth else [])
+
+    # -------------------------------------------------------------------------------------------- how it goes on
+    def _idle(self) -> list[Any]:
+        """Return the optimizers of the card which never stepped, but for those whose parameters another one has."""
+        alive = [(known, optimizer) for known in self._optimizers.values() if (optimizer := known.reference()) is not None]
+        stepped = {id(p) for known, optimizer in alive if known.steps for p in _parameters(optimizer)}
+        idle = [optimizer for known, optimizer in alive if not known.steps]
+        return [
+            optimizer
+            for optimizer in idle
+            if any(p.is_cuda and p.requires_grad and id(p) not in stepped for p in _parameters(optimizer))
+        ]
+
+    def _look_whether_enough(self) -> None:
+        if self._limits is None or self._enough_at is not None:
+            return
+        wanted, most = self._limits.steps, self.steps
+        if most < wanted:
+            return
+        others = [known.steps for known in self._optimizers.values() if known.steps and known.reference() is not None]
+        if most >= wanted * _PATIENCE or (min(others, default=most) >= wanted and not self._idle()):
+            self._enough_at = time.monotonic()
+
+    def _is_complete(self) -> bool:
+        """Whether every optimizer was called as often in this step as in the one before; not known in the first step."""
+        called = [known for known in self._optimizers.values() if known.steps]
+        return all(known.calls_before and known.calls == known.calls_before for known in called)
+
+    def _steps_unseen(self) -> None:
+        """Count steps of optimizers whose calls nobody sees, compiled ones: their parameters have changed."""
+        for known in self._optimizers.values():
+            optimizer = known.reference()
+            if known.changes is None or optimizer is None or not (parameters := _parameters(optimizer)):
+                continue
+            before, known.changes = known.changes, parameters[0]._version
+            if self._backwards > known.after_backward and known.changes > before:
+                self._count(known)
+
+    def _step_by_hand(self) -> None:
+        """Count a step of a job which has no optimizer: a backward pass, and then a forward pass again."""
+        if self._backwards > self._by_hand_at and not any(known.reference() for known in self._optimizers.values()):
+            self._by_hand += 1
+            self._by_hand_at = self._backwards
+            self._look_whether_enough()
+
+    def _boundary(self, phase: str | None) -> None:
+        """Stop here if enough was seen; else `phase` begins."""
+        if self._stopped:
+            raise StopJob
+        if self._enough_at is not None:
+            assert self._limits is not None
+            budget_s = self._limits.budget_s
+            is_late = budget_s is not None and time.monotonic() - self._enough_at > budget_s
+            is_seen = self._limits.until == "evaluation" and self._evaluated and phase == TRAINING
+            if self._limits.until == "steps" or is_seen or is_late:
+                self._is_cut = is_late and self.spans[-1][1] == EVALUATION
+                self._stopped = True
+                raise StopJob
+        if phase is not None:
+            self._enter(phase)
+        self._tell()
+
+    def _enter(self, phase: str) -> None:
+        if self.spans[-1][1] != phase:
+            self.spans.append((self._position(), phase))
+
+    def _note_growth(self, loader: _Loader, of: Any) -> None:
+        """Note it where an evaluation holds more after each batch: all of them would hold more than was seen."""
+        grown = [after - before for before, after in zip(loader.live_bytes, loader.live_bytes[1:], strict=False)]
+        if len(grown) < 2 or min(grown[-2:]) <= 0:
+            return
+        try:
+            more = f", of {len(of)}"
+        except TypeError:
+            more = ""
+        self._growth = f"an evaluation which holds {gib(grown[-1])} more after each batch ({_BATCHES} seen{more})"
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if self._say is None or now - self._said_at < _SAID_S:
+            return
+        self._said_at = now
+        done = f"{self.steps} steps" if self.steps != 1 else "1 step"
+        self._say(f"{done}, {self.spans[-1][1]}, {gib(self._live_bytes())} allocated, {now - self._started:.0f} s")
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
+
+
+def _described(optimizer: Any) -> str:
+    n = sum(p.numel() for p in _parameters(optimizer))
+    return f"{type(optimizer).__name__} ({n:,} parameters)"

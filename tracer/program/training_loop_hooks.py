@@ -1,0 +1,107 @@
+"""Lets a `Course` know what a job does: what it makes of optimizers, data loaders and checkpoints, and its backward passes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.program.training_loop import Course
+
+_open_ranges = 0
+
+
+def open_ranges() -> int:
+    """Return how many of `torch.profiler.record_function`'s ranges are open: a profile must not end inside of one."""
+    return _open_ranges
+
+
+def checkpoint_writers() -> list[tuple[Any, str]]:
+    """Return (owner, name) of what writes a checkpoint: called with its content first, then the file."""
+    writers: list[tuple[Any, str]] = [(torch, "save")]
+    with contextlib.suppress(ImportError):
+        import safetensors.torch
+
+        writers.append((safetensors.torch, "save_file"))
+    return writers
+
+
+def follow(course: Course) -> list[Any]:
+    """Tell `course` what happens from here on; return handles whose `remove()` ends it."""
+    wrapped: list[tuple[Any, str, Callable[[Any], Any]]] = [
+        (torch.optim.Optimizer, "__init__", lambda original: _making(original, course)),
+        (torch.autograd.profiler.record_function, "__enter__", lambda original: _counted(original, 1)),
+        (torch.autograd.profiler.record_function, "__exit__", lambda original: _counted(original, -1)),
+    ]
+    wrapped += [(*place, lambda original: _backward(original, course)) for place in torch_api.places("run_backward")]
+    if course.is_limited:  # a model's job has neither loaders nor files, and need not import what writes them
+        wrapped += [(*place, lambda original: _reading(original, course)) for place in torch_api.places("make_pass")]
+        wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
+        wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
+        wrapped += [(*place, lambda original: _saving(original, course)) for place in checkpoint_writers()]
+    return [Replaced(*place) for place in wrapped]
+
+
+def _counted(original: Any, change: int) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        global _open_ranges
+        _open_ranges += change
+        return original(*args, **kwargs)
+
+    return counted
+
+
+def _making(original: Any, course: Course) -> Any:
+    def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        course.exists(optimizer)
+
+    return made
+
+
+def _backward(original: Any, course: Course) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with course.backward():
+            return original(*args, **kwargs)
+
+    return run
+
+
+def _reading(original: Any, course: Course) -> Any:
+    def read(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        original(iterator, loader, *args, **kwargs)
+        # A sampler without a length begins again and again: loaders of timm and Ultralytics keep one iterator for all epochs,
+        # count its batches themselves, and trust that it does not end.
+        if loader.batch_sampler is not None and not hasattr(loader.batch_sampler, "__len__"):
+            course.never_ends(iterator)
+
+    return read
+
+
+def _giving(original: Any, course: Course) -> Any:
+    def given(iterator: Any) -> Any:
+        if not course.gives(iterator, has_grad=torch.is_grad_enabled()):
+            raise StopIteration
+        return original(iterator)
+
+    return given
+
+
+def _beginning(original: Any, course: Course) -> Any:
+    def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        course.begins(iterator)
+        return original(iterator, *args, **kwargs)
+
+    return begin
+
+
+def _saving(original: Any, course: Course) -> Any:
+    def save(*args: Any, **kwargs: Any) -> Any:
+        with course.saving():
+            return original(*args, **kwargs)
+
+    return save

@@ -1,0 +1,86 @@
+"""Is a trace the whole story? The one place where it is compared with everybody else who kept accounts.
+
+  - PyTorch's allocator counts the peaks of what it was asked for and of what it holds;
+  - the null GPU counts every page which it gave away, to the allocator or past it;
+  - modules and optimizers say where their parameters lie.
+
+All comparisons are exact: both sides count the same events.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vramcast.core.errors import IncompleteTrace
+from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.protocol.job_result import Result
+
+_PAGE_BYTES = 2 << 20  # spec: PAGE_BYTES of csrc/memory.c, in which the card counts
+
+
+def check(result: Result) -> None:
+    """Raise where a trace lacks something.
+
+    Raises:
+        IncompleteTrace: it does; says what.
+    """
+    if result.trace is None:
+        return
+    missing = [*_against_the_allocator(result.trace), *_against_the_card(result, result.trace), *_against_the_job(result.trace)]
+    if missing:
+        raise IncompleteTrace(
+            f"The trace of the job is not complete, and its numbers would be wrong: {'; '.join(missing)}. Does the job use "
+            "another allocator, or memory of another library? If not, please report it."
+        )
+
+
+def _against_the_allocator(trace: Trace) -> list[str]:
+    peaks = trace.header.get("peaks")
+    if not isinstance(peaks, dict):
+        return []  # of a tracer without an allocator
+    wrong = []
+    for what, name, found in (
+        ("requested", "requested", _requested_peak(trace)),
+        ("held in segments", "reserved", int(trace.reserved_bytes().max(initial=0))),
+    ):
+        if found != peaks[name]:
+            by_allocator = f"{peaks[name]:,} by the allocator's statistics"
+            wrong.append(f"at most {found:,} bytes were {what} at once by the history, {by_allocator}")
+    return wrong
+
+
+def _requested_peak(trace: Trace) -> int:
+    """Return the peak of live requests as the allocator counts it: a block ends when its free is complete."""
+    change = np.where(trace.action == Action.ALLOC, trace.size_bytes, 0)
+    completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
+    change[completed] = -trace.size_bytes[trace.block[completed]]
+    return int(np.cumsum(change).max(initial=0))
+
+
+def _against_the_card(result: Result, trace: Trace) -> list[str]:
+    if result.taken is None:
+        return []
+    gained = (trace.action == Action.SEGMENT_ALLOC) | (trace.action == Action.SEGMENT_MAP)
+    pages = -(-trace.size_bytes // _PAGE_BYTES) * _PAGE_BYTES
+    ever_bytes = int(pages[gained].sum())
+    lost = (trace.action == Action.SEGMENT_FREE) | (trace.action == Action.SEGMENT_UNMAP)
+    now_bytes = ever_bytes - int(pages[lost].sum())
+    if result.taken.now_bytes != now_bytes:
+        taken = f"{result.taken.now_bytes:,} bytes of the card are taken at the end"
+        return [f"{taken}, {now_bytes:,} of them by PyTorch's allocator"]
+    peaks = trace.header.get("peaks")
+    # A segment which the card refuses half-way gives back its pages, and the history knows nothing of it.
+    if isinstance(peaks, dict) and (peaks.get("retries") or peaks.get("ooms")):
+        return []
+    if result.taken.ever_bytes != ever_bytes:
+        return [f"the card gave {result.taken.ever_bytes:,} bytes in all, {ever_bytes:,} of them to PyTorch's allocator"]
+    launches = sum(entry.hits for entry in result.ledger if entry.kind is Entered.LAUNCHES)
+    if launches and not (trace.action == Action.ALLOC).any():
+        return [f"{launches} kernels ran, and no memory was asked for"]
+    return []
+
+
+def _against_the_job(trace: Trace) -> list[str]:
+    strangers = trace.header.get("strange_parameters", 0)
+    return [f"{strangers} parameters or buffers lie outside of what was recorded"] if strangers else []

@@ -1,0 +1,161 @@
+"""What a tracer answers: the trace of a job, or why there is none. Plain data, sent from one of our processes to another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.errors import VramcastError
+from vramcast.core.units import shortened
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.trace import COURSE, Trace
+from vramcast.tracer.protocol import missing_files
+from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
+from vramcast.tracer.protocol.recorded_messages import Tape
+
+_TRACER = Path(__file__).parents[1]
+_PROGRAM = ("model_program.py", "meta_model.py", "meta_pickle.py", "variations.py")
+_SPEAKS_FOR_THE_JOB = frozenset(
+    {*(f"program/{name}" for name in _PROGRAM), "nullgpu/child/main.py", "nullgpu/child/program.py"}
+)
+_SHOWN_MESSAGE: Final = 600  # arbitrary: characters of what an exception says
+UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The card's own account, in whole pages: bytes given since the job began, and those not given back at its end."""
+
+    ever_bytes: int
+    now_bytes: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What tracing one job came to.
+
+    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
+    the exception's name among vramcast's, "JobError" for the user's own code).
+    `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
+    `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
+    `is_ours`: it was the tracer's own code which raised, and not the job's.
+    `notes`: what whoever reads the estimate should know.
+    `said`: what this rank of several said; only processes of the job open it.
+    `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
+    `beside`: of several ranks another one than this, which reserved least: its number and its trace.
+    `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
+    """
+
+    status: str
+    trace: Trace | None = None
+    message: str = ""
+    error: str = ""
+    job_traceback: str = ""
+    ledger: list[Entry] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    torch: str = ""
+    cuda: str = ""
+    steps: int = 0
+    max_resident_bytes: int = 0
+    alloc_conf: AllocConf = field(default_factory=AllocConf)
+    was_expandable: bool = False
+    taken: Taken | None = None
+    is_ours: bool = False
+    notes: tuple[str, ...] = ()
+    said: Tape = field(default_factory=Tape)
+    answers: dict[str, int] = field(default_factory=dict)
+    beside: tuple[int, Trace] | None = None
+
+    @property
+    def reads(self) -> int:
+        """How often the host read from the card what nobody knows, and got zeros."""
+        return sum(entry.hits for entry in self.ledger if entry.kind is Entered.READ)
+
+    @property
+    def ended(self) -> str:
+        """Why a training command ended before its time, in words; what was seen until then is in the trace."""
+        course = self.trace.header.get(COURSE) if self.trace is not None else None
+        return str(course["ended"]) if course else ""
+
+    def note_settings(self, watch: Watch) -> None:
+        """Note which settings of the allocator were in force; a job which went past the allocator has failed."""
+        try:
+            self.alloc_conf, self.was_expandable = watch.in_force(), watch.was_expandable
+        except VramcastError as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""
+        self.status = "error"
+        if isinstance(error, VramcastError):
+            self.error, self.message = type(error).__name__, str(error)
+            return
+        self.error = "JobError"
+        self.is_ours = _is_ours(error)
+        place = place_of(error)
+        self.message = f"{_what(error)}{f' ({place})' if place else ''}{missing_files.advice(error)}"
+        self.job_traceback = "".join(traceback.format_exception(error))
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Return whether an exception was raised by the tracer, and not by the job or what speaks for it."""
+    raised_in = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not raised_in or _TRACER not in raised_in[-1].parents:
+        return False
+    return raised_in[-1].relative_to(_TRACER).as_posix() not in _SPEAKS_FOR_THE_JOB
+
+
+def _what(error: BaseException) -> str:
+    """Return what became of the job, as the end of a sentence."""
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return f"ended with exit code {error.code}"
+    return f"raised {type(error).__name__}: {_message(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    others = [(code, line) for code, line in frames if _TRACER not in Path(code.co_filename).parents]
+    users = [(code, line) for code, line in others if not _is_library(code.co_filename)]
+    if not (users or others):
+        return ""
+    code, line = (users or others)[-1]
+    name = code.co_filename
+    with contextlib.suppress(OSError, ValueError):  # the current folder was removed; it is no path
+        name = str(Path(name).relative_to(Path.cwd()))
+    return f"{name}:{line}, in {code.co_name}"
+
+
+def _is_library(file: str) -> bool:
+    """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
+    if file.startswith("<"):
+        return file != "<string>"  # spec: python -c
+    path = Path(file)
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__)}
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return bool(installed) or any(Path(folder) in path.parents for folder in folders)
+
+
+def _message(error: BaseException) -> str:
+    """Return what an exception says, in one line; its __str__ is the job's code, and may raise or return a class of its own."""
+    try:
+        lines = "".join([str(error)]).splitlines()  # a compiler's log has thousands
+        return shortened(" ".join(line.strip() for line in lines if line.strip()), _SHOWN_MESSAGE) or "no message"
+    except Exception as second:
+        return f"no message (its __str__ raised {type(second).__name__})"
+
+
+def peak_resident_bytes() -> int:
+    """Return the most main memory which this process has held so far; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # spec: getrusage(2), bytes on macOS and KiB on Linux

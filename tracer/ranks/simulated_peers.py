@@ -1,0 +1,325 @@
+"""This process is one rank of many, and the others are absent.
+
+PyTorch's own process groups run, over the null NCCL, whose collectives do nothing. What absent ranks would say is told by
+one rule: each of them does what this one does, but where a rank which ran before wrote down what it said (`Tape`).
+
+    the store              waits end at once; keys of absent ranks: `store.py`
+    collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape, said by
+                           that rank or, where it did not run, by the one at its place of another group of as many
+    small tensors          what one rank broadcasts or sends is on the tape likewise, where it is known there
+    distributed checkpoint each rank writes and reads its own shards
+    ranks which a script   of the processes which it starts that goes on which joins as the traced rank; the others end there
+    starts itself
+    Gloo                   PyTorch's own group of one process which stands for all (tensors of the host)
+
+Where the rule does not hold it is an error by name: an object which is received from a rank that did not run before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from vramcast.core.errors import NotSaid
+from vramcast.jobs.ranks import Rank
+from vramcast.tracer.hooks import shared_memory, torch_api
+from vramcast.tracer.hooks.import_hooks import when_imported
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.protocol.recorded_messages import Account, Tape
+from vramcast.tracer.ranks import fsdp_views
+from vramcast.tracer.ranks.store import AbsentStore
+
+_SCHEMES: Final = ("env", "tcp", "file")
+_SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor which is told to others: shapes, flags, token ids
+_SENT: Final = "recv_object_list"
+_CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
+_SHARED: Final = "torch.distributed._symmetric_memory"
+_STORES: Final = ("TCPStore", "FileStore", "HashStore")
+
+
+class Absent:
+    """Answers for the ranks which are not there.
+
+    Args:
+        rank: This process.
+        tape: What ranks said which ran before.
+        is_started: Whether it is a process which the job's own has started, and may be another rank.
+
+    Attributes:
+        account: How often, and how.
+        group_sizes: How many ranks there are of each color by which PyTorch splits a communicator.
+    """
+
+    def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
+        self._rank, self._tape, self._is_started = rank, tape, is_started
+        self.account = Account()
+        self._said = Tape()
+        self._calls: Counter[Any] = Counter()
+        self.group_sizes: dict[int, int] = {}
+        self._store = AbsentStore(rank.number, tape, self.account)
+
+    def said(self) -> Tape:
+        """Return what this rank said."""
+        return Tape(dict(self._store.said), dict(self._said.said), dict(self._said.alike), set(self._said.pairs))
+
+    @contextmanager
+    def answered(self) -> Iterator[None]:
+        """Answer for them inside; before the program imports a name of torch.distributed."""
+        distributed: Any = torch.distributed
+        with contextlib.ExitStack() as stack:
+            handlers = torch_api.rendezvous_handlers
+            before = dict(handlers)
+            stack.callback(lambda: (handlers.clear(), handlers.update(before)))
+            handlers.update(dict.fromkeys(_SCHEMES, self._meet))
+            for owner in (distributed, torch_api.c10d, torch_api.rendezvous):
+                for name in _STORES:
+                    if hasattr(owner, name):
+                        stack.callback(Replaced(owner, name, lambda _: lambda *args, **kwargs: self._store).remove)
+            stack.callback(Replaced(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.account)).remove)
+            for owner, name in torch_api.places("color_of_ranks"):
+                stack.callback(Replaced(owner, name, self._with_size).remove)
+            for name, ours in self._objects().items():
+                for module in _who_has(name):
+                    stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
+            stack.enter_context(fsdp_views.unprofiled())
+            stack.enter_context(when_imported(_CHECKPOINTS, lambda: _let_save_alone(stack)))
+            stack.enter_context(when_imported(_SHARED, lambda: _refuse_to_share(stack)))
+            for name in ("send", "recv"):
+                owner = torch_api.c10d.ProcessGroup
+                stack.callback(Replaced(owner, name, self._paired).remove)
+            yield
+
+    def _paired(self, original: Any) -> Callable[..., Any]:
+        """Return a point-to-point call which notes between whom it is."""
+
+        def call(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+            if ranks := self._group(group):
+                self._said.pairs.add((self._rank.number, ranks[place]))
+            return original(group, tensors, place, *args, **kwargs)
+
+        return call
+
+    def _meet(self, url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[AbsentStore, int, int]]:
+        """Let this process join.
+
+        Raises:
+            SystemExit: it is a rank which is not traced; who started it sees that it has ended well.
+        """
+        if self._is_started and rank not in (-1, self._rank.number):
+            raise SystemExit(0)
+        yield self._store, self._rank.number, self._rank.world.size
+
+    def _with_size(self, color_of: Callable[..., int]) -> Callable[..., int]:
+        def noted(ranks: Any, *args: Any, **kwargs: Any) -> int:
+            color = color_of(ranks, *args, **kwargs)
+            self.group_sizes[color] = len(ranks)
+            return color
+
+        return noted
+
+    # -------------------------------------------------------------------------------------------- objects
+    def _objects(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "all_gather_object": self._all_gather_object, "gather_object": self._gather_object,
+            "broadcast_object_list": self._broadcast_object_list, "scatter_object_list": self._scatter_object_list,
+            "send_object_list": self._send_object_list, "recv_object_list": self._recv_object_list,
+            "monitored_barrier": self._monitored_barrier,
+        }  # fmt: skip
+
+    def _group(self, group: Any) -> tuple[int, ...]:
+        """Return the ranks of a group; none: this one does not belong to it."""
+        ranks = tuple(torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD))
+        return ranks if self._rank.number in ranks else ()
+
+    def _count(self, kind: str, ranks: tuple[int, ...]) -> int:
+        """Return the number of a call."""
+        self._calls[kind, ranks] += 1
+        return self._calls[kind, ranks]
+
+    def _told(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int) -> Any:
+        """Return an object which a rank said that ran before, or one at its place of another group.
+
+        Args:
+            kind: What says it.
+            ranks: Of the group.
+            pair: Who said it; to whom, if to one.
+            number: Of the call.
+        Raises:
+            NotSaid: neither did.
+        """
+        told = self._tape.said.get((kind, ranks, number, pair))
+        if told is None:
+            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+            self.account.note("objects")
+        if told is None:
+            raise NotSaid(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
+        return pickle.loads(told)
+
+    def _say(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:
+        """Write down what this rank says."""
+        data = pickle.dumps(what)
+        self._said.said[kind, ranks, number, pair] = data
+        self._said.alike[kind, len(ranks), number, _places(ranks, pair)] = data
+
+    # -------------------------------------------------------------------------------------------- small tensors
+    def say_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
+        """Write down what a small tensor holds that this rank gives to one or to all; None: that is not known."""
+        ranks, pair = self._group(group), tuple(pair)
+        number = self._count(kind, (*ranks, *pair))
+        if value is not None and value.numel() <= _SAID_ELEMENTS:
+            self._say(kind, ranks, pair, number, value)
+
+    def told_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
+        """Return what a small tensor holds that the first of `pair` gave, or the one at its place of another group.
+
+        None: neither said it. Nobody counts it here: who reads a value that nobody knows is counted.
+        """
+        ranks, pair = self._group(group), tuple(pair)
+        number = self._count(kind, (*ranks, *pair))
+        told = self._tape.said.get((kind, ranks, number, pair))
+        if told is None:
+            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+        return None if told is None else pickle.loads(told)
+
+    def _all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
+        if ranks := self._group(group):
+            self._gather("all_gather_object", object_list, obj, ranks)
+
+    def _gather_object(
+        self, obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None
+    ) -> None:
+        if ranks := self._group(group):
+            self._gather("gather_object", object_gather_list or [None] * len(ranks), obj, ranks)
+
+    def _gather(self, kind: str, objects: list[Any], own: Any, ranks: tuple[int, ...]) -> None:
+        """Put the objects of all ranks into a list: what each said that ran before, else this rank's."""
+        number = self._count(kind, ranks)
+        data = pickle.dumps(own)
+        self._said.said[kind, ranks, number, (self._rank.number,)] = data
+        for place, rank in enumerate(ranks):
+            if rank == self._rank.number:
+                objects[place] = own
+                continue
+            told = self._tape.said.get((kind, ranks, number, (rank,)))
+            if told is None:
+                self.account.note("objects")
+            objects[place] = pickle.loads(data if told is None else told)
+
+    def _broadcast_object_list(
+        self, object_list: list[Any], src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
+    ) -> None:
+        if ranks := self._group(group):
+            object_list[:] = self._from_one("broadcast_object_list", ranks, _member(ranks, src, group_src), object_list)
+
+    def _scatter_object_list(
+        self, scatter_object_output_list: list[Any], scatter_object_input_list: Any = None, src: Any = None,
+        group: Any = None, group_src: Any = None,
+    ) -> None:  # fmt: skip
+        if ranks := self._group(group):
+            objects = self._from_one("scatter_object_list", ranks, _member(ranks, src, group_src), scatter_object_input_list)
+            scatter_object_output_list[0] = objects[ranks.index(self._rank.number)]
+
+    def _from_one(self, kind: str, ranks: tuple[int, ...], source: int, own: Any) -> list[Any]:
+        """Return the objects which one rank gives to all of a group."""
+        number = self._count(kind, ranks)
+        if source != self._rank.number:
+            told: list[Any] = self._told(kind, ranks, (source,), number)
+            return told
+        self._say(kind, ranks, (source,), number, list(own))
+        return list(own)
+
+    def _send_object_list(
+        self, object_list: Any, dst: Any = None, group: Any = None, device: Any = None, group_dst: Any = None, **_: Any
+    ) -> None:
+        ranks = self._group(group)
+        pair = self._rank.number, _member(ranks, dst, group_dst)
+        self._said.pairs.add(pair)
+        self._say(_SENT, ranks, pair, self._count(_SENT, pair), list(object_list))
+
+    def _recv_object_list(
+        self, object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None, **_: Any
+    ) -> int:
+        ranks = self._group(group)
+        pair = _member(ranks, src, group_src), self._rank.number
+        self._said.pairs.add(pair)
+        object_list[:] = self._told(_SENT, ranks, pair, self._count(_SENT, pair))
+        return pair[0]
+
+    def _monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Return at once: who is absent has done its part."""
+
+
+def _member(ranks: tuple[int, ...], number: Any, place: Any) -> int:
+    """Return a rank which is given by its number, or by its place in the group."""
+    return ranks[place] if place is not None else int(number or 0)
+
+
+def _places(ranks: tuple[int, ...], members: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where members stand in their group."""
+    return tuple(ranks.index(one) for one in members)
+
+
+def _who_has(name: str) -> list[Any]:
+    """Return torch's modules which have a function of torch.distributed under its own name."""
+    original = getattr(torch_api.c10d, name)
+    modules = [module for key, module in list(sys.modules.items()) if key.startswith("torch") and module is not None]
+    return [module for module in modules if vars(module).get(name) is original]
+
+
+def _let_save_alone(stack: contextlib.ExitStack) -> None:
+    stack.callback(Replaced(torch_api.DistWrapper, "__init__", _alone).remove)
+
+
+def _refuse_to_share(stack: contextlib.ExitStack) -> None:
+    for owner, name in torch_api.places("share_among_ranks"):
+        stack.callback(Replaced(owner, name, shared_memory.refusing).remove)
+
+
+def _alone(original: Any) -> Callable[..., Any]:
+    """Return how a distributed checkpoint begins: each rank plans, writes and reads its own shards, as if there were no others.
+
+    What they would plan is not known, copies of our plan would overlap, and nothing of the card depends on it.
+    """
+
+    def begin(self: Any, group: Any, use_dist: bool, coordinator_rank: int) -> None:
+        original(self, group, False, coordinator_rank)
+
+    return begin
+
+
+def _gloo(account: Account) -> Any:
+    """Return what stands for Gloo's group: PyTorch's own which takes all ranks for equal."""
+    fake = torch_api.FakeProcessGroup
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, fake)
+
+    class Gloo(metaclass=Kind):
+        def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
+            account.note("groups of Gloo")
+            make = getattr(fake, "_create_internal", None)
+            return fake(rank, size) if make is None else make(rank, size, fake.Options())
+
+        create_device = staticmethod(lambda *args, **kwargs: None)
+
+    fake._set_sequence_number_for_group = functools.partial(_nothing)
+    fake._set_default_timeout = functools.partial(_nothing)
+    return Gloo
+
+
+def _nothing(*args: Any) -> None:
+    pass
+
+
+def _instead(ours: Callable[..., Any], original: Any) -> Callable[..., Any]:
+    """Return a function of ours which `Replaced` may give the original's name."""
+    return lambda *args, **kwargs: ours(*args, **kwargs)

@@ -1,0 +1,169 @@
+"""The allocator's own history and statistics of one job, from the moment it first touches CUDA, safe from the job's resets.
+
+A script which prints its peaks resets them at each epoch; one which profiles itself begins and ends the history. Both go on as
+they would, and what is kept here is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from vramcast.tracer.format.snapshot import Entries
+from vramcast.tracer.hooks import torch_api
+
+_MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
+# What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
+_PEAKS: Final = {
+    "allocated": "allocated_bytes.all.peak",
+    "reserved": "reserved_bytes.all.peak",
+    "requested": "requested_bytes.all.peak",
+}
+_SUMS: Final = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
+
+
+class Account:
+    """Counts from `begin` to `end`.
+
+    Args:
+        device_index: Which card of this machine.
+
+    Attributes:
+        emptied: Places in the history at which the cache was emptied, which the history itself does not know.
+        earlier: Parts of the history which were taken out of torch's, where an entry takes some kilobyte when it is read.
+    """
+
+    def __init__(self, device_index: int = 0) -> None:
+        self._device = device_index
+        self.emptied: list[int] = []
+        self.earlier: list[Entries] = []
+        self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
+        self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
+        self._has_begun = False
+        self._can_clear = True
+        self._origin = 0
+        self._peaks = dict.fromkeys(_PEAKS, 0)
+        self._sums = dict.fromkeys(_SUMS, 0)
+
+    def begin_when_touched(self) -> None:
+        """Begin when CUDA is first touched; now if it was."""
+        torch_api.lazy_call(self._begin)
+
+    def _begin(self) -> None:
+        self._record(context=None, max_entries=_MAX_EVENTS)
+        self._origin = _events(self._device)
+        self._has_begun = True
+        replaced = (
+            ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring),
+            ("memory_snapshot", self._whole),
+        )  # fmt: skip
+        for what, make in replaced:
+            for owner, name in torch_api.places(what):
+                original = getattr(owner, name)
+                self._originals.append((owner, name, original))
+                setattr(owner, name, make(original))
+
+    def _record(self, **options: Any) -> None:
+        """Begin the history; what the job itself calls is replaced, and put back for this."""
+        ours = [(owner, name, getattr(owner, name)) for owner, name, _ in self._originals]
+        for place in self._originals:
+            setattr(*place)
+        try:
+            torch_api.record_memory_history(**options)
+        finally:
+            for place in ours:
+                setattr(*place)
+
+    def position(self) -> int:
+        """Return how many requests and frees there were."""
+        return _events(self._device) - self._origin if self._has_begun else 0
+
+    def drain(self) -> None:
+        """Take out what the history holds so far; not while another thread (NCCL's watchdog) frees, which would be lost."""
+        if not self._has_begun or not self._can_clear:
+            return
+        before = _events(self._device)
+        histories = self._snapshot()["device_traces"]
+        if _events(self._device) != before:
+            return
+        try:
+            self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
+        except TypeError:  # torch 2.6, which never clears it: all is read at the end
+            self._can_clear = False
+            return
+        self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))  # takes seconds
+
+    def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what gives a script its own snapshot with what was taken out of the history before."""
+
+        def snapshot(*arguments: Any, **named: Any) -> Any:
+            found = original(*arguments, **named)
+            if self.earlier and found["device_traces"]:
+                before = [entry for part in self.earlier for entry in part.to_dicts()]
+                found["device_traces"][self._device] = [*before, *found["device_traces"][self._device]]
+            return found
+
+        return snapshot
+
+    def end(self) -> dict[str, Any]:
+        """End the recording and return torch's snapshot of it."""
+        if not self._has_begun:  # a job without CUDA
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        self._keep()
+        for place in self._originals:
+            setattr(*place)
+        snapshot: dict[str, Any] = self._snapshot()
+        torch_api.record_memory_history(enabled=None)
+        return snapshot
+
+    def live_bytes(self) -> int:
+        """Return what is allocated now; 0 before CUDA is touched."""
+        return torch.cuda.memory_allocated(self._device) if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
+
+    def peaks(self) -> dict[str, int]:
+        """Return the peaks over the whole job in bytes, and how often the allocator retried and gave up."""
+        return {**self._peaks, **self._sums}
+
+    def _keep(self) -> None:
+        stats = torch.cuda.memory_stats(self._device)
+        for name, key in _PEAKS.items():
+            self._peaks[name] = max(self._peaks[name], int(stats.get(key, 0)))
+        for name, key in _SUMS.items():
+            self._sums[name] += int(stats.get(key, 0))
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def empty_cache(*arguments: Any) -> Any:
+            self.emptied.append(self.position())
+            return original(*arguments)
+
+        return empty_cache
+
+    def _keeping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def reset(*arguments: Any) -> Any:
+            at = self.position()
+            self._keep()
+            result = original(*arguments)
+            stats = torch.cuda.memory_stats(self._device)
+            for name, key in _SUMS.items():
+                self._sums[name] -= int(stats.get(key, 0))  # what this reset left alone is counted again at the end
+            self._origin = _events(self._device) - at
+            return result
+
+        return reset
+
+
+def _ignoring(original: Callable[..., Any]) -> Callable[..., None]:
+    """Return a function in place of the one which begins and ends the history: it is on, and stays on."""
+
+    def ignored(*arguments: Any, **named: Any) -> None:
+        pass
+
+    return ignored
+
+
+def _events(device: int) -> int:
+    """Return how many requests and frees the allocator has counted."""
+    counts = torch.cuda.memory_stats_as_nested_dict(device).get("allocation", {}).get("all", {})
+    return int(counts.get("allocated", 0) + counts.get("freed", 0))

@@ -1,0 +1,536 @@
+"""Watches a PyTorch CUDA job from inside and makes a `Trace` of it, without changing what it allocates.
+
+Three sources, joined at the end:
+  - the allocator's own memory history: every request and free, in order, without stacks;
+  - PyTorch's profiler (CPU activity and memory): which operator, on which thread, inside which module's range, and the
+    sequence number which ties an operator of the backward pass to the one of the forward pass;
+  - global hooks on modules and optimizers, which note *where in the history* a forward or a step began and ended, and
+    which addresses then hold parameters, gradients, optimizer state and inputs.
+
+A place in the history is a count of requests and frees (`_position`), taken from the allocator's statistics: it needs no
+clock. Nothing here holds a reference to a tensor.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import threading
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from vramcast.hardware.throughput import Roofline
+from vramcast.tracer.format.operators import FACTORIES, Operator, Shape, takes_workspace
+from vramcast.tracer.format.snapshot import trace_from_snapshot
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.hooks.torch_api import EventType, RecordFunctionFast, tree_flatten
+from vramcast.tracer.program.model_program import DATA_RANGE
+from vramcast.tracer.program.training_loop import Course, Limits
+from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
+from vramcast.tracer.recording import accesses, owners
+from vramcast.tracer.recording.allocator_history import Account
+from vramcast.tracer.recording.job_profiles import JobProfiles
+from vramcast.tracer.recording.shards import Holdings
+
+_MODULE_RANGE = "vramcast::"
+_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; the profile's events of so many take some 200 MB
+_MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
+
+
+class Place(NamedTuple):
+    """What is known of a place in the profile."""
+
+    op: str = ""
+    module: str = ""
+    backward: bool = False
+    data: bool = False
+    optimizer: bool = False
+    shapes: tuple[Shape, ...] = ()  # of the tensors which the operator was given, with their dtypes
+    dtypes: tuple[str, ...] = ()
+
+
+def watch(
+    enter_module: Callable[..., None], leave_module: Callable[..., None], before_step: Callable[..., None],
+    after_step: Callable[..., None],
+) -> list[Any]:  # fmt: skip
+    """Call these around every module's forward and every optimizer's step; return handles whose `remove()` ends it."""
+    return [
+        register_module_forward_pre_hook(enter_module),
+        register_module_forward_hook(leave_module),
+        register_optimizer_step_pre_hook(before_step),
+        register_optimizer_step_post_hook(after_step),
+    ]
+
+
+class Recorder:
+    """Records one job on one device: `start()`, run the job, `stop()`.
+
+    Args:
+        limits: How far a training command is followed; None: to the job's end.
+        say: Is told of its progress.
+        profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
+        shapes: Whether the shapes which operators are given are wanted; needs the profile.
+        roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
+        step_over: Is called when an optimizer has stepped.
+        device_index: Which card of this machine.
+
+    Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
+    their own names but no module; blocks which die on another stream count until the allocator completes their free.
+    """
+
+    def __init__(
+        self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
+        shapes: bool = False, roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None,
+        device_index: int = 0,
+    ) -> None:  # fmt: skip
+        self._account = Account(device_index)
+        self.course = Course(limits, self._position, self._account.live_bytes, say)
+        self.holdings = Holdings()
+        self._device = device_index
+        self._step_over = step_over
+        self._profile = profile
+        self._roofline = roofline
+        self._shapes = shapes or roofline is not None
+        self._marks: list[tuple[int, str]] = []
+        self._tags: list[tuple[int, Category, list[int]]] = []
+        self._names: dict[int, str] = {}
+        self._roots: set[int] = set()
+        self._local = threading.local()
+        self._main = threading.get_ident()
+        self._handles: list[Any] = []
+        self._profiler: Any = None
+        self._profiles = JobProfiles()
+        self._profiled = Profile(has_shapes=self._shapes)
+        self._in_step = 0
+        self._ends: dict[int, int] = {}  # of each training step, where its last optimizer ended
+        self._drained_at = 0
+
+    # -------------------------------------------------------------------------------------------- recording
+    def start(self) -> None:
+        """Begin recording; the allocator's history begins when CUDA is first touched."""
+        self._account.begin_when_touched()
+        self._watch()
+        if self._profile:
+            self._handles += self._profiles.replaced()
+            self._begin_profile()
+
+    def _watch(self) -> None:
+        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
+        self._handles += follow(self.course)
+
+    def _begin_profile(self) -> None:
+        # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
+        self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
+        with warnings.catch_warnings(), self._profiles.ours():
+            warnings.simplefilter("ignore")
+            self._profiler.__enter__()
+
+    def _end_profile(self) -> Any:
+        """End the profile and return its events; what they say of allocations is noted."""
+        with warnings.catch_warnings(), self._profiles.ours():
+            warnings.simplefilter("ignore")
+            self._profiler.__exit__(None, None, None)
+        roots = self._profiler.kineto_results.experimental_event_tree()
+        self._profiled.note(roots)
+        return roots
+
+    def _drain(self) -> None:
+        """Take what was recorded so far out of PyTorch's hands, which keep a kilobyte of each operator, if nothing is open."""
+        if self._profiler is None or self._roofline is not None or self._in_step or open_ranges():
+            return
+        if self._position() - self._drained_at < _DRAINED_EVENTS:
+            return
+        with self.course.ours():
+            self._drained_at = self._position()
+            self._end_profile()
+            self._account.drain()
+            self._begin_profile()
+
+    def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
+        """End recording and return the trace.
+
+        Args:
+            header: Facts for the trace's header; the peaks counted by the allocator are added.
+            workspace_sizes: Sizes which libraries were handed as workspace (the null GPU's ledger knows them).
+        """
+        snapshot = self._account.end()
+        for handle in self._handles:
+            handle.remove()
+        roots = self._end_profile() if self._profiler is not None else []
+        contexts = self._profiled.contexts()
+        facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
+        trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
+        trace = _with_empty_cache(trace, self._account.emptied)
+        trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
+        if self._roofline is None:
+            return trace
+        rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
+        return accesses.with_accesses(trace, *accesses.operators(roots), rows, self._roofline)
+
+    def phases(self, trace: Trace) -> list[tuple[int, str]]:
+        """Return (row, phase) where each phase of the job's course begins in its trace."""
+        position = _positions(trace)
+        return [(int(np.searchsorted(position, at, side="right")), phase) for at, phase in self.course.spans]
+
+    def _step_ends(self) -> list[int]:
+        return [self._ends[number] for number in sorted(self._ends)]
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether the job has asked for memory of the card."""
+        return self._position() > 0
+
+    @property
+    def steps(self) -> int:
+        """Training steps so far."""
+        return self.course.steps
+
+    def _position(self) -> int:
+        return self._account.position()
+
+    def _mark(self, what: str) -> None:
+        self._marks.append((self._position(), what))
+
+    def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
+        on_device = [t for t in owners.plain(tensors) if t.is_cuda and t.layout == torch.strided]
+        addresses = [address for t in on_device if (address := _address(t)) is not None]
+        if addresses:
+            self._tags.append((self._position(), category, addresses))
+
+    def _enter_module(self, module: torch.nn.Module, arguments: Any) -> None:
+        # torch.compile traces hooks with the model. Ours would break its graph at every module, and change its memory.
+        if torch.compiler.is_compiling():
+            return
+        stack = self._local.__dict__.setdefault("stack", [])
+        if not stack and threading.get_ident() == self._main:
+            self.course.forward(module, has_grad=torch.is_grad_enabled())
+            if not self.course.in_backward:
+                self._drain()
+            if id(module) not in self._roots:
+                self._roots.add(id(module))
+                if id(module) not in self._names:  # no part of a model which was seen before
+                    self.holdings.note(module)
+                for path, child in module.named_modules():
+                    self._names.setdefault(id(child), path or type(module).__name__)
+                # Not module.buffers(): Megatron's DistributedDataParallel has a list under that name.
+                held = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
+                self._tag(Category.PARAMETER, held)
+            self._tag(Category.INPUT, tree_flatten(arguments)[0])
+            self._mark("forward")
+        name = self._names.get(id(module)) or type(module).__name__
+        scope = RecordFunctionFast(_MODULE_RANGE + name)
+        scope.__enter__()
+        stack.append((id(module), scope))
+
+    def _leave_module(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        stack = self._local.__dict__.setdefault("stack", [])
+        # A forward which raised never comes here: its entries are dropped when one further out ends.
+        while stack:
+            key, scope = stack.pop()
+            scope.__exit__(None, None, None)
+            if key == id(module):
+                break
+        if not stack and threading.get_ident() == self._main:
+            self._mark("forward end")
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace what we look at
+            return
+        self._in_step += 1
+        self.course.steps_now(optimizer)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._tag(Category.PARAMETER, parameters)
+        self._tag(Category.GRADIENT, [p.grad for p in parameters])
+        self._mark("step")
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._in_step -= 1
+        self._mark("step end")
+        self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])
+        at = self._position()
+        self._step_over()
+        try:
+            self.course.stepped(optimizer)  # which may end the job
+        finally:
+            self._ends[self.course.steps] = at
+
+
+def _address(tensor: torch.Tensor) -> int | None:
+    """Return where `tensor` lies, or None when it has no storage of its own.
+
+    These are DTensor and other wrappers, tensors inside vmap, those with which torch.compile tries out a graph, and what a lazy
+    module has before it sees its first input (a ValueError).
+    """
+    if hasattr(tensor, "__tensor_flatten__"):
+        return None
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (NotImplementedError, RuntimeError, ValueError):
+        return None
+
+
+# ------------------------------------------------------------------------------------------------ the profile
+class Profile:
+    """What PyTorch's profiler says of allocations, part by part."""
+
+    def __init__(self, *, has_shapes: bool) -> None:
+        self._has_shapes = has_shapes
+        self._modules_by_sequence: dict[int, str] = {}
+        self._plain: set[str] = set()
+        self._addresses = array("Q")
+        self._places = array("I")
+        self._table: dict[Place, int] = {}
+
+    def contexts(self) -> list[tuple[int, Place]]:
+        """Return (address, context) of every CUDA allocation, in time order.
+
+        Frees are left out: many happen between operators, where autograd's threads report none.
+        """
+        table = list(self._table)
+        return [(address, table[place]) for address, place in zip(self._addresses, self._places, strict=True)]
+
+    def note(self, roots: Iterable[Any]) -> None:
+        """Note what the events of the next part say."""
+        found: list[tuple[int, int, Place]] = []
+        # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
+        # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
+        # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
+        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=_start)), Place())]
+        allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
+        while levels:
+            events, context = levels[-1]
+            for event in events:
+                name: str = event.name
+                if name == _MEMORY and event.tag == allocation:
+                    fields = event.extra_fields
+                    if fields.alloc_size > 0 and fields.device.type == "cuda":
+                        found.append((event.start_time_ns, fields.ptr, context))
+                    continue
+                inner = _enter(event, name, context, self._modules_by_sequence, plain, has_shapes)
+                children = event.children
+                if children:
+                    levels.append((iter(children), inner))
+                    break
+            else:
+                levels.pop()
+        found.sort(key=lambda item: item[0])
+        for _, address, context in found:
+            self._addresses.append(address)
+            self._places.append(self._table.setdefault(context, len(self._table)))
+
+
+def _start(event: Any) -> int:
+    return int(event.start_time_ns)
+
+
+def _enter(
+    event: Any, name: str, context: Place, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
+) -> Place:
+    """Return the context inside an event; `plain` collects the names of operators which are no range of anybody's."""
+    op, module, backward, data, optimizer, _, _ = context
+    if name not in plain:
+        if event.tag != EventType.TorchOp:
+            return context
+        if name.startswith(_MODULE_RANGE):
+            return context._replace(module=name[len(_MODULE_RANGE) :])
+        if name == DATA_RANGE:
+            return context._replace(data=True)
+        if name.startswith("Optimizer."):
+            return Place(op or name.split("#")[0], module, backward, data, True)
+        if name.startswith("autograd::engine"):
+            from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
+            return Place(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+        plain.add(name)
+    if module and not backward:
+        number = event.extra_fields.sequence_number
+        if number >= 0:
+            modules_by_sequence.setdefault(number, module)
+    if op and name in FACTORIES:
+        return context
+    return Place(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
+
+
+def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
+    """Return shapes and dtypes of the tensors which an operator was given."""
+    given = [argument for argument in event.extra_fields.inputs if hasattr(argument, "sizes")]
+    return tuple(tuple(tensor.sizes) for tensor in given), tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
+
+
+# ------------------------------------------------------------------------------------------------ joining
+def _positions(trace: Trace) -> Any:
+    """Return of each row how many requests and frees there were, itself included."""
+    return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+
+
+def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
+    """Return `trace` with an EMPTY_CACHE row wherever the cache was emptied, given as places in the history."""
+    if not emptied:
+        return trace
+    position = _positions(trace)
+    is_segment = trace.is_segment_event()
+    rows = []
+    for at in emptied:
+        first, end = np.searchsorted(position, [at, at + 1])
+        segment_rows = np.flatnonzero(is_segment[first:end])  # before what it gave back, after the free of that place
+        rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
+    return trace.insert(
+        rows, {"action": [Action.EMPTY_CACHE] * len(rows), "size_bytes": [0] * len(rows), "block": [-1] * len(rows)}
+    )
+
+
+def annotate(
+    trace: Trace,
+    marks: list[tuple[int, str]],
+    step_ends: list[int],
+    tags: list[tuple[int, Category, list[int]]],
+    contexts: list[tuple[int, Place]],
+    workspace_sizes: set[int],
+) -> Trace:
+    """Return `trace` with steps, phases, operators, modules and categories.
+
+    Args:
+        marks: (place in the history, what) of passes and of optimizers' steps.
+        step_ends: Where each training step ends.
+        tags: (place in the history, category, addresses) of tensors whose category is known.
+        contexts: What is known of the allocations, in order.
+        workspace_sizes: Of what libraries were handed as workspace.
+    """
+    n = len(trace)
+    position = _positions(trace)
+    by_row, unmatched = _match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)
+    known = _Known(by_row, n)
+    step, phase = _steps_and_phases(position, marks, step_ends, known)
+    table: dict[tuple[Any, ...], int] = {}
+    operator = np.full(n, -1, np.int32)
+    for row, context in by_row.items():
+        if context.op or context.module:
+            operator[row] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
+    category, strangers = _categories(trace, position, marks, tags, by_row, known, phase, workspace_sizes)
+    header = {**trace.header, "strange_parameters": strangers}
+    if unmatched:
+        header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
+    return dataclasses.replace(
+        trace,
+        step=step,
+        phase=phase,
+        operator=operator,
+        category=category,
+        operators=[Operator.of(*facts) for facts in table],
+        header=header,
+    )
+
+
+class _Known:
+    """What the profile knows of each row of a trace, in columns: whether it knows the row, and in what it happens."""
+
+    def __init__(self, by_row: Mapping[int, Place], n: int) -> None:
+        def column(wanted: Callable[[Place], bool]) -> Any:
+            is_wanted = np.zeros(n, bool)
+            is_wanted[[row for row, context in by_row.items() if wanted(context)]] = True
+            return is_wanted
+
+        self.rows = column(lambda _: True)
+        self.backward = column(lambda context: context.backward)
+        self.data = column(lambda context: context.data)
+        self.optimizer = column(lambda context: context.optimizer)
+
+
+def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tuple[dict[int, Place], int]:
+    """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
+
+    Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
+    """
+    if not contexts:
+        return {}, 0
+    by_row: dict[int, Place] = {}
+    at = 0
+    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
+        if at < len(contexts) and contexts[at][0] == address:
+            by_row[row] = contexts[at][1]
+            at += 1
+    return by_row, len(allocs) - len(by_row)
+
+
+def _steps_and_phases(position: Any, marks: list[tuple[int, str]], step_ends: list[int], known: _Known) -> tuple[Any, Any]:
+    ends = step_ends or [p for p, what in marks if what == "forward end"]
+    first_forward = next((p for p, what in marks if what == "forward"), None)
+    # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
+    step = np.minimum(np.searchsorted(ends, position, side="left"), max(len(ends) - 1, 0)).astype(np.int32)
+    # Of each row the last mark before it, counted from 1; 0: there is none.
+    last = np.searchsorted([p for p, _ in marks], position, side="left")
+    what = np.array(["", *(what for _, what in marks)])[last]
+    # After backward the main thread may unscale or clip gradients; frees carry no context and stay with backward.
+    backwards = np.cumsum(known.backward)
+    backward_seen = backwards > np.concatenate([[0], backwards])[np.searchsorted(last, last)]  # since that mark
+    after = np.where(known.rows, Phase.OPTIMIZER, Phase.BACKWARD)
+    phase = np.select(
+        [
+            known.backward, known.data, what == "forward", (what == "step") | known.optimizer, what == "forward end",
+            what == "step end",
+        ],
+        [
+            Phase.BACKWARD, Phase.DATA, Phase.FORWARD, Phase.OPTIMIZER, np.where(backward_seen, after, Phase.FORWARD),
+            Phase.DATA,
+        ],
+        Phase.BUILD,
+    ).astype(np.uint8)  # fmt: skip
+    if first_forward is not None:
+        step[(position <= first_forward) & (phase == Phase.BUILD)] = -1
+    return step, phase
+
+
+def _categories(
+    trace: Trace,
+    position: Any,
+    marks: list[tuple[int, str]],
+    tags: list[tuple[int, Category, list[int]]],
+    by_row: dict[int, Place],
+    known: _Known,
+    phase: Any,
+    workspace_sizes: set[int],
+) -> tuple[Any, int]:
+    """Return every row's category, and how many parameters and buffers lie in no block of the trace."""
+    n = len(trace)
+    is_alloc = trace.action == Action.ALLOC
+    never = int(position[-1]) + 1 if n else 0
+    freed_at = np.full(n, never)
+    frees = np.flatnonzero((trace.action == Action.FREE_REQUESTED) & (trace.block >= 0))
+    freed_at[trace.block[frees]] = position[frees]
+    forward_ends = np.array([*(p for p, what in marks if what == "forward end"), never])
+    end_of_forward = forward_ends[np.searchsorted(forward_ends[:-1], position, side="left")]
+    is_activation = (phase == Phase.FORWARD) & (freed_at > end_of_forward)
+    is_input = (phase == Phase.DATA) & ((freed_at == never) | known.data)
+    category = np.select(
+        [~is_alloc, is_activation, is_input], [Category.UNKNOWN, Category.ACTIVATION, Category.INPUT], Category.TEMPORARY
+    ).astype(np.uint8)
+    for row in np.flatnonzero(known.rows & np.isin(trace.size_bytes, list(workspace_sizes))).tolist():
+        if takes_workspace(by_row[row].op):
+            category[row] = Category.WORKSPACE
+    rows_at: dict[int, list[int]] = {}
+    allocs = np.flatnonzero(is_alloc)
+    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
+        rows_at.setdefault(address, []).append(row)
+    priority = [Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER]
+    strangers: set[int] = set()
+    for at, kind, addresses in sorted(tags, key=lambda tag: priority.index(tag[1])):
+        for address in addresses:
+            candidates = rows_at.get(address, ())
+            last = bisect.bisect_right(candidates, at, key=lambda row: position[row]) - 1
+            if last >= 0 and freed_at[candidates[last]] > at:
+                category[candidates[last]] = kind
+            elif kind is Category.PARAMETER:
+                strangers.add(address)
+    owners.of_ranks(category, ((row, place.op) for row, place in by_row.items()))
+    owners.claim(category, trace.size_bytes, position, freed_at, phase, marks)
+    return category, len(strangers)

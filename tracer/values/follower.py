@@ -1,0 +1,437 @@
+"""Follows the values of tensors through a job on a card which computes nothing.
+
+Every call of PyTorch's Python functions whose arguments are known is made twice: on the host's copies, and on the card as
+ever. What the host's run read in between (a count of ones, an `.item()`) is what the card's C++ code is told when it reads.
+So `mask.all()`, `nonzero()` and loops over them go the way which they would go on a GPU, and PyTorch's own code asks for the
+memory. What is large, or depends on weights or activations, is worked out only when something is decided by it
+(`recipes.py`), from drawn numbers (`unknown_values.py`) where nobody knows them, and counted.
+
+    attention_mask   known: it came from the host
+    mask.all()       known: True                          -> bool() is told True
+    scores.topk(2)   drawn scores                         -> one_hot(...).sum(0).nonzero() is told a plausible count
+
+Where something large was drawn, or is too much work, the answer is one of several. Two further runs of the job (`Answers`)
+give the others: every such shape the largest which the operator can return, every such branch the other way.
+
+Known limitations: only calls from Python are seen, not C++ operators inside one call on unknown values, vmap, nor compiled
+graphs; floats which the host reads one by one (a loss) are zero where they are not known at once, and what Python then
+decides by them is not seen; nn.MultiheadAttention leaves its fast path while any function mode is active (inference only).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+
+from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
+from vramcast.tracer.program.meta_model import BIG_BYTES
+from vramcast.tracer.protocol.run_options import Answers
+from vramcast.tracer.values import collectives, max_shapes, unknown_values
+from vramcast.tracer.values.followed_call import COPIES, Call
+from vramcast.tracer.values.host_reads import masks, raw
+from vramcast.tracer.values.host_shadows import Shadows, is_small, version
+from vramcast.tracer.values.host_weights import HostWeights
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
+
+# Calls which tell nothing of values, or are no business of a copy.
+_PASSED = frozenset({
+    "__get__", "__set__", "__delete__", "__len__", "__repr__", "__format__", "__hash__", "__reduce_ex__", "__deepcopy__",
+    "__dlpack__", "data_ptr", "detach_", "dim", "element_size", "empty", "empty_like", "empty_strided", "get_device",
+    "is_complex", "is_contiguous", "is_floating_point", "is_pinned", "is_shared", "ndimension", "nelement", "new_empty",
+    "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_", "retain_grad", "set_",
+    "share_memory_", "size", "storage", "storage_offset", "stride", "untyped_storage",
+})  # fmt: skip
+# Calls whose plain Python result is a value of the card.
+_SCALARS = frozenset({
+    "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose",
+    "is_nonzero",
+})  # fmt: skip
+# Calls which first look whether their matrix is finite, which it is taken to be.
+_CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
+_BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_NOTHING = object()  # where the host did not make the call
+_MAX_DRAWN_READS = 1000  # arbitrary: in one step; a loop until convergence would never end, from here on it reads zeros
+
+
+class Answering(Protocol):
+    """Whoever answers when C++ code reads from the card."""
+
+    def know(self, reads: list[bytes]) -> int:
+        """Say what the next reads give; return how many answers of the last call nobody took, which are forgotten."""
+
+
+class Values(TorchFunctionMode):
+    """While active, values are followed.
+
+    Args:
+        card: Is told the answers of reads.
+        on_card: Whether a tensor lies on the card.
+        devices: Types of device which stand for the card.
+        answers: What is told where something large was drawn.
+        host_weights: Knows which host tensors have no meaning; None: all have.
+
+    Attributes:
+        drawn: How often a shape, or a branch on something large, depended on a value which was drawn, by the name of the call.
+        reads: How often a single number was read which was drawn, or made of drawn ones.
+        call: The name of the call which is made on the card now.
+    """
+
+    def __init__(
+        self, card: Answering, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
+        answers: Answers = "drawn", host_weights: HostWeights | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.drawn: Counter[str] = Counter()
+        self.reads = self._reads_of_step = 0
+        self.call = ""
+        self.on_card = on_card or (lambda tensor: tensor.is_cuda)
+        self._card = card
+        self._devices = devices
+        self._answers = answers
+        self._host_weights = host_weights
+        self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
+        self._shadows = Shadows()
+        self._budget = Budget()
+        self._compiles = False  # the job compiles something
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name: str = getattr(func, "__name__", "")
+        if func in _BACKWARD:
+            return self._backward(func, args, kwargs)
+        if name in _PASSED or functorch_level() is not None:
+            return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)
+        if unknown_values.is_computing(name):
+            return (
+                self._told(Call(self, func, name, args, kwargs, []), [b"\1"])
+                if name in _CHECKED
+                else self._on_host(func, args, kwargs)
+            )
+        default = default_device.CURRENT_DEVICE
+        if default is not None and kwargs.get("device") is None and func in device_constructors():
+            kwargs = {**kwargs, "device": default}
+        tensors = tensors_in(args, kwargs)
+        if any(map(is_lazy, tensors)) or not (
+            any(map(self.on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)
+        ):
+            return self._on_host(func, args, kwargs)
+        if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
+            return func(*args, **kwargs)  # hundreds of weights; step counters are known
+        if collectives.is_functional(func):
+            return collectives.functional(self, func, args, kwargs)
+        call = Call(self, func, name, args, kwargs, tensors)
+        if call.known and name != "_grouped_mm":  # a product, but told its offsets
+            return self._known(call)
+        return self._unknown(call)
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make a call which is not followed: no tensor lies on the card, or it computes what nobody reads."""
+        return func(*args, **kwargs) if self._host_weights is None else self._host_weights.run(func, args, kwargs)
+
+    def step_over(self) -> None:
+        """Note that an optimizer has stepped."""
+        self._reads_of_step = 0
+        self._budget.renew()
+
+    def ledger(self) -> list[Entry]:
+        """Return what was drawn, for the job's account."""
+        entries = [Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())]
+        entries += [Entry(kind, name, hits) for (kind, name), hits in sorted(self._of_large.items())]
+        return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
+
+    def unseen_by(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `torch.compile` with compiled code that runs where nothing is followed: it would be compiled with it."""
+
+        @functools.wraps(compile_)
+        def compile_unseen(model: Any = None, **options: Any) -> Any:
+            self._compiles = True
+            if model is None:
+                return lambda model: compile_unseen(model, **options)
+            compiled = compile_(model, **options)
+            if isinstance(compiled, torch.nn.Module):
+                compiled.forward = self._unseen(compiled.forward)
+                return compiled
+            return self._unseen(compiled)
+
+        return compile_unseen
+
+    def _unseen(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(compiled)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if function_modes()[-1:] != [self]:
+                return compiled(*args, **kwargs)
+            super(Values, self).__exit__(None, None, None)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                super(Values, self).__enter__()
+
+        return run
+
+    def again(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a forward pass which is followed where it runs again, in a thread of autograd's engine too."""
+
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self in function_modes() or not self._compiles:
+                return forward(*args, **kwargs)
+            with self:
+                return forward(*args, **kwargs)
+
+        return run
+
+    def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a backward pass with this mode active inside the engine: a checkpointed forward runs again there."""
+        if self._compiles:  # a compiled graph's backward pass is compiled when it is first run: `again` follows the others
+            return func(*args, **kwargs)
+        autograd: Any = torch.autograd
+        run = autograd._engine_run_backward
+
+        def run_followed(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return run(*args, **kwargs)
+
+        autograd._engine_run_backward = run_followed
+        try:
+            return func(*args, **kwargs)
+        finally:
+            autograd._engine_run_backward = run
+
+    def same(self, result: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
+        if result is source:
+            self._shadows.changed(result)
+        elif (found := self.value(source)) is not None and result.numel() == source.numel():
+            known, origin = found  # a collective reads its tensors as they lie, whatever their shapes
+            self._shadows.keep(result, known.reshape(result.shape), origin)
+
+    def holds(self, result: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
+        """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
+        if result.numel() == value.numel():
+            self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor of the card now holds what nobody knows."""
+        self._shadows.forget(tensor)
+
+    def _names_card(self, args: Any, kwargs: Any) -> bool:
+        return any(self.is_card(value) for value in (*args, kwargs.get("device")))
+
+    def is_card(self, value: Any) -> bool:
+        """Return whether an argument names the card."""
+        if isinstance(value, str):
+            return value.partition(":")[0] in self._devices
+        return isinstance(value, torch.device) and value.type in self._devices
+
+    # -------------------------------------------------------------------------------------------- what a tensor holds
+    def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
+        """Return a host tensor with what `tensor` holds, and where that comes from; None when it is not there at once."""
+        if not is_small(tensor):
+            return None
+        if not self.on_card(tensor):
+            return None if _is_hollow(tensor) else (tensor.detach(), Origin.KNOWN)
+        shadow = self._shadows.find(tensor)
+        return (self._shadows.view(shadow, tensor), shadow.origin) if shadow is not None else None
+
+    def guess(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
+        """Return values for a small unknown tensor which meets something known, or is decided upon; None where it stays so."""
+        if not is_small(tensor) or not self.on_card(tensor):
+            return None
+        is_made = self._shadows.recipe(tensor) is not None
+        return self.work_out(tensor, name) if tensor.is_floating_point() or is_made else None
+
+    def recipe(self, tensor: torch.Tensor) -> Recipe:
+        """Return how to work out what `tensor` holds."""
+        if tensor.layout != torch.strided:
+            return drawn_leaf(tensor.shape, tensor.dtype)
+        if self.on_card(tensor):
+            if (shadow := self._shadows.find(tensor)) is not None:
+                later = self._shadows.later(shadow, tensor)
+                return Recipe(tensor.shape, tensor.dtype, shadow.origin, known=later)
+            return self._shadows.recipe(tensor) or drawn_leaf(tensor.shape, tensor.dtype)
+        if _is_hollow(tensor):
+            return drawn_leaf(tensor.shape, tensor.dtype)
+        noted, host = version(tensor), tensor.detach()
+        known = lambda: host if version(host) == noted else None  # noqa: E731
+        return Recipe(tensor.shape, tensor.dtype, Origin.KNOWN, known=known)
+
+    def work_out(self, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Origin] | None:
+        """Return what `tensor`, an argument of `name`, holds, and where that comes from; None where it is too much work."""
+        recipe = self.recipe(tensor)
+        if recipe.is_drawn and name.startswith("unique") and not tensor.is_floating_point():
+            value = torch.arange(tensor.numel(), device="cpu").view(tensor.shape).to(tensor.dtype)
+        else:
+            try:
+                value = work_out(recipe, self._budget)
+            except OverBudget:
+                return None
+        if self.on_card(tensor):
+            self._shadows.keep(tensor, value, recipe.origin)
+        return value, recipe.origin
+
+    # -------------------------------------------------------------------------------------------- the two runs
+    def _known(self, call: Call) -> Any:
+        try:
+            with host_only():
+                mirrored, reads = call.on_host() if call.result_elements() <= LARGE_ELEMENTS else (None, None)
+        except Exception:  # what the host cannot do, the card may: the values are unknown then
+            return self._recorded(call)
+        return self._recorded(call) if reads is None else self._both(call, mirrored, reads)
+
+    def _unknown(self, call: Call) -> Any:
+        """Not all is known of the arguments; but what the card's code reads of them may be worked out."""
+        if not call.work_out():  # it is too much work
+            call.origin = Origin.LARGE
+            most = self._most(call)
+            if most is None:
+                self._of_large[Entered.OPEN, call.name] += 1
+            return self._recorded(call, *(most or ()))
+        if call.deciding and call.known and not call.has_selection:
+            try:
+                with self._budget.spent(), host_only():
+                    mirrored, reads = call.on_host()
+            except Exception:  # as above, or too much work
+                return self._recorded(call)
+            return self._recorded(call, reads, mirrored)
+        return self._recorded(call)
+
+    def _recorded(self, call: Call, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
+        """Make the call, and note how its results were made."""
+        step = call.step() if call.name not in _SCALARS else None
+        result = self._both(call, mirrored, call.selection() if reads is None else reads)
+        if step is not None:
+            among = [call.args[0]] if call.name == "__setitem__" else tree_flatten(result)[0]
+            for place, tensor in enumerate(among):
+                if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
+                    continue
+                if self._shadows.find(tensor) is None:
+                    self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
+        return result
+
+    def _both(self, call: Call, mirrored: Any, reads: list[bytes]) -> Any:
+        """Make the call which was made on the host, and read `reads` there, on the card."""
+        most = None
+        if call.origin == Origin.LARGE and reads and not _reads_floats(call):
+            most = self._most(call)
+            reads, mirrored = self._otherwise(call, reads, mirrored, most)
+        result = self._told(call, reads, most is not None)
+        if mirrored is _NOTHING:
+            return result
+        for tensor in call.on_card:
+            self._shadows.changed(tensor)
+        return self._settle(call, result, mirrored)
+
+    def _told(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
+        """Make the call on the card, which is told `reads`."""
+        outer, self.call = self.call, call.name
+        try:
+            if not reads or (call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS):
+                return call.func(*call.args, **call.kwargs)
+            return self._reading(call, reads, has_most)
+        finally:
+            self.call = outer
+
+    def _reading(self, call: Call, reads: list[bytes], has_most: bool) -> Any:
+        self._card.know(reads)
+        try:
+            result = call.func(*call.args, **call.kwargs)
+        finally:
+            taken = len(reads) - self._card.know([])
+            if taken and call.origin:
+                self._count(call, taken, has_most)
+        if taken:
+            self._tell_backward(call, result, reads)
+        return result
+
+    def _count(self, call: Call, taken: int, has_most: bool) -> None:
+        """Note that the host read what was drawn."""
+        is_number = call.name in _SCALARS
+        self.reads += taken if is_number else 0
+        self._reads_of_step += taken if is_number else 0
+        is_shape = call.origin == Origin.LARGE and not _reads_floats(call)
+        if is_shape or not is_number:
+            self.drawn[call.name] += 1
+        if is_shape:
+            is_branch = not has_most and max_shapes.is_branch(call.name, call.args[0])
+            kind = Entered.LARGEST if has_most else Entered.BRANCH if is_branch else Entered.OPEN
+            self._of_large[kind, call.name] += 1
+
+    def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:
+        """Autograd keeps masks and offsets, and reads them again."""
+        if call.name == "_grouped_mm":
+            tensor, reads = result, 2 * reads  # for the gradient of each factor
+        elif call.name in ("__getitem__", "__setitem__") and masks(call.args[1]):
+            tensor, reads = result if call.name == "__getitem__" else call.args[0], reads[-len(masks(call.args[1])) :]
+        else:
+            return
+        if tensor.grad_fn is not None:
+            tensor.grad_fn.register_prehook(lambda gradients: self._tell(reads))
+            tensor.grad_fn.register_hook(lambda inputs, outputs: self._tell([]))
+
+    def _tell(self, reads: list[bytes]) -> None:
+        self._card.know(reads)
+
+    def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
+        if call.name in _SCALARS:
+            lasting = not call.origin or self._reads_of_step < _MAX_DRAWN_READS
+            return mirrored if lasting and type(mirrored) is type(result) else result
+        ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
+        if len(ours) != len(theirs):
+            return result
+        pairs = [
+            (a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+        ]
+        with torch.no_grad():
+            for tensor, value in pairs:
+                if not self.on_card(tensor) and tensor.shape == value.shape and call.name in COPIES:
+                    tensor.copy_(value)
+            self._shadows.keep_all([pair for pair in pairs if self.on_card(pair[0])], call.origin)
+        return result
+
+    # -------------------------------------------------------------------------------------------- other answers
+    def _most(self, call: Call) -> tuple[list[bytes], Any] | None:
+        """Return what is read when the call's result is the largest, and what the host's run gives; None: no largest."""
+        reads = max_shapes.most(call.name, call.args, call.kwargs)
+        if reads is not None:
+            return reads, _NOTHING
+        counted = call.args[0] if call.args else None
+        if call.name not in max_shapes.NUMBERS or not isinstance(counted, torch.Tensor) or not self.on_card(counted):
+            return None
+        recipe = self._shadows.recipe(counted)
+        each = recipe.most_counted() if recipe is not None else None
+        if each is None:
+            return None
+        value = torch.full(counted.shape, each, dtype=counted.dtype, device="cpu")
+        return [raw(value)], value.tolist() if call.name in _SCALARS else value
+
+    def _otherwise(self, call: Call, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
+        """Return what the card is told, and what stands for the host's result, in a run which answers otherwise."""
+        if self._answers == "drawn":
+            return reads, mirrored
+        if most is not None:
+            return most
+        if (
+            self._answers == "otherwise"
+            and max_shapes.is_branch(call.name, call.args[0])
+            and self._reads_of_step < _MAX_DRAWN_READS
+        ):
+            return [bytes([not reads[0][0]])], _NOTHING if mirrored is _NOTHING else not mirrored
+        return reads, mirrored
+
+
+def _reads_floats(call: Call) -> bool:
+    """Whether a call hands floats to the host as they are: they are logged, or compared where nobody sees it."""
+    return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
+
+
+def _is_hollow(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the host is all storage and no meaning."""
+    return tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES

@@ -1,0 +1,285 @@
+"""One adoption, from the files of a history to the artifact in place.
+
+What is done is kept at once (runs, estimates), and a step which is repeated finds it: so a process that is killed at any moment
+is started again and ends with the same artifact. `adopted.json` is written before the artifact takes its place: whoever finds
+them apart puts it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import joblib
+
+from vramcast import learner
+from vramcast.adoption import ingest, sample, verdict
+from vramcast.adoption import report as findings
+from vramcast.adoption.artifact_store import Folder, as_json, sha256_of
+from vramcast.adoption.verdict import Judged
+from vramcast.core.errors import ArtifactError, DatasetError
+from vramcast.datasets.run import Run
+from vramcast.estimates import run_examples
+from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
+from vramcast.learner.model import Learned
+
+SCHEMA: Final = 1
+_FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
+# measured: `benchmarks.cluster.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute
+# here
+_FEW_ROWS: Final = 20_000
+_EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of an adoption; see `vramcast adopt --help`."""
+
+    files: tuple[str, ...]
+    out: str
+    format_name: str | None = None
+    rules: str | None = None
+    jobs: int = 1
+    engine: str = "local"
+    scheduler: str | None = None
+    trust: bool = False
+    seed: int = 0
+    folds: int = training.FOLDS
+    most: int = sample.MOST
+    against: str | None = None
+    replace: bool = False
+    dry_run: bool = False
+
+    def parameters(self, rows: int) -> dict[str, Any]:
+        """Return those of the learner for so many rows: trees of few are grown here, sooner than workers are told of them."""
+        return {"n_jobs": self.jobs, "engine": self.engine if rows > _FEW_ROWS else "local"}
+
+    def settings(self) -> str:
+        """Return what names all which decides the artifact beside the runs: with others the same history is adopted again."""
+        chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
+        return run_examples.digest([json.dumps(chosen), *run_examples.decides_all(), _learners_code()])
+
+
+def _learners_code() -> str:
+    """Return one name for the code which makes an artifact of examples."""
+    packages = (Path(next(iter(learner.__path__))), Path(__file__).parent)
+    return run_examples.digest(sha256_of(path) for package in packages for path in sorted(package.glob("*.py")))
+
+
+@contextmanager
+def _workers(wanted: Wanted) -> Iterator[None]:
+    """Let the engine's processes estimate jobs and grow trees while the block runs."""
+    if wanted.engine == "local":
+        yield
+        return
+    with dask_engine.cluster(wanted.jobs, wanted.scheduler), joblib.parallel_config(backend="dask"):
+        yield
+
+
+class _Clock:
+    """Seconds by phase, told as they begin."""
+
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.told = told
+        self.seconds: dict[str, float] = {}
+        self._name, self._since = "", monotonic()
+
+    def begin(self, name: str, detail: str = "") -> None:
+        """End the phase before, and begin this one; "" ends the last."""
+        now = monotonic()
+        if self._name:
+            self.seconds[self._name] = round(self.seconds.get(self._name, 0.0) + now - self._since, 1)
+        self._name, self._since = name, now
+        if name:
+            self.told(f"{name}{f': {detail}' if detail else ''}")
+
+
+def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Return the facts of this adoption, which are those of `adopted.json`.
+
+    Args:
+        wanted: What is asked.
+        told: Hears how far it is, a line at a time.
+    Returns:
+        Among them `promoted`, `nothing_new`, and the `reasons` for which a new artifact is refused.
+    Raises:
+        DatasetError, TraceFileError: a history cannot be read, or none of its runs can be used.
+        ArtifactError: --out holds something else, or --against cannot be read.
+        OutputError: nothing can be written there, or another process adopts into it.
+    """
+    folder = Folder(wanted.out)
+    older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is reported before hours of tracing
+    with nullcontext() if wanted.dry_run else folder.locked():
+        return _Adoption(wanted, folder, older, _Clock(told)).done()
+
+
+class _Adoption:
+    """One adoption under way."""
+
+    def __init__(self, wanted: Wanted, folder: Folder, older: Learned | None, clock: _Clock) -> None:
+        self.wanted, self.folder, self.older, self.clock = wanted, folder, older, clock
+        self.last = folder.last()
+        # Whether the store is as the last adoption left it.
+        self.is_stored = bool(self.last.get("store")) and self.last["store"] == sha256_of(folder.store)
+        self.seen = ingest.contents(wanted.files, wanted.format_name, wanted.rules)
+        self.settings = wanted.settings()
+
+    def done(self) -> dict[str, Any]:
+        """Do it."""
+        if not self.wanted.dry_run:
+            self._finish_the_last()
+        is_known = self._is_known()
+        if is_known and all(content in self._inputs() for content in self.seen.values()):
+            return self._nothing_new()
+        self.clock.begin("reading", f"{len(self.wanted.files)} files")
+        taken = ingest.read_files(
+            self.wanted.files,
+            self.wanted.format_name,
+            self.wanted.rules,
+            seen=self.seen,
+            known=self._inputs(),
+            told=self.clock.told,
+        )
+        runs, changed = ingest.merged(ingest.stored(self.folder.store), taken.runs)
+        if not runs:
+            raise DatasetError(f"No run is in {len(self.wanted.files)} files: {'; '.join(taken.notes) or 'they are empty'}.")
+        if is_known and not changed:
+            return self._nothing_new([*taken.accounts.values()])
+        if not self.wanted.dry_run:
+            ingest.append(changed, self.folder.store)
+            if taken.rejected:
+                rows = [json.dumps({"where": one.where, "reason": one.reason, "text": one.text}) for one in taken.rejected]
+                self.folder.write(self.folder.rejected, "".join(f"{row}\n" for row in rows).encode())
+        with _workers(self.wanted):
+            return self._learn(list(runs.values()), taken, len(changed))
+
+    # -------------------------------------------------------------------------------------------- what was done before
+    def _inputs(self) -> dict[str, dict[str, Any]]:
+        """Return the account of each file whose runs are in the store, by what names its content."""
+        found = self.last.get("inputs") if self.is_stored else None
+        accounts = found if isinstance(found, list) else []
+        return {one["content"]: one for one in accounts if isinstance(one, dict) and one.get("content")}
+
+    def _is_known(self) -> bool:
+        """Tell whether the last adoption saw this store in this way, and its artifact is in place where it was put there."""
+        if not self.is_stored or self.last.get("settings") != self.settings or self.wanted.dry_run:
+            return False
+        try:
+            is_there = self.folder.present() is not None
+        except ArtifactError:
+            is_there = False
+        return is_there if self.last.get("promoted") else True
+
+    def _finish_the_last(self) -> None:
+        """Put the artifact in place which the last adoption was about to."""
+        digest = self.last.get("artifact")
+        if not self.last.get("promoted") or not isinstance(digest, str):
+            return
+        if self.folder.is_whole(digest) and self.folder.last_placed() != digest:
+            self.folder.put_in_place(digest)
+
+    def _nothing_new(self, accounts: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """Return the last facts; files of other bytes with the same runs are not read again either."""
+        if any(account["content"] not in self._inputs() for account in accounts):
+            self.last["inputs"] = self._with_inputs(accounts)
+            self.folder.write(self.folder.facts, as_json(self.last))
+        return {**self.last, "nothing_new": True}
+
+    def _with_inputs(self, accounts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the accounts of all files in the store."""
+        return [*{**self._inputs(), **{one["content"]: one for one in accounts if one["content"]}}.values()]
+
+    # -------------------------------------------------------------------------------------------- what is new
+    def _learn(self, runs: Sequence[Run], taken: ingest.Intake, n_new: int) -> dict[str, Any]:
+        wanted, clock = self.wanted, self.clock
+        clock.begin("estimating", f"{len(runs):,} runs")
+        found = run_examples.examples_of_runs(
+            runs,
+            n_jobs=-1 if wanted.scheduler else wanted.jobs,  # -1: all workers
+            trust=wanted.trust,
+            store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run makes no folder
+            told=self._estimated(),
+        )
+        if not found.examples:
+            why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
+            raise DatasetError(
+                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak; --join says "
+                "which model the jobs of a script run."
+            )
+        chosen = sample.chosen(found.examples, wanted.most)
+        clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
+        learned = training.train(chosen, wanted.parameters(len(chosen)), folds=wanted.folds, seed=wanted.seed)
+        clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
+        scored = cross_validation.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
+        clock.begin("comparing")
+        judged = Judged(learned, runs, found.examples, chosen, scored)
+        found_worse = verdict.verdict(judged, self.folder, self.older, replaces=wanted.replace)
+        facts: dict[str, Any] = {
+            "schema": SCHEMA,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "out": wanted.out,
+            "dry_run": wanted.dry_run,
+            "nothing_new": False,
+            "runs": len(runs),
+            "new_runs": n_new,
+            "files": {file: account["format"] for file, account in taken.accounts.items()},
+            "rejected_by_reason": taken.rejected_by_reason,
+            "left_out": found.left_out,
+            "examples": len(found.examples),
+            "learned_from": len(chosen),
+            "judged": len(judged.everything),
+            "gate": found_worse.figures,
+            "requests": findings.cost_facts(judged.everything, judged.seconds),
+            "notes": taken.notes,
+            "reasons": found_worse.reasons,
+            "promoted": False,
+            "artifact": "",
+        }
+        if wanted.dry_run:
+            clock.begin("")
+            return {**facts, "seconds": clock.seconds}
+        return self._kept(judged, taken, facts)
+
+    def _kept(self, judged: Judged, taken: ingest.Intake, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write the artifact, the report and the facts, in this order; and put it in place where the gate lets it."""
+        self.clock.begin("writing")
+        made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}
+        digest = self.folder.keep(judged.learned, model_cards.card_text(judged.learned, Path(self.wanted.out).name, made_of))
+        facts["reasons"] += verdict.damaged(self.folder, digest, judged)
+        facts |= {"promoted": not facts["reasons"], "artifact": digest}
+        if facts["promoted"]:
+            self.folder.write(self.folder.judged(digest), as_json(judged.plain()))
+        else:
+            self.folder.drop(digest)
+        page = findings.page(facts, judged.scored, judged.everything, judged.seconds)
+        self.folder.write(self.folder.report, page.encode())
+        self.clock.begin("")
+        facts |= {
+            "seconds": self.clock.seconds,
+            "settings": self.settings,
+            "store": sha256_of(self.folder.store),
+            "inputs": self._with_inputs(taken.accounts.values()),
+        }
+        self.folder.write(self.folder.facts, as_json(facts))
+        if facts["promoted"]:
+            self.folder.put_in_place(digest)
+        return facts
+
+    def _estimated(self) -> Callable[[int, int], None]:
+        """Return what tells from time to time how many jobs were estimated, and how long the others will take."""
+        since = told = monotonic()
+
+        def tell(done: int, of: int) -> None:
+            nonlocal told
+            now = monotonic()
+            if now - told >= _EVERY_S or done == of:
+                told = now
+                self.clock.told(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
+
+        return tell

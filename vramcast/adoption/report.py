@@ -1,0 +1,157 @@
+"""The report of an adoption: what the bounds promise and keep on the site's own runs, and what requesting them would save.
+
+Tables are of all runs. Charts and the evaluation below them are of those which were learned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from vramcast.adoption.gate import LEVELS, by_model, coverage
+from vramcast.adoption.policies import Costs, costs, dies
+from vramcast.core.units import GIB, gib
+from vramcast.learner.evaluation.report import report
+from vramcast.learner.evaluation.scored_run import Scored
+from vramcast.tracer.format.labels import shown
+from vramcast.views.charts.table import Table
+
+_DIED: Final = 25  # arbitrary: rows of the table of jobs which would have died
+_GROUPS: Final = 25  # arbitrary: rows of a table by group
+_AT: Final = 0.95  # arbitrary: the level whose deaths are listed
+_GROUPINGS: Final[Mapping[str, Callable[[Scored], str]]] = {
+    "calibrated group": lambda run: run.calibrated_by,
+    "card": lambda run: run.gpu,
+    "family": lambda run: run.family,
+    "optimizer": lambda run: run.optimizer,
+    "model": lambda run: run.group,
+}
+
+
+def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scored], seconds: Mapping[str, float]) -> str:
+    """Return the report as an HTML page.
+
+    Args:
+        facts: See `nightly.adopt`.
+        sample: Those which were learned from, as judged.
+        runs: All, as judged.
+        seconds: How long each ran, by id, where that is known.
+    """
+    cost = costs(runs, seconds)
+    tables = [
+        _requests(cost),
+        _deaths(runs, seconds),
+        *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
+        Table("What was left out", ("reason", "rows or runs"), [[shown(k, 120), f"{n:,}"] for k, n in _left_out(facts)]),
+    ]
+    verdict = "was put in place" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
+    summary = [
+        f"The new artifact {shown(verdict, 1000)}" if not facts["dry_run"] else "A dry run: nothing was put in place",
+        f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be judged, {len(sample):,} were learned from; "
+        "bounds are those of artifacts which had not seen the run's model",
+        f"tables down to 'What was left out' are of all {len(runs):,} runs, the rest is of the {len(sample):,}",
+    ]
+    return report(sample, title="The site's own history", summary=summary, tables=tables)
+
+
+def cost_facts(runs: Sequence[Scored], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return what each policy would have cost, for `adopted.json`."""
+    found = costs(runs, seconds)
+    of_each = {
+        one.policy: {
+            "requested_gib_hours": round(one.requested_gib_hours, 1),
+            "again_gib_hours": round(one.again_gib_hours, 1),
+            "deaths": one.deaths,
+        }
+        for one in found.policies
+    }
+    return {
+        "runs": found.runs,
+        "left_out": found.left_out,
+        "used_gib_hours": round(found.used_gib_hours, 1),
+        "policies": of_each,
+    }
+
+
+def _left_out(facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return [*facts["rejected_by_reason"].items(), *facts["left_out"].items()]
+
+
+def _requests(found: Costs) -> Table:
+    whole = found.policies[0].requested_gib_hours or 1.0
+    rows = [
+        [
+            one.policy,
+            f"{one.requested_gib_hours:,.0f}",
+            f"{one.unused_gib_hours:,.0f}",
+            f"{one.deaths:,}",
+            f"{one.again_gib_hours:,.0f}",
+            f"{100 * (1 - (one.requested_gib_hours + one.again_gib_hours) / whole):.1f} %",
+        ]
+        for one in found.policies
+    ]
+    left = "; ".join(f"{n:,} runs are left out: {reason}" for reason, n in found.left_out.items())
+    note = (
+        f"{found.runs:,} runs, which used {found.used_gib_hours:,.0f} GiB-hours. A job which dies runs again with the whole "
+        f"card. {left}"
+    )
+    columns = ("request", "GiB-hours requested", "of them not used", "deaths", "GiB-hours of second attempts", "saved")
+    return Table("What a request policy costs", columns, rows, note)
+
+
+def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
+    """Return the jobs which would have died at the bound, the longest first."""
+    exact = [run for run in runs if _AT in run.bounds and not run.is_lower_bound]
+    dead = [run for run in exact if dies(run, min(run.bounds[_AT], run.card_bytes or run.bounds[_AT]))]
+    longest = sorted(dead, key=lambda run: -seconds.get(run.id, 0.0))[:_DIED]
+    rows = [
+        [
+            shown(run.id, 60),
+            shown(run.group, 60),
+            gib(run.measured_bytes),
+            gib(run.bounds[_AT]),
+            f"{seconds[run.id] / 3600:.1f}" if run.id in seconds else "-",
+        ]
+        for run in longest
+    ]
+    heading = f"Jobs which would have died at the bound at {_AT:g}: {len(dead):,} of {len(exact):,}, the longest first"
+    return Table(heading, ("run", "model", "measured", "bound", "hours"), rows)
+
+
+def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, group_of: Callable[[Scored], str]) -> Table:
+    """Return how the bounds held by group, and what they would have requested beyond what was used."""
+    members: dict[str, list[Scored]] = {}
+    for run in runs:
+        members.setdefault(group_of(run), []).append(run)
+    largest = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))[:_GROUPS]
+    rows = []
+    for group, own in largest:
+        models = by_model(own)
+        held = coverage(models)
+        rows.append(
+            [
+                shown(group, 60) or "-",
+                f"{len(own):,}",
+                f"{len(models):,}",
+                *(f"{100 * held[key]:.1f} %" if (key := f"{level:g}") in held else "-" for level in LEVELS),
+                *(f"{_over_gib_hours(own, seconds, level):,.0f}" for level in LEVELS),
+            ]
+        )
+    columns = (
+        *(name, "runs", "models"),
+        *(f"below {level:g}" for level in LEVELS),
+        *(f"over at {level:g}, GiB-hours" for level in LEVELS),
+    )
+    note = "Shares are means over models. Over: the bound above what was measured, for as long as the job ran."
+    return Table(f"By {name}: the {len(largest)} largest of {len(members):,}", columns, rows, note)
+
+
+def _over_gib_hours(runs: Sequence[Scored], seconds: Mapping[str, float], level: float) -> float:
+    known = (run for run in runs if level in run.bounds and not run.is_lower_bound and run.id in seconds)
+    return (
+        sum(
+            max(min(run.bounds[level], run.card_bytes or run.bounds[level]) - run.measured_bytes, 0) * seconds[run.id] / 3600
+            for run in known
+        )
+        / GIB
+    )

@@ -1,0 +1,93 @@
+"""What the verbs which learn from measured runs share: their arguments, the runs, and the packages they need."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli import values
+from vramcast.cli.streams import say
+from vramcast.core.errors import UsageError
+from vramcast.datasets.run import Run
+from vramcast.datasets.tables import read_set
+from vramcast.jobs.targets import inlined
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add RUNS, --jobs, --trust-targets and --json."""
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    add_how(parser)
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """Add --jobs, --trust-targets and --json."""
+    parser.add_argument(
+        "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
+    )
+    parser.add_argument(
+        "--trust-targets", action="store_true",
+        help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+@contextmanager
+def packages(what: str) -> Iterator[None]:
+    """Say what to install where an import inside the block fails.
+
+    Args:
+        what: Who needs it, at the beginning of a sentence: "Training".
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"{what} needs {error.name}: pip install 'vramcast[learn]'.") from None
+
+
+def read_all(paths: list[str]) -> list[Run]:
+    """Return the runs of all sets; of equal ids the last holds.
+
+    Raises:
+        DatasetError: a set cannot be read.
+    """
+    found: dict[str, Run] = {}
+    for path in paths:
+        reading = read_set(path)
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        found.update({run.id: _with_config(run, folder) for run in reading.runs})
+        if reading.rejected:
+            first = reading.rejected[0]
+            say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
+    return list(found.values())
+
+
+def _with_config(run: Run, folder: Path) -> Run:
+    """Return a run whose target names a config beside it with the config itself: so it is the same run wherever it is read."""
+    if run.workload.target is None:
+        return run
+    return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
+
+
+def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:
+    """Return for people how an older artifact does on runs which are new to it.
+
+    Args:
+        drift: See `vramcast.learner.drift.drift`.
+        contexts: stack -> (old, new) bytes, where they differ.
+    """
+    lines = ["the old bounds on these runs:"]
+    for family, one in drift.items():
+        held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in one["coverage"].items())
+        residual, unlike = 100 * one["median_residual"], 100 * one["unlike"]
+        lines.append(
+            f"  {family or '(no family)'}: {one['runs']} runs, held {held}; median residual {residual:+.2f} %, "
+            f"{unlike:.0f} % unlike what was learned"
+        )
+    for stack, (before, after) in contexts.items():
+        was = "unknown" if before is None else f"{before >> 20} MiB"
+        lines.append(f"context of {stack}: {was}, now {(after or 0) >> 20} MiB")
+    return lines

@@ -1,0 +1,121 @@
+"""A comparison for a reader: as lines of text, and as Markdown which can stand in a comment of a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vramcast.cli.project.comparison import Comparison
+from vramcast.core.checks import SHOWN
+from vramcast.core.units import gib, shortened
+
+# By this first line an action finds its own comment again.
+MARKER: Final = "<!-- vramcast -->"
+_LONGEST_REASON: Final = 300  # arbitrary: characters of why there is no estimate
+_UNKNOWN: Final = "-"
+_MARKDOWN: Final = re.compile(r"[^\w./-]")
+_WORDS: Final = {0: "fit", 1: "does not fit", 2: "has a wrong table", 3: "cannot be estimated", 4: "is uncertain"}
+
+
+def as_text(comparison: Comparison) -> str:
+    """Return aligned columns, and the remarks below them."""
+    header, rows = _header(comparison), _rows(comparison)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    # Names and verdicts stand left, numbers right; the last column is not filled up.
+    lines = [
+        f"{row[0]:<{widths[0]}}  "
+        + "".join(f"{cell:>{width}}  " for cell, width in zip(row[2:-1], widths[2:-1], strict=True))
+        + f"{row[1]:<{widths[1]}}  {row[-1]}"
+        for row in [header, *rows]
+    ]
+    return "\n".join([*lines, *(_plain(remark, _LONGEST_REASON) for remark in comparison.remarks)])
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Return a heading, a table with a row for each job, and the remarks.
+
+    Whatever a job says of itself stands in code, so that an untrusted branch can neither mention people nor bring in HTML.
+    """
+    header, rows = _header(comparison), _rows(comparison)
+    lines = [
+        MARKER,
+        f"### GPU memory: {_summary(comparison)}",
+        "",
+        _line(header),
+        "|---|---|" + "---:|" * (len(header) - 3) + "---|",
+        *(_line([_code(row[0]), _code(row[1]), *row[2:-1], _verdict(row[-1])]) for row in rows),
+        "",
+        *(f"- {_code(_plain(remark, _LONGEST_REASON))}" for remark in comparison.remarks),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _summary(comparison: Comparison) -> str:
+    codes = [job.exit_code for job in comparison.found.jobs.values()]
+    bad = [f"{codes.count(code)} {words}" for code, words in _WORDS.items() if code and code in codes]
+    if not bad:
+        return f"{len(codes)} of {len(codes)} jobs fit"
+    return f"{', '.join(bad)}, of {len(codes)} job{'' if len(codes) == 1 else 's'}"
+
+
+def _header(comparison: Comparison) -> list[str]:
+    # A revision may be called almost anything; what is Markdown in its name becomes a question mark.
+    since = [f"since {_MARKDOWN.sub('?', comparison.base.name)}"] if comparison.base is not None else []
+    return ["job", "card", "process peak", *since, "upper bound", "card has", "verdict"]
+
+
+def _rows(comparison: Comparison) -> list[list[str]]:
+    rows = []
+    for name, job in comparison.found.jobs.items():
+        estimate = job.estimate
+        sizes, card = [_UNKNOWN] * 3, _plain(_asked_card(job.asked), SHOWN)
+        if estimate is not None:
+            bound = estimate["upper_bound"]
+            sizes = [
+                gib(estimate["peaks"]["process"]),
+                f"{gib(bound['bytes'])} at {bound['level']:g}",
+                gib(estimate["memory_bytes"]),
+            ]
+            card = estimate["device"]
+        since = [_change(comparison, name)] if comparison.base is not None else []
+        rows.append([_plain(name, SHOWN), card, sizes[0], *since, *sizes[1:], _plain(job.verdict, _LONGEST_REASON)])
+    return rows
+
+
+def _asked_card(asked: Mapping[str, Any]) -> str:
+    """Return the card of a job's table; of two the later one holds, as on the command line."""
+    cards = [value for key, value in asked.items() if key in ("device", "on")]
+    return str(cards[-1]) if cards else _UNKNOWN
+
+
+def _change(comparison: Comparison, name: str) -> str:
+    change = comparison.change_bytes(name)
+    if change is None:
+        return "new" if comparison.before(name) is None and not _is_blind(comparison) else "unknown"
+    return f"{'+' if change > 0 else ''}{gib(change)}" if change else "no change"
+
+
+def _is_blind(comparison: Comparison) -> bool:
+    return comparison.base is not None and comparison.base.outcomes is None
+
+
+def _plain(text: str, most: int) -> str:
+    """Return text as one printable line of at most so many characters, and a few: a job's error may hold anything."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shortened(" ".join(printable.split()), most)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _verdict(words: str) -> str:
+    """Return a verdict of ours as it is, and what may hold a job's own words in code."""
+    return words if words in ("fits", "does not fit", "uncertain", "fits, but its upper bound does not") else _code(words)
+
+
+def _code(text: str) -> str:
+    """Return text in which nothing is Markdown, on one line of a table."""
+    quoted = text.replace("`", "'").replace("|", "\\|")
+    return f"`{quoted}`" if quoted else _UNKNOWN

@@ -1,0 +1,89 @@
+"""Another revision of the repository in the current folder, checked out beside it for as long as it is looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.errors import UsageError
+
+_GIT_S: Final = 600.0  # arbitrary: a checkout of a large repository takes minutes
+
+
+@contextmanager
+def checked_out(revision: str) -> Iterator[Path]:
+    """Change to the current folder as it is in a revision, while the block runs.
+
+    It is a git worktree in a temporary folder: what git does not track is not in it, and neither are submodules. Entries of
+    `sys.path` which lie in the repository become those of the worktree, so that a package which is installed from it
+    (`pip install -e .`) is that of the revision.
+
+    Args:
+        revision: Anything which git knows: `origin/main`, `HEAD~1`, a tag.
+    Raises:
+        UsageError: git is not installed, the folder is in no repository, or the revision, or the folder in it, is not known.
+    """
+    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", why=_unknown(revision))
+    root = Path(_git("rev-parse", "--show-toplevel")).resolve()
+    inside = Path.cwd().resolve().relative_to(root)
+    with tempfile.TemporaryDirectory(prefix="vramcast-") as folder:
+        tree = Path(folder).resolve() / root.name  # the same name: a package may have the folder's
+        # No hook of the repository runs: it would have been made for the checkout itself.
+        _git("-c", f"core.hooksPath={os.devnull}", "worktree", "add", "--detach", "--quiet", str(tree), commit)
+        try:
+            if not (tree / inside).is_dir():
+                raise UsageError(f"'{inside}' is not in {revision}: compare with a revision which has this folder.")
+            with _import_path(root, tree), chdir(tree / inside):
+                yield tree / inside
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _unknown(revision: str) -> str:
+    return (
+        f"'{revision}' is no revision of the git repository in this folder: give a branch, tag or commit which was fetched "
+        "(git fetch origin main; then origin/main)."
+    )
+
+
+@contextmanager
+def _import_path(root: Path, tree: Path) -> Iterator[None]:
+    """Let what is imported from the repository be imported from the worktree."""
+    before = list(sys.path)
+    sys.path[:] = [_moved(entry, root, tree) for entry in before]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _moved(entry: str, root: Path, tree: Path) -> str:
+    path = Path(entry).resolve() if entry else root
+    if not entry or not path.is_relative_to(root):
+        return entry
+    there = tree / path.relative_to(root)
+    return str(there) if there.is_dir() else entry  # a virtual environment in the repository stays
+
+
+def _git(*words: str, why: str = "") -> str:
+    """Return what git prints.
+
+    Raises:
+        UsageError: it is not installed, or says no; `why` instead of its own words.
+    """
+    # Inside a hook git's own variables name the repository's index and folder, which are not the worktree's.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        found = subprocess.run(["git", *words], capture_output=True, text=True, env=environment, timeout=_GIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"git cannot be asked ({error}): install it, or give the other results by --base FILE.") from None
+    if found.returncode:
+        said = " ".join(found.stderr.split()) or f"exit code {found.returncode}"
+        raise UsageError(why or f"git {words[0]} failed: {said}. Or give the other results by --base FILE.")
+    return found.stdout.strip()

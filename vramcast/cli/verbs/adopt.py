@@ -1,0 +1,96 @@
+"""Learn from the cluster's own history in one command, and put the result in place if it is no worse than what is there.
+
+vramcast adopt jobs.csv --out models/site
+vramcast adopt sacct-*.txt --join rules.json --out models/site --json     # nightly: what is known is not read or traced again
+vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --artifact models/site
+
+HISTORY is a file of any format of `vramcast import`, or a set of runs. DIR gets the artifact, and in DIR/adopted the runs,
+the estimates, report.html and adopted.json (docs/adopting.md). Exit 0: in place, or nothing is new; 1: the new artifact is
+refused, and the present one stays; 3: another process adopts into DIR, or it cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from vramcast.cli import learning_options, values
+from vramcast.cli.streams import answer, say
+from vramcast.core.errors import UsageError
+from vramcast.datasets.histories.formats import FORMATS
+from vramcast.estimates.bounds.learned import named
+
+_REFUSED = 1  # spec: the contract's exit code for no
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("files", nargs="+", metavar="HISTORY", help="what the scheduler or the monitor wrote, or a set of runs")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
+    parser.add_argument("--format", choices=tuple(FORMATS), help="of all files (default: what their beginning tells)")
+    parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    learning_options.add_how(parser)
+    parser.add_argument(
+        "--engine", choices=("local", "dask"), default="local", help="who estimates jobs and grows trees (default: local)"
+    )
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster; without it --jobs processes here")
+    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
+    parser.add_argument(
+        "--learn-from", type=values.count(0), default=4000, metavar="N",
+        help="runs at most, of each job some; 0: all (default: 4000). All are judged",
+    )  # fmt: skip
+    parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, beside the one in --out")
+    parser.add_argument("--replace", action="store_true", help="even if it is worse than the present one; never if damaged")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; estimates alone are kept")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    with learning_options.packages("Adopting"):
+        from vramcast.adoption import pipeline
+    if options.scheduler and options.engine != "dask":
+        raise UsageError("--scheduler is of --engine dask: say that too.")
+    wanted = pipeline.Wanted(
+        files=tuple(options.files),
+        out=options.out,
+        format_name=options.format,
+        rules=options.join,
+        jobs=options.jobs,
+        engine=options.engine,
+        scheduler=options.scheduler,
+        trust=options.trust_targets,
+        seed=options.seed,
+        folds=options.folds,
+        most=options.learn_from,
+        against=str(named(options.against)) if options.against else None,
+        replace=options.replace,
+        dry_run=options.dry_run,
+    )
+    facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"))
+    answer(json.dumps(facts) if options.json else _text(facts))
+    return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0
+
+
+def _text(facts: dict[str, Any]) -> str:
+    if facts["nothing_new"]:
+        return f"nothing new since {facts['time']}: {facts['runs']:,} runs"
+    lines = [
+        f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be judged, "
+        f"{facts['learned_from']:,} were learned from"
+    ]
+    lines += [f"kept aside {count:,}: {reason}" for reason, count in facts["rejected_by_reason"].items()]
+    lines += [f"left out {count:,}: {reason}" for reason, count in facts["left_out"].items()]
+    held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in facts["gate"]["coverage"].items())
+    lines.append(f"bounds on models not learned from hold for {held or 'no run'}")
+    requests = facts["requests"]
+    for policy, cost in requests["policies"].items() if requests["runs"] else ():
+        hours = cost["requested_gib_hours"] + cost["again_gib_hours"]
+        lines.append(f"requesting {policy}: {hours:,.0f} GiB-hours, {cost['deaths']:,} deaths")
+    lines += [f"refused: {reason}" for reason in facts["reasons"]]
+    if facts["promoted"]:
+        lines.append(f"artifact {facts['artifact']} is in place in {facts['out']}")
+    elif facts["dry_run"]:
+        lines.append("a dry run: nothing was put in place")
+    return "\n".join(lines)

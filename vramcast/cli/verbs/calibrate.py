@@ -1,0 +1,59 @@
+"""Calibrate an artifact on your own runs: the trees stay, the bounds become true here.
+
+vramcast calibrate runs.jsonl --artifact models/default --out models/here
+vramcast calibrate runs.jsonl more.parquet --artifact models/site --out models/here --jobs 4 --json
+
+The runs must be new to the artifact. Says how the old bounds did on them, and which contexts changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli import learning_options
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import DatasetError
+from vramcast.estimates.bounds.learned import named
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    learning_options.add_runs(parser)
+    parser.add_argument("--artifact", required=True, metavar="DIR", help="whose trees stay")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the new artifact's folder")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    with learning_options.packages("Calibrating"):
+        from vramcast.estimates.run_examples import examples_of_runs
+        from vramcast.learner import artifact, drift, model_cards, training
+    old = artifact.load(named(options.artifact))
+    runs = learning_options.read_all(options.runs)
+    with progress(f"estimating {len(runs)} runs"):
+        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    if not learned_from.examples:
+        raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
+    with progress("calibrating"):
+        new = training.recalibrated(old, learned_from.examples)
+    facts = {"trees from": Path(options.artifact).name, "calibrated on": ", ".join(Path(path).name for path in options.runs)}
+    artifact.save(new, options.out, model_cards.card_text(new, Path(options.out).name, facts))
+    said = {
+        "schema": 1,
+        "out": options.out,
+        "left_out": learned_from.left_out,
+        "drift": drift.drift(old, learned_from.examples),
+        "contexts": {stack: list(pair) for stack, pair in drift.context_changes(old, new).items()},
+    }
+    answer(json.dumps(said) if options.json else _text(said))
+    return 0
+
+
+def _text(said: dict[str, Any]) -> str:
+    lines = [f"left out {count}: {reason}" for reason, count in said["left_out"].items()]
+    lines += learning_options.drift_lines(said["drift"], said["contexts"])
+    return "\n".join([*lines, f"artifact in {said['out']}"])

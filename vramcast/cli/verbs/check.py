@@ -1,0 +1,41 @@
+"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict, or where no bound holds).
+
+    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
+    vramcast check --on rtx4060 -- train.py --epochs 10
+    vramcast check                                        # the jobs which pyproject.toml names (docs/ci-gate.md)
+    vramcast check --against origin/main --markdown comment.md
+
+Without TARGET and COMMAND the exit code is the worst of all jobs: 2, 1, 3, 4, 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from vramcast.cli import checked_job, what_if_options
+from vramcast.cli import options as shared
+from vramcast.cli.project import repository_check
+from vramcast.cli.streams import say
+from vramcast.cli.verbs import run
+from vramcast.estimates.verdict import verdict_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options; `command` is what stands behind a `--` (main.py)."""
+    checked_job.add_arguments(parser)
+    shared.add_files(parser)
+    repository_check.add_arguments(parser)
+    parser.epilog = f"Instead of TARGET, behind all options: -- COMMAND: {run.COMMAND_HELP}"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    questions = what_if_options.Questions(options)
+    if options.target is None and not options.command:
+        return repository_check.main(options)
+    repository_check.refuse(options)
+    estimate = checked_job.estimate_of(options)
+    code, verdict = verdict_of(estimate, strict=options.strict)
+    shared.finish(options, estimate, questions, {"verdict": verdict})
+    say(f"{verdict}: {run.needs(estimate)}")
+    return code

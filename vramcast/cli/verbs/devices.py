@@ -1,0 +1,55 @@
+"""List the cards an estimate can be made for: the table's, and the site's own (VRAMCAST_SITE).
+
+vramcast devices
+vramcast devices h100
+vramcast devices --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from vramcast.cli.streams import answer
+from vramcast.core.errors import UsageError
+from vramcast.core.units import gib
+from vramcast.hardware import site_file
+from vramcast.hardware.devices import DEVICES, Device
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("part", nargs="?", metavar="PART", help="a part of the card's name (default: all cards)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0."""
+    found = _cards(options.part or "")
+    if not found:
+        raise UsageError(f"No card's name has '{options.part}' in it: vramcast devices lists all.")
+    if options.json:
+        answer(json.dumps({"devices": [_told(card) for card in found]}))
+        return 0
+    for card in found:
+        major, minor = card.compute_capability
+        answer(f"{card.key:<20}{gib(card.total_bytes):>12}   sm_{major}{minor:<4} {card.sm_count:>4} SMs   {card.name}")
+    return 0
+
+
+def _cards(part: str) -> list[Device]:
+    site = site_file.current()
+    cards = [*(site.cards.values() if site is not None else ()), *DEVICES.values()]
+    wanted = part.lower().replace(" ", "")
+    return [card for card in cards if wanted in f"{card.key} {card.name}".lower().replace(" ", "")]
+
+
+def _told(card: Device) -> dict[str, object]:
+    return {
+        "key": card.key,
+        "name": card.name,
+        "total_bytes": card.total_bytes,
+        "compute_capability": list(card.compute_capability),
+        "sm_count": card.sm_count,
+        "assumed": list(card.assumed),
+    }

@@ -1,0 +1,224 @@
+"""Say what is installed, which tracers work here and why not; fetch another cuDNN to ask; measure this card's context.
+
+vramcast doctor
+vramcast doctor --get-cudnn 9.10.2
+vramcast doctor --measure-context --site site.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+from typing import Any
+
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+from vramcast.core.cache import cache_folder
+from vramcast.core.errors import NullGpuError, UsageError, VramcastError
+from vramcast.estimates.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
+from vramcast.hardware import site_file
+from vramcast.simulator.compiled import library
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
+from vramcast.tracer.nullgpu.cudnn.download import fetch
+from vramcast.tracer.nullgpu.library.build import TorchBuild, find_torch, known_build
+
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu12",
+    "numpy",
+    "cloudpickle",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument(
+        "--get-cudnn",
+        metavar="VERSION",
+        help="fetch this cuDNN (9.10.2) with pip into the cache, some 700 MB, for jobs whose --stack has it; then end",
+    )
+    parser.add_argument(
+        "--measure-context",
+        action="store_true",
+        help="measure what a process takes of this machine's GPU beside PyTorch's memory, for the site file; then end",
+    )
+    parser.add_argument(
+        "--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${site_file.VARIABLE})"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def report() -> dict[str, Any]:
+    """Return the facts, each tracer with `works` and `why`."""
+    packages: dict[str, str | None] = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            packages[name] = None
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "compiler": shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc"),
+        "packages": packages,
+        "alloc_conf_in_environment": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
+        "cache": _try(lambda: str(cache_folder())),
+        "cudnn": _try(_cudnns),
+        "tracers": {
+            "nullgpu": _nullgpu(),
+            "fake": _portable("fake tensors, any build of torch"),
+            "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
+        },
+        "simulator": _simulator(),
+        "artifact": _artifact(),
+        "site": _try(_site),
+    }
+
+
+def _site() -> str | None:
+    """Return which site file is in use, and what it has."""
+    found = site_file.current()
+    if found is None:
+        return None
+    cards = f"; cards: {', '.join(found.cards)}" if found.cards else ""
+    return f"{found.path}, contexts: {len(found.contexts)}{cards}"
+
+
+def _try(function: Any) -> Any:
+    try:
+        return function()
+    except VramcastError as error:
+        return f"problem: {error}"
+
+
+def _nullgpu() -> dict[str, Any]:
+    if platform.system() != "Linux":
+        return {"works": False, "why": f"the null GPU needs Linux, this is {platform.system()}"}
+    try:
+        torch = find_torch()
+        worker = NullGpuTracer.shared()
+        return {
+            "works": True,
+            "why": f"torch {worker.torch_version} (CUDA {torch.cuda}) runs on the stand-ins",
+            "torch_build": _tested(torch),
+            "cudnn_workspaces": worker.cudnn_answer(),
+        }
+    except VramcastError as error:
+        return {"works": False, "why": str(error)}
+
+
+def _tested(torch: TorchBuild) -> str:
+    """Return whether this build of torch is one of those which were tested."""
+    found = known_build(torch)
+    if found is None:
+        return "was not tested: python -m benchmarks.new_torch prints what differs"
+    return f"was tested on {found.tested}: {'; '.join(found.deviations) or 'nothing differs'}"
+
+
+def _portable(why: str) -> dict[str, Any]:
+    if importlib.util.find_spec("torch") is None:
+        return {"works": False, "why": "torch is not installed here: run pip install torch"}
+    return {"works": True, "why": why, "cudnn_workspaces": _cudnn()}
+
+
+def _cudnn() -> str:
+    """Return whose workspaces convolutions take in the portable tracers."""
+    try:
+        choice = cudnn_libraries.choose(None)
+    except NullGpuError as error:
+        return f"count as 0: {error}"
+    return f"from {choice.library.folder}" + (f"; {choice.warning}" if choice.warning else "")
+
+
+def _cudnns() -> list[dict[str, Any]]:
+    """Return the cuDNNs which can be asked here, and those which are too old for it."""
+    return [
+        {
+            "version": library.version,
+            "folder": str(library.folder),
+            "place": library.place,
+            "can_answer": library.can_answer,
+        }
+        for library in cudnn_libraries.found()
+    ]
+
+
+def _simulator() -> dict[str, str]:
+    try:
+        library()
+        return {"engine": "compiled", "why": "a C compiler was found"}
+    except VramcastError as error:
+        return {"engine": "python", "why": f"a hundred times slower: {error}"}
+
+
+def _artifact() -> str:
+    """Return which artifact gives the bounds, or what is wrong with it."""
+    folder = chosen(None)
+    try:
+        learned = load(folder) if folder is not None else shipped(None)
+    except VramcastError as error:
+        return f"problem: {error}"
+    if learned is None:
+        return f"none ({VARIABLE}={NONE}): bounds are by the built-in rule"
+    of = f"of {learned.card.get('runs')} runs of {learned.card.get('groups')} models"
+    if folder is None:
+        return f"'{SHIPPED}', {of}, for jobs whose class it knows, else a built-in rule (--artifact, {VARIABLE} name another)"
+    return f"{folder}, {of}"
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0 when at least one tracer works, else 3."""
+    if options.get_cudnn is not None:
+        return _get_cudnn(options)
+    if options.measure_context:
+        from vramcast.cli.context_measurement import measure_context
+
+        return measure_context(options)
+    if options.site is not None:
+        raise UsageError("--site is for --measure-context; to use a site file, name it by VRAMCAST_SITE.")
+    facts = report()
+    if options.json:
+        answer(json.dumps(facts))
+    else:
+        answer(f"python {facts['python']} on {facts['system']}; compiler {facts['compiler'] or 'none'}; cache {facts['cache']}")
+        answer("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
+        for name, tracer in facts["tracers"].items():
+            answer(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
+            if tracer.get("torch_build"):
+                answer(f"{'':<9} this torch build {tracer['torch_build']}")
+            if tracer.get("cudnn_workspaces"):
+                answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
+        answer(f"cuDNN: {_words(facts['cudnn'])}")
+        answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
+        answer(f"bounds by artifact: {facts['artifact']}")
+        answer(f"site file: {facts['site'] or f'none; {site_file.VARIABLE} names one (docs/contexts.md)'}")
+    return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
+
+
+def _words(cudnns: list[dict[str, Any]] | str) -> str:
+    """Return the cuDNNs as one line."""
+    if isinstance(cudnns, str):
+        return cudnns
+    named = (
+        f"{one['version'] or 'of unknown version'} {one['place']}{'' if one['can_answer'] else ' (too old to be asked)'}"
+        for one in cudnns
+    )
+    return ", ".join(named) or "none: vramcast doctor --get-cudnn 9.10.2 fetches one"
+
+
+def _get_cudnn(options: argparse.Namespace) -> int:
+    """Fetch a cuDNN and say where it is."""
+    with progress(f"fetching cuDNN {options.get_cudnn}"):
+        folder = fetch(options.get_cudnn)
+    answer(json.dumps({"schema": 1, "folder": str(folder)}) if options.json else f"cuDNN is in {folder}")
+    return 0

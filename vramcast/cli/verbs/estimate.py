@@ -1,0 +1,49 @@
+"""Estimate the memory of a training job.
+
+vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
+vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise --report vgg16.html
+vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8 --device a100-40gb
+vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from vramcast.cli import options as shared
+from vramcast.cli import what_if_options
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    shared.add_job(parser)
+    shared.add_parallel(parser)
+    shared.add_world(parser)
+    shared.add_output(parser)
+    shared.add_files(parser)
+    parser.add_argument(
+        "--advise",
+        action="store_true",
+        help="trace the job's variants too: checkpointing, precisions, optimizers, half batches, more cards, a pool, swapping",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0 when there is an estimate, whether it fits or not."""
+    questions = what_if_options.Questions(options)
+    job = shared.job_of(options)
+    with progress(f"tracing {options.target}"):
+        estimate = shared.estimator_of(options).of(job)
+    if not options.advise:
+        shared.finish(options, estimate, questions)
+        return 0
+    from vramcast.estimates.advice import advise  # with the planners, for which a mere estimate need not wait
+
+    with progress("tracing its variants"):
+        advice = advise(estimate)
+    shared.finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
+    if not options.json:
+        answer(f"\n{advice}")
+    return 0

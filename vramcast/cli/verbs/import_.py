@@ -1,0 +1,131 @@
+"""Read job histories into a data set.
+
+vramcast import sacct jobs.txt --out history.jsonl
+vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+vramcast import logged train.log --script train.py --out history.jsonl
+vramcast import runs measured/runs.jsonl --out measured/runs.parquet
+
+FORMAT is one of: sacct, sacct-json, jobstats, series, pai, snapshot, logged, csv, runs (docs/histories.md).
+Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
+cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
+the files hold none, 2 when none of the rows can be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.datasets.histories import job_rules as joining
+from vramcast.datasets.histories.formats import FORMATS, Format, find
+from vramcast.datasets.journal import Journal, Reading, Rejected
+from vramcast.datasets.run import Run, with_source
+from vramcast.datasets.tables import read_set, write_runs
+
+_SHOWN_REASONS = 10  # arbitrary: lines; the file of rows kept aside has all
+
+
+def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] = FORMATS) -> None:
+    """Add this verb's options, for the formats that are known."""
+    summaries = "; ".join(f"{one.name}: {one.summary}" for one in known.values())
+    parser.add_argument("format", metavar="FORMAT", help=summaries)
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler or the monitor wrote")
+    parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
+    parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    parser.add_argument("--script", metavar="FILE", help="logged: the script which wrote the logs, where they do not hold it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> int:
+    """Run the verb, for the formats that are known."""
+    if options.out and not options.out.endswith((".jsonl", ".parquet")):
+        raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl or .parquet is expected.")
+    chosen = find(options.format, known)
+    if options.script and not chosen.takes_script:
+        raise UsageError(f"--script is for logs of scripts: '{options.format}' takes none.")
+    told = {"script": options.script} if options.script else {}
+    rules = joining.read_rules(options.join) if options.join else []
+    runs: list[Run] = []
+    rejected: list[Rejected] = []
+    notes: list[str] = []
+    for file in options.files:
+        with progress(f"reading {file}"):
+            reading: Reading = chosen.read(file, **told)
+        runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
+        rejected += reading.rejected
+        notes += [note for note in reading.notes if note not in notes]
+    if options.join:
+        runs, matched = joining.join(runs, rules)
+        notes.append(f"{matched} of {len(runs)} runs match a rule; the others serve as a baseline only")
+    imported, there = _kept(options.out, runs, rejected)
+    reasons = Counter(_kind(one.reason) for one in rejected)
+    summary = {
+        "schema": 1,
+        "format": options.format,
+        "files": len(options.files),
+        "runs": len(runs),
+        "imported": imported,
+        "already_there": there,
+        "rejected": len(rejected),
+        "rejected_by_reason": dict(reasons.most_common()),
+        "statuses": dict(Counter(run.measurement.status for run in runs)),
+        "censored": sum(run.measurement.censored for run in runs),
+        "with_target": sum(run.workload.target is not None for run in runs),
+        "out": options.out,
+        "notes": notes,
+    }
+    if not runs and rejected:
+        raise DatasetError(
+            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} "
+            "Is it another format?"
+        )
+    answer(json.dumps(summary) if options.json else _text(summary))
+    return 0
+
+
+def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[int, int]:
+    """Append what is new to the store; return how many runs were new and how many it has already."""
+    if out is None:
+        return 0, 0
+    before = read_set(out).runs if Path(out).exists() else []
+    there = {run.id for run in before}
+    fresh: dict[str, Run] = {}
+    for run in runs:
+        if run.id not in there:
+            fresh.setdefault(run.id, run)
+    if fresh and out.endswith(".parquet"):
+        write_runs([*before, *fresh.values()], out)
+    elif fresh:
+        with Journal(out) as journal:
+            journal.append_all(run.to_dict() for run in fresh.values())
+    if rejected:
+        with Journal(Path(out).with_suffix(".rejected.jsonl")) as aside:
+            aside.append_all(asdict(one) for one in rejected)
+    return len(fresh), len(runs) - len(fresh)
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its values, so that equal ones are counted together."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", reason)[:120]
+
+
+def _text(summary: dict[str, Any]) -> str:
+    what = "imported" if summary["out"] else "read, nothing is written without --out"
+    lines = [
+        f"{summary['runs']:>10,} runs from {summary['files']} files of {summary['format']}",
+        f"{summary['imported'] if summary['out'] else summary['runs']:>10,} {what}",
+        f"{summary['already_there']:>10,} in {summary['out']} already" if summary["out"] else "",
+        f"{summary['with_target']:>10,} can run again, {summary['censored']:,} peaks are lower bounds",
+        f"{summary['rejected']:>10,} rows kept aside",
+    ]
+    lines += [f"{'':>11}{n:,} x {reason}" for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]]
+    return "\n".join([*filter(None, lines), *summary["notes"]])

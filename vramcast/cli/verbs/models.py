@@ -1,0 +1,34 @@
+"""List the models which a TARGET can name out of a registry: torchvision, timm or hf.
+
+vramcast models torchvision 'res*'
+vramcast models timm 'vit_base*224*'
+vramcast models hf '*bert*' --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from vramcast.cli.streams import answer
+from vramcast.core.errors import UsageError
+from vramcast.jobs.targets import REGISTRIES, names_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("registry", choices=sorted(REGISTRIES), metavar="REGISTRY", help=", ".join(sorted(REGISTRIES)))
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="with * and ? (default: all models)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; 0."""
+    found = names_of(options.registry, options.pattern)
+    if not found:
+        raise UsageError(f"{options.registry} has no model '{options.pattern}': try a shorter pattern, with a * at both ends.")
+    if options.json:
+        answer(json.dumps({"models": [f"{options.registry}:{name}" for name in found]}))
+    else:
+        answer("\n".join(f"{options.registry}:{name}" for name in found))
+    return 0

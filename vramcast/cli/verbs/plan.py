@@ -1,0 +1,231 @@
+"""Plan a job's memory: a pool which places blocks by their lifetimes, and blocks moved to the host while nobody needs them.
+
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json
+vramcast plan history.pickle
+
+Instead of a TARGET: a memory history as `replay` takes it (also gzipped), or a trace of vramcast (.npz). Without --pool and
+--swap both are planned where both can be. Exit 0 when there is a plan, 1 when the blocks cannot stay within --limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vramcast.cli import options as shared
+from vramcast.cli import values
+from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import UsageError
+from vramcast.core.files import atomic_write
+from vramcast.core.units import gib, parse_bytes
+from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.estimates.result import SCHEMA
+from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.simulator.planning.pool import PoolPlan
+from vramcast.simulator.planning.swap import SwapPlan
+from vramcast.simulator.planning.swap_links import LINKS
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.format.snapshot import read_trace
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.protocol.run_options import RunOptions
+from vramcast.views import placement
+
+FORMAT = "vramcast-plan"
+VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    shared.add_job(parser)
+    shared.add_output(parser)
+    parser.add_argument(
+        "--device-index", type=values.count(0), metavar="N", help="of a history's devices; default: the one with most events"
+    )
+    parser.add_argument("--pool", action="store_true", help="plan a pool")
+    parser.add_argument("--swap", action="store_true", help="plan what moves to the host; a history knows no reads, a job does")
+    parser.add_argument(
+        "--limit",
+        metavar="SIZE",
+        type=values.checked(parse_bytes),
+        help="what the blocks may take, with swapping; default: no overhead, least peak",
+    )
+    parser.add_argument("--link", choices=tuple(LINKS), help="between card and host (default: pcie4)")
+    parser.add_argument("--out", metavar="FILE.json", help="write the plan for a program to follow")
+    parser.add_argument(
+        "--chart", metavar="FILE", type=values.checked(_chart_path), help="draw where blocks lie and when: .png or .html"
+    )
+
+
+def _chart_path(text: str) -> str:
+    placement.check_path(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is planned: a trace with addresses, and what the caching allocator reserves for it."""
+
+    trace: Trace
+    caching_bytes: int
+    title: str
+    has_reads: bool
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    for name in ("limit", "link"):
+        if getattr(options, name) and options.pool and not options.swap:
+            raise UsageError(f"--{name} is about swapping: add --swap, or leave out --pool.")
+    must_swap = bool(options.swap or options.limit or options.link)
+    source = _source(options, accesses=must_swap or not options.pool)
+    if must_swap and not source.has_reads:
+        raise UsageError(
+            f"'{options.target}' does not say when blocks are read, and swapping must know: give the job as a TARGET on the "
+            "null GPU (--tracer nullgpu), or plan its pool alone (--pool)."
+        )
+    lifetimes = Lifetimes.of(source.trace)
+    if not len(lifetimes):
+        raise UsageError(
+            f"'{options.target}' allocates nothing that could be planned: give a job with inputs, or record a history with "
+            "torch.cuda.memory._record_memory_history()."
+        )
+    placed = moved = None
+    if options.pool or not options.swap:
+        with progress(f"placing {len(lifetimes):,} blocks"):
+            placed = plan_pool(source.trace)
+    if must_swap or (source.has_reads and not options.pool):
+        try:
+            with progress("planning what moves"):
+                moved = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
+        except UsageError as error:
+            if must_swap:
+                raise
+            say(f"vramcast: no swap plan: {error}")
+    if options.out:
+        _write(options.out, source, lifetimes, placed, moved)
+    if options.chart:
+        _draw(options.chart, source, lifetimes, placed)
+    if options.json:
+        answer(json.dumps(_json(source, lifetimes, placed, moved)))
+    else:
+        answer(_text(source, placed, moved, lifetimes.peak_live()[0]))
+    return 0 if moved is None or moved.feasible else 1
+
+
+# ------------------------------------------------------------------------------------------------ what is planned
+def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
+    """Return the trace of the TARGET or in the file which the command line names."""
+    if Path(options.target).is_file() or ":" not in options.target:
+        return _recorded(options)
+    job, how = shared.job_of(options), RunOptions(accesses=accesses)
+    with progress(f"tracing {options.target}"):
+        found = shared.estimator_of(options).of(job, how)
+    return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
+
+
+def _recorded(options: argparse.Namespace) -> _Source:
+    """Return the history in a file as the allocator would have it from the start: what is older comes first."""
+    if not Path(options.target).exists():
+        raise UsageError(
+            f"'{options.target}' is no file and no TARGET: give torchvision:resnet50, timm:NAME, hf:TYPE, file.py:factory, "
+            "a memory history (.pickle) or a trace (.npz)."
+        )
+    trace = read_trace(options.target, options.device_index)
+    settings = Settings.parse(options.alloc_conf) if options.alloc_conf else recorded_settings(trace)
+    if has_reads(trace):  # one of our own, from an empty card: as it was traced
+        return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True)
+    found = simulate(trace, settings)
+    return _Source(found.replayed(), found.reserved, Path(options.target).name, False)
+
+
+# ------------------------------------------------------------------------------------------------ output
+def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> dict[str, Any]:
+    """Return the contract's JSON; what was not planned is None."""
+    peak_bytes, _ = lifetimes.peak_live()
+
+    def ratio(size_bytes: int) -> float | None:
+        return size_bytes / peak_bytes if peak_bytes else None
+
+    return {
+        "schema": SCHEMA,
+        "peak_live": peak_bytes,
+        "pool": None
+        if placed is None
+        else {
+            "bytes": placed.height_bytes,
+            "ratio": ratio(placed.height_bytes),
+            "algorithm": placed.algorithm,
+            "seconds": placed.seconds,
+        },
+        "caching": {"bytes": source.caching_bytes, "ratio": ratio(source.caching_bytes)},
+        "swap": None if moved is None else {key: moved.to_json()[key] for key in _SWAP_KEYS},
+    }
+
+
+_SWAP_KEYS = ("limit", "feasible", "moved_bytes", "overhead_ms", "schedule")
+
+
+def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak_bytes: int) -> str:
+    def line(name: str, size_bytes: int, words: str) -> str:
+        return f"{name:<18}{gib(size_bytes):>12}   {words}"
+
+    lines = [
+        line("peak of live", peak_bytes, "what a perfect pool takes"),
+        line("caching allocator", source.caching_bytes, f"{source.caching_bytes / peak_bytes:.4f} times that"),
+    ]
+    if placed is not None:
+        saved = 1 - placed.height_bytes / source.caching_bytes
+        words = f"{placed.height_bytes / peak_bytes:.4f} times that, {saved:.1%} below the caching allocator, checked"
+        lines.append(line("pool", placed.height_bytes, words))
+        lines.append(f"{'':<33}{placed.algorithm}; {placed.seconds:.1f} s")
+    if moved is not None and moved.overhead_ms is not None:
+        share = moved.overhead_ms / moved.step_ms if moved.step_ms else 0.0
+        lower = 1 - moved.peak_bytes / moved.peak_live_bytes
+        lines += [
+            line("swapping", moved.peak_bytes, f"{lower:.1%} below the live peak of step {moved.step}, checked"),
+            f"{'':<33}{gib(moved.moved_bytes)} out and in a step over {moved.link.name}, {len(moved.schedule)} blocks",
+            f"{'':<33}{moved.overhead_ms:.1f} ms longer a step, {share:.1%} of {moved.step_ms:.1f} ms ({moved.time_source})",
+        ]
+    elif moved is not None and moved.limit_bytes is not None:
+        words = f"the least that swapping reaches: above the limit of {gib(moved.limit_bytes)}"
+        lines.append(line("swapping", moved.peak_bytes, words))
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------ what is written
+def _write(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> None:
+    """Write what a program follows; docs/planning.md says what each key means."""
+    plan: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "of": source.title,
+        "rows": lifetimes.length,
+        "blocks": {
+            "row": lifetimes.row.tolist(),
+            "requested_bytes": source.trace.size_bytes[lifetimes.row].tolist(),
+            "birth": lifetimes.birth.tolist(),
+            "death": lifetimes.death.tolist(),
+        },
+        "pool": None if placed is None else placed.to_dict(),
+        "swap": None if moved is None else moved.to_json(),
+    }
+    with atomic_write(path) as file:
+        file.write(json.dumps(plan, separators=(",", ":")).encode())
+
+
+def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:
+    """Draw where the caching allocator puts the blocks, and where the pool does."""
+    packings = [placement.by_address(source.trace)]
+    if placed is not None:
+        nothing = np.empty((0, 4), np.int64)
+        packings.append(placement.Packing("pool", placed.offset_bytes, placed.height_bytes, nothing))
+    placement.save(source.trace, packings, path, title=source.title)

@@ -1,0 +1,84 @@
+"""Play a recorded PyTorch memory history through the allocator simulator and compare it event by event.
+
+vramcast replay snapshot.pickle
+vramcast replay snapshot.pickle.gz --what-if common --cards 24GiB,40GiB --context 500MiB
+
+SNAPSHOT is what torch.cuda.memory._dump_snapshot() wrote (also gzipped), or a trace of vramcast (.npz). Nothing in it is
+executed. Exit 0 when it was played, whether it agrees or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from vramcast.cli import options as shared
+from vramcast.cli import values, what_if_options
+from vramcast.cli.streams import answer, say
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import UsageError
+from vramcast.core.units import gib, parse_bytes
+from vramcast.simulator.replay import Replay, replay
+from vramcast.simulator.trace_edits import with_context
+from vramcast.tracer.format.snapshot import read_trace
+from vramcast.views import draw_text, save
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a memory history (pickle, also gzipped), or a trace (.npz)")
+    parser.add_argument(
+        "--device-index", type=values.count(0), metavar="N", help="of several devices; default: the one with most events"
+    )
+    parser.add_argument(
+        "--context",
+        metavar="SIZE",
+        type=values.checked(parse_bytes),
+        default=0,
+        help="what the process takes besides, for --cards: 500MiB",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    shared.add_plot(parser)
+    what_if_options.add_arguments(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    questions = what_if_options.Questions(options)
+    trace = read_trace(options.snapshot, options.device_index)
+    if not len(trace):
+        raise UsageError(
+            f"'{options.snapshot}' has no history of this device: record one with torch.cuda.memory._record_memory_history()."
+        )
+    with progress(f"replaying {len(trace):,} events"):
+        found = replay(trace)
+    if options.context:
+        trace = with_context(trace, [(0, options.context)])
+    more, text = questions.answers(trace)
+    if options.plot and options.plot != "-":
+        save(trace, options.plot, title=Path(options.snapshot).name)
+    chart = draw_text(trace, title=Path(options.snapshot).name) if options.plot == "-" else ""
+    if options.json:
+        answer(json.dumps({**found.to_dict(), **more}))
+        say(chart, end="")
+    else:
+        answer(_text(found))
+        answer(text + chart, end="")
+    return 0
+
+
+def _text(found: Replay) -> str:
+    start = "cold" if found.starts_cold else "warm: what was there before is rebuilt from the end"
+    layout = {True: "equal", False: "different", None: "not in the record"}[found.final_layout_equal]
+    lines = [
+        f"events           {found.events:>12,}   starts {start}; settings {found.settings}",
+        f"addresses        {found.address_matches:>12,}   of {found.allocations:,} allocations predicted",
+        f"segment events   {found.segments_matched:>12,}   of {found.segments_recorded:,} predicted, "
+        f"{found.segments_predicted - found.segments_matched:,} besides",
+        f"final layout     {layout:>12}",
+        f"reserved peak    {gib(found.reserved_simulated):>12}   recorded {gib(found.reserved_recorded)}",
+        f"allocated peak   {gib(found.allocated_simulated):>12}   recorded, without what is not split off: "
+        f"{gib(found.allocated_recorded)}",
+    ]
+    return "\n".join([*lines, *found.mismatches])

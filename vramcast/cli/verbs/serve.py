@@ -1,0 +1,146 @@
+"""Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).
+
+vramcast serve --port 8765 --data /var/lib/vramcast
+vramcast serve --token-file token --allow-code --workers 4 --job-memory 16GiB
+vramcast serve --admission --tls-cert tls.crt --tls-key tls.key
+curl -s localhost:8765/v1/checks -d '{"target": "torchvision:vgg16", "batch": ["64x3x224x224"], "device": "t4"}'
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli.streams import say
+from vramcast.core.cache import VARIABLE
+from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.units import parse_bytes
+
+_BACKLOG = 2048  # spec: uvicorn's own; connections which the kernel keeps until they are accepted
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8765, help="(default: 8765)")
+    parser.add_argument("--data", default="vramcast-service", metavar="DIR", help="what is kept (default: vramcast-service)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--queue", type=int, default=64, metavar="N", help="questions which may wait (default: 64)")
+    parser.add_argument("--job-memory", default="8GiB", metavar="SIZE", help="main memory of one job (default: 8GiB)")
+    parser.add_argument("--job-timeout", type=float, default=120.0, metavar="SECONDS", help="of one job (default: 120)")
+    parser.add_argument("--artifact", metavar="DIR", help="a learned correction; default: $VRAMCAST_ARTIFACT, else the shipped")
+    parser.add_argument("--level", type=float, default=0.99, help="of requests, kept true by observations (default: 0.99)")
+    parser.add_argument("--token-file", metavar="FILE", help="clients must show the token which is in it")
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="answer commands and files too, each in a sandbox (bubblewrap); needs --token-file",
+    )
+    parser.add_argument(
+        "--admission",
+        action="store_true",
+        help="answer Kubernetes' admission reviews too (docs/kubernetes.md); these show no token",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate; needs --tls-key")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Serve until a signal ends it."""
+    try:
+        import uvicorn
+
+        from vramcast.service.app import Rules, create_app
+        from vramcast.service.connections import Impatient, limit_connections
+    except ImportError as error:
+        raise UsageError(
+            f"The service needs packages which are not installed: pip install 'vramcast[serve]' ({error.name})."
+        ) from None
+    from vramcast.service.sandbox import sandboxed
+    from vramcast.service.service import Service
+    from vramcast.service.store import Store
+    from vramcast.service.versions import answered_by
+    from vramcast.service.workers import Limits, Workers
+
+    token = _token(options.token_file)
+    if options.allow_code and not token:
+        raise UsageError("--allow-code runs what clients write: give --token-file, so that you know them.")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise UsageError("HTTPS needs --tls-cert and --tls-key: give both, or neither.")
+    if options.workers < 1 or options.queue < 1:
+        raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
+    store = Store(Path(options.data))
+    try:
+        limits = Limits(options.job_timeout, parse_bytes(options.job_memory))
+        program = ["-m", "vramcast.service.worker_main", *(["--artifact", options.artifact] if options.artifact else [])]
+        workers = Workers([sys.executable, *program], options.workers, options.queue, limits)
+        sandboxes = None
+        if options.allow_code:
+            command = sandboxed(program, _prepared(Path(options.data).absolute() / "sandbox"))
+            sandboxes = Workers(command, options.workers, options.queue, limits, is_fresh=True)
+        service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes)
+        pools = [workers] if sandboxes is None else [workers, sandboxes]
+        app = create_app(service, pools, Rules(token, options.allow_code, admits=options.admission))
+        limit_connections()
+        tls = _tls(options.tls_cert, options.tls_key)
+        say(f"vramcast serves on http{'s' if tls else ''}://{options.host}:{options.port}, its API is shown at /docs")
+        config = uvicorn.Config(
+            app, options.host, options.port, http=Impatient, access_log=False, log_level="warning", backlog=_BACKLOG, **tls
+        )
+        uvicorn.Server(config).run()
+    finally:
+        store.close()
+    return 0
+
+
+def _prepared(folder: Path) -> Path:
+    """Return a cache folder with what a sandbox may read: the null GPU, compiled.
+
+    Raises:
+        CannotEstimate: it cannot be compiled here.
+    """
+    code = "from vramcast.tracer.nullgpu.client import NullGpuTracer; NullGpuTracer.shared().close()"
+    environment = {**os.environ, VARIABLE: str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotEstimate(f"The sandbox's null GPU cannot be prepared: {done.stderr.strip()[-500:]}")
+    return folder
+
+
+def _tls(certificate: str | None, key: str | None) -> dict[str, Any]:
+    """Return uvicorn's options for HTTPS; none for HTTP.
+
+    Raises:
+        UsageError: the files are no certificate with its key.
+    """
+    if certificate is None:
+        return {}
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(
+            f"--tls-cert '{certificate}' cannot be used ({error}): give PEM files which belong together."
+        ) from None
+    return {"ssl_certfile": certificate, "ssl_keyfile": key}
+
+
+def _token(path: str | None) -> str:
+    """Return the token in a file.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if path is None:
+        return ""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file '{path}' cannot be read ({error}).") from None
+    if not token:
+        raise UsageError(f"--token-file '{path}' is empty: write a token into it.")
+    return token

@@ -1,0 +1,198 @@
+"""Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.
+
+    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
+    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
+    vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024 --on h100
+
+--snapshot, --plot, --report, --what-if and --fragmentation are about the last size, or the largest which fits.
+A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48). With --parallel
+the batch is that of each rank.
+A size which cannot be estimated (batch normalisation raises for a batch of one) has a row which says why, and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from vramcast.cli import options as shared
+from vramcast.cli import what_if_options
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
+from vramcast.core.units import gib
+from vramcast.estimates.result import Estimate
+from vramcast.jobs.parallel import Parallel
+from vramcast.jobs.parallel import parse as parse_parallel
+from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
+
+_MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
+_SIZE = r"\d{1,18}"  # an int64 has no more digits
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    shared.add_job(parser)
+    shared.add_parallel(parser)
+    shared.add_world(parser)
+    shared.add_output(parser)
+    shared.add_files(parser)
+    parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
+    parser.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
+    parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
+    parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
+
+
+def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
+    """Return the sizes of `8..512` (doubling) or `8,24,48`.
+
+    Raises:
+        UsageError: it is neither; the message names the option.
+    """
+    if match := re.fullmatch(rf"({_SIZE})\.\.({_SIZE})", text):
+        size, last = int(match[1]), int(match[2])
+        if 0 < size <= last:
+            sizes = [size]
+            while sizes[-1] * 2 < last:
+                sizes.append(sizes[-1] * 2)
+            return sizes if sizes[-1] == last else [*sizes, last]
+    elif re.fullmatch(rf"{_SIZE}(,{_SIZE})*", text) and all(int(n) > 0 for n in text.split(",")):
+        return [int(n) for n in text.split(",")]
+    raise UsageError(f"{option} '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb; with --max-batch 1 when not even a batch of one fits."""
+    swept = [name for name in ("batch_sizes", "world_sizes") if getattr(options, name)]
+    if not options.max_batch and not swept:
+        raise UsageError("Give --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
+    if options.max_batch and options.batch_sizes:
+        raise UsageError("--max-batch searches by itself: leave out --batch-sizes, or leave out --max-batch.")
+    if options.world_sizes and (options.max_batch or options.batch_sizes):
+        raise UsageError("--world-sizes has one batch: leave out --batch-sizes and --max-batch, or give one --world-size.")
+    questions = what_if_options.Questions(options)
+    worlds = _worlds(options) if options.world_sizes else {}
+    options.world_size = min(worlds, default=options.world_size)
+    job, estimator = shared.job_of(options), shared.estimator_of(options)
+    sized = {size: replace(job, parallel=parallel) for size, parallel in worlds.items()}
+    if options.batch_sizes:
+        sized = {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
+    column, heading = ("world_size", "ranks") if worlds else ("batch", "batch")
+    found: dict[int, Estimate | CannotEstimate] = {}
+    ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
+
+    def run(size: int) -> Estimate | CannotEstimate:
+        return estimator.attempt(sized.get(size) or job.with_batch(size))
+
+    def note(size: int, one: Estimate | CannotEstimate) -> None:
+        found[size] = one
+        if not options.json:
+            answer(_row(size, one))
+
+    def estimate(size: int, and_perhaps: int) -> Estimate | CannotEstimate:
+        if size not in found:
+            if size not in ahead:
+                wanted = [size, *({and_perhaps} - found.keys() - ahead.keys() - {size})][: n_lanes()]
+                running = in_parallel(run, wanted)
+                with progress(f"batch {size}"):
+                    ahead[size] = next(running)
+                    for other in wanted[1:]:
+                        with suppress(VramcastError):  # nobody has asked for it yet
+                            ahead[other] = next(running)
+            note(size, ahead[size])
+        return found[size]
+
+    if not options.json:
+        answer(
+            f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
+        )
+    largest = _search(estimate) if options.max_batch else None
+    running = in_parallel(run, list(sized))
+    for size in sized:
+        with progress(f"{heading} {size}"):
+            one = next(running)
+        note(size, one)
+    estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]
+    if not estimated:  # what all of them say, the first one says
+        raise next(one for one in found.values() if isinstance(one, CannotEstimate))
+    chosen = next((one for size, one in estimated if size == largest), estimated[-1][1])
+    more, text = shared.write_files(options, chosen, questions)
+    if options.json:
+        table = [{**_as_json(one), column: size} for size, one in sorted(found.items(), key=lambda row: row[0])]
+        answer(
+            json.dumps(
+                {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
+            )
+        )
+    elif options.max_batch:
+        answer(
+            f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}"
+        )
+    if not options.json:
+        answer(text, end="")
+    return 1 if options.max_batch and not largest else 0
+
+
+def _worlds(options: argparse.Namespace) -> dict[int, Parallel]:
+    """Return how the model is spread over each number of ranks which is asked for.
+
+    Raises:
+        UsageError: nothing says how, or it has a number of its own.
+    """
+    if options.world_size is not None:
+        raise UsageError("--world-sizes and --world-size: give one of them.")
+    if options.parallel is None or options.parallel.startswith("hsdp:"):
+        said = "is missing" if options.parallel is None else f"is {options.parallel}, which has a number of ranks of its own"
+        raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
+    found = {}
+    for size in parse_sizes(options.world_sizes, "--world-sizes"):
+        parallel = parse_parallel(options.parallel, size, min(size, options.nproc_per_node or 0))
+        assert parallel is not None
+        found[size] = parallel
+    return found
+
+
+def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
+    """Return the largest batch size which fits, by doubling and bisection; 0 when none does.
+
+    Takes it that a larger batch never needs less, which workspaces may break by a little: the answer fits, and the next
+    larger size tried did not. A model may refuse a batch of one and take two; another size which cannot be estimated is taken
+    as too large.
+
+    Args:
+        estimate: Of a size; with it goes the size which is asked for next if it fits.
+    """
+
+    def fits_at(size: int, then: int) -> bool:
+        answer = estimate(size, then)
+        return isinstance(answer, Estimate) and answer.fits()
+
+    fits, too_big = 0, 2 if _is_refused(estimate(1, 2)) else 1
+    while too_big <= _MAX_BATCH and fits_at(too_big, min(2 * too_big, _MAX_BATCH)):
+        fits, too_big = too_big, too_big * 2
+    while fits and too_big - fits > 1:
+        middle = (fits + too_big) // 2
+        if fits_at(middle, (middle + too_big) // 2):
+            fits = middle
+        else:
+            too_big = middle
+    return fits
+
+
+def _is_refused(answer: Estimate | CannotEstimate) -> bool:
+    return isinstance(answer, CannotEstimate) and not isinstance(answer, DoesNotFit)
+
+
+def _as_json(answer: Estimate | CannotEstimate) -> dict[str, object]:
+    return answer.to_dict() if isinstance(answer, Estimate) else {"error": type(answer).__name__, "message": str(answer)}
+
+
+def _row(size: int, answer: Estimate | CannotEstimate) -> str:
+    if isinstance(answer, CannotEstimate):
+        return f"{size:>8} {(str(answer).splitlines() or [type(answer).__name__])[0]}"
+    sizes = " ".join(f"{gib(n):>12}" for n in (answer.allocated, answer.reserved, answer.process, answer.upper_bound))
+    return f"{size:>8} {sizes}   {answer.verdict}"

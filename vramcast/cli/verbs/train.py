@@ -1,0 +1,83 @@
+"""Train the learned correction on measured runs: your own history, ours, or both.
+
+vramcast train runs.jsonl history.parquet --out models/mine
+vramcast train runs/ --out models/mine --trials 40 --storage sqlite:///search.db
+
+Each run with a job (target and batch) is estimated once, which is remembered; then the learner takes seconds. Runs of one
+model are never split between learning and calibrating. The same runs and seed give the same artifact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from vramcast.cli import learning_options, values
+from vramcast.cli.streams import answer
+from vramcast.cli.terminal import progress
+from vramcast.core.errors import DatasetError
+from vramcast.estimates.bounds.learned import named
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    learning_options.add_runs(parser)
+    parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
+    parser.add_argument(
+        "--trials", type=values.count(0), default=0, metavar="N", help="search the learner's parameters (default: 0)"
+    )
+    parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
+    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
+    parser.add_argument("--against", metavar="DIR", help="say how this older artifact does on the runs")
+    parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    with learning_options.packages("Training"):
+        from vramcast.estimates.run_examples import examples_of_runs
+        from vramcast.learner import artifact, dask_engine, drift, model_cards, stacks, training
+    runs = learning_options.read_all(options.runs)
+    older = artifact.load(named(options.against)) if options.against else None  # reported before hours of tracing
+    with progress(f"estimating {len(runs)} runs"):
+        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    if not learned_from.examples:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"
+        raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
+    parameters: dict[str, Any] = {"n_jobs": options.jobs}
+    if options.trials:
+        from vramcast.learner.search import search
+
+        table = training.table_of(learned_from.examples, stacks.learn(learned_from.examples))
+        parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
+    with progress("training"), dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
+        learned = training.train(
+            learned_from.examples, {**parameters, "engine": options.engine}, folds=options.folds, seed=options.seed
+        )
+    licences = Counter(run.passport.licence or "the site's own" for run in runs)
+    facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
+    artifact.save(learned, options.out, model_cards.card_text(learned, Path(options.out).name, facts))
+    helps = {peak: sorted(head.active_segments) for peak, head in learned.heads.items()}
+    said = {"schema": 1, "out": options.out, "left_out": learned_from.left_out, "helps": helps, **learned.card}
+    if older is not None:
+        changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
+        said |= {"drift": drift.drift(older, learned_from.examples), "contexts": changes}
+    if options.json:
+        answer(json.dumps(said))
+        return 0
+    answer(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
+    for reason, count in learned_from.left_out.items():
+        answer(f"left out {count}: {reason}")
+    for peak, segment, errors in ((peak, *row) for peak, by in learned.card["by"].items() for row in by["segment"].items()):
+        plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
+        shown = f"median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)"
+        answer(f"{peak}, {segment}: {shown}")
+    if older is not None:
+        answer("\n".join(learning_options.drift_lines(said["drift"], said["contexts"])))
+    answer(f"artifact in {options.out}")
+    return 0

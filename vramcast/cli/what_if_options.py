@@ -1,0 +1,80 @@
+"""Options of the verbs which play a trace again: other settings, other cards, what pins half-empty segments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from vramcast.core.errors import UsageError
+from vramcast.hardware.devices import card_bytes
+from vramcast.simulator.fragmentation import fragmentation
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.what_if import table, what_if
+from vramcast.tracer.format.trace import Trace
+
+# arbitrary: settings which people try first
+COMMON: Final = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.8,per_process_memory_fraction:0.95",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        metavar="CONF",
+        type=str,  # "": the allocator's own
+        help="play the requests again under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common': what people try first",
+    )
+    parser.add_argument("--cards", metavar="LIST", help="on these cards, with --what-if: names or sizes, rtx4090,12GiB")
+    parser.add_argument("--fragmentation", action="store_true", help="say which blocks and modules pin half-empty segments")
+
+
+def parse_cards(text: str | None) -> list[int]:
+    """Return the sizes in bytes of `rtx4090,12GiB`."""
+    if text is None:
+        return []
+    names = [name for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"--cards is '{text}': names or sizes are expected, for example rtx4090,12GiB.")
+    return [card_bytes(name) for name in names]
+
+
+def parse_settings(texts: list[str]) -> list[Settings]:
+    """Return the settings of the --what-if options, each once."""
+    chosen = [Settings.parse(conf) for text in texts for conf in (COMMON if text == "common" else (text,))]
+    return list(dict.fromkeys(chosen))
+
+
+class Questions:
+    """What the options ask of a trace; made before there is one, so that a wrong option is told at once."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._settings = parse_settings(options.what_if or [])
+        self._cards = parse_cards(options.cards)
+        self._fragmentation = options.fragmentation
+        if self._cards and not self._settings:
+            raise UsageError("--cards is about --what-if: say under which settings, for example --what-if common.")
+
+    def answers(self, trace: Trace) -> tuple[dict[str, Any], str]:
+        """Return the answers as JSON, and as text for the terminal, "" when nothing is asked.
+
+        Args:
+            trace: With segment events; its CONTEXT rows take their part of every card.
+        """
+        said: dict[str, Any] = {}
+        texts = []
+        if self._settings:
+            cases = what_if(trace, self._settings, [None, *self._cards])
+            said["what_if"] = [case.to_dict() for case in cases]
+            texts.append(table(cases))
+        if self._fragmentation:
+            found = fragmentation(trace)
+            said["fragmentation"] = found.to_dict()
+            texts.append(str(found))
+        return said, "".join(f"\n{text}\n" for text in texts)

@@ -1,0 +1,69 @@
+"""Numbers as callers give them: made into what they mean, or refused by name."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Final, SupportsFloat, SupportsIndex
+
+from vramcast.core.errors import UsageError
+from vramcast.core.units import INT64_MOST, shortened
+
+INT64_LEAST: Final = -(2**63)  # spec: int64
+SHOWN: Final = 80  # arbitrary: characters of a wrong value which a message repeats
+
+
+def shown(value: object) -> str:
+    """Return a wrong value for a message, never longer than it is worth."""
+    return shortened(repr(value), SHOWN)
+
+
+def whole(name: str, value: object, *, least: int = INT64_LEAST, most: int = INT64_MOST, advice: str = "") -> int:
+    """Return `value` as an int: 3, 3.0 and numpy.int64(3) are 3.
+
+    Args:
+        name: What the value is, at the beginning of a sentence.
+        value: Neither text nor a bool.
+        least: The least which is accepted.
+        most: The most.
+        advice: Ends the sentence which says that the value is too small or too large.
+    Raises:
+        UsageError: it is no whole number, or out of range.
+    """
+    found = None
+    if isinstance(value, float):
+        found = int(value) if value.is_integer() else None
+    elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        try:
+            found = operator.index(value)
+        except TypeError:  # a tensor of several elements, numpy's bool
+            found = None
+    if found is None:
+        raise UsageError(f"{name} is {shown(value)}: a whole number is expected.")
+    if found < least:
+        raise UsageError(f"{name} is {shown(found)}: at least {least} is needed{advice}.")
+    if found > most:
+        raise UsageError(f"{name} is {shown(found)}: at most {most} is possible{advice}.")
+    return found
+
+
+def number(name: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return `value` as a finite float.
+
+    Args:
+        name: What the value is, at the beginning of a sentence.
+        value: Neither text nor a bool.
+        least: The least which is accepted.
+        most: The most.
+    Raises:
+        UsageError: it is no finite number, or out of range.
+    """
+    try:
+        found = float(value) if isinstance(value, SupportsFloat | SupportsIndex) and not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of several elements, an int above 1e308
+        found = math.nan
+    if not math.isfinite(found):
+        raise UsageError(f"{name} is {shown(value)}: a finite number is expected.")
+    if not least <= found <= most:
+        raise UsageError(f"{name} is {found:g}: it must lie between {least:g} and {most:g}.")
+    return found

@@ -1,0 +1,1 @@
+"""The answer: estimates, bounds, verdicts, advice and plans."""

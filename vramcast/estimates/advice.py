@@ -1,0 +1,395 @@
+"""What else the job could take: its variants, each traced like the job itself, with what it costs in time or exactness.
+
+    advice = vramcast.advise(vramcast.estimate(model, batch))
+    print(advice)
+
+Nothing is guessed: a variant which cannot be traced is a row with the reason, and a price says what is known and no more.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.units import gib
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.devices import DEVICES
+from vramcast.jobs import optimizers
+from vramcast.jobs.job import Job, TensorSpec, map_batch
+from vramcast.jobs.parallel import Parallel
+from vramcast.jobs.ranks import World
+from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.processes.thread_pool import in_parallel
+from vramcast.tracer.program.variations import accumulate, checkpoint_blocks
+from vramcast.tracer.protocol.run_options import RunOptions
+
+AS_IT_IS: Final = "as it is"
+_POOL: Final = "lifetime-aware pool"
+_POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
+_SWAP: Final = "swapping without overhead"
+_SHARDED: Final = "sharded over {} cards (FSDP2)"
+_SHARDED_PRICE: Final = "{} cards, each with a batch of this size; parameters travel between them"
+_WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,024; some machines have 8, clusters more
+_NAME_WIDTH: Final = 34  # arbitrary
+_PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
+_NOTES: Final = (
+    "bounds of the pool and of swapping take a plan's height for reserved memory; only a program which follows the plan has it",
+    "8-bit optimizers are not in torch.optim and not traced here: pass one as vramcast.estimate(optimizer=...)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One variant of the job; sizes in bytes, None where it could not be traced.
+
+    Attributes:
+        name: What is changed.
+        price: What it costs in time or exactness, as far as it is known.
+        reserved: Peak of segments, or the height of a plan.
+        bound: The process peak's bound at the estimate's level.
+        fits_card: Whether it fits on the card which was asked for, at that level.
+        fits: The same for each known device.
+        reason: Why it could not be traced; None: it was.
+    """
+
+    name: str
+    price: str
+    reserved: int | None = None
+    bound: int | None = None
+    fits_card: bool | None = None
+    fits: dict[str, bool] | None = None
+    reason: str | None = None
+
+    @property
+    def smallest_device(self) -> str | None:
+        """The known device with the least memory on which it fits; None: on none, or unknown."""
+        fitting = [key for key, fits in (self.fits or {}).items() if fits]
+        return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON."""
+        return {
+            "name": self.name,
+            "price": self.price,
+            "reserved": self.reserved,
+            "bound": self.bound,
+            "fits_card": self.fits_card,
+            "fits": self.fits,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The variants of one job.
+
+    Attributes:
+        rows: By bound, the least first; those which could not be traced come last.
+        level: Of the bounds.
+    """
+
+    rows: tuple[Row, ...]
+    level: float
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return the rows as JSON."""
+        return [row.to_dict() for row in self.rows]
+
+    def __str__(self) -> str:
+        heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<12} price"
+        lines = [heading]
+        for row in self.rows:
+            if row.reserved is not None and row.bound is not None:
+                sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
+                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<12}"
+                lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
+        untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
+        level = f"bounds are at level {self.level:g}; the job's own card, and the smallest known one on which a row fits"
+        return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _PRICE_WIDTH else f"{text[: _PRICE_WIDTH - 4].rpartition(' ')[0]} ..."
+
+
+def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
+    """Return what the estimated job would take if it were changed, one change at a time.
+
+    Args:
+        estimate: Of a model; its job is traced again for each variant, with the same tracer, and has the same kind of bound.
+        timeout_s: For each variant; default: the estimate's own.
+    Raises:
+        UsageError: The estimate is of a script, which nobody but its author can change.
+    """
+    job = estimate.job
+    if job.command is not None:
+        raise UsageError(f"Advice changes the job, but '{job.command.program}' is a script: give its model as a TARGET.")
+    made_by = estimate.made_by if timeout_s is None else replace(estimate.made_by, timeout_s=timeout_s)
+    rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
+    accesses: Trace | None = None
+    try:
+        watched = made_by.of(job, RunOptions(accesses=True))
+        if not has_reads(watched.trace):
+            raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
+        accesses = watched.trace
+        rows.append(_swap(estimate, accesses))
+    except VramcastError as error:
+        rows.append(_untraced(_SWAP, "", error))
+
+    def row(variant: _Variant) -> Row:
+        if isinstance(variant, Row):
+            return variant
+        if callable(variant):
+            return variant()
+        name, price, changed = variant
+        try:
+            return _row(name, price, made_by.of(changed))
+        except VramcastError as error:
+            return _untraced(name, price, error)
+
+    rows += in_parallel(row, [*_variants(estimate, accesses), *_ranks(estimate, made_by)])
+    return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
+
+
+# ------------------------------------------------------------------------------------------------ what is changed
+_Variant = tuple[str, str, Job] | Row | Callable[[], Row]
+
+
+def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
+    """Yield (name, price, job) of every change which means something for this job, or the row of one that cannot be made."""
+    job, training = estimate.job, estimate.job.training
+    trains = training.mode == "train"
+    if not Settings.parse(estimate.alloc_conf.value).expandable_segments:
+        conf = ",".join(filter(None, (estimate.alloc_conf.value, "expandable_segments:True")))
+        yield "expandable segments", "none", replace(job, alloc_conf=conf)
+    if trains:
+        yield from _checkpointing(estimate, accesses)
+    for precision in ("bf16", "amp-bf16"):
+        if training.precision == "fp32" or (training.precision.startswith("amp-") and precision == "bf16"):
+            yield f"precision {precision}", "other numerics", job.with_training(precision=precision)
+    if trains:
+        yield from _optimizers(job)
+    yield _half_batch(estimate)
+    if not training.channels_last and _runs(estimate.trace, Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD):
+        yield "channels_last", "none", job.with_training(channels_last=True)
+    for place in ("step-start", "after-step") if trains else ():
+        if place != training.zero_grad:
+            yield f"zero_grad {place}", "none", job.with_training(zero_grad=place)
+
+
+def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
+    """Yield the model's own switch, then torch.utils.checkpoint around its blocks: those which give most for it, and all."""
+    job = estimate.job
+    if job.training.checkpointing:
+        return
+    yield "checkpointing, the model's switch", "at most one more forward pass", job.with_training(checkpointing=True)
+    blocks = blocks_by_worth(estimate.trace, accesses)
+    if job.parallel is not None and not job.parallel.is_sharded:  # DDP's own module stands around the model
+        blocks = [replace(block, path=block.path.removeprefix("module.")) for block in blocks]
+    if not blocks:
+        yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
+        return
+    held = np.cumsum([block.held_bytes for block in blocks])
+    forward_us = int(_forward_us(accesses).sum()) if accesses is not None else 0
+    half = int(np.searchsorted(held, held[-1] / 2)) + 1
+    for n in sorted({half, len(blocks)} if held[-1] else {len(blocks)}):
+        names = [block.path for block in blocks[:n]]
+        name = f"checkpointing {n} of {len(blocks)} blocks" if n < len(blocks) else f"checkpointing all {n} blocks"
+        price = "at most one more forward pass" if n == len(blocks) else "these once more forward"
+        if accesses is not None:
+            share = sum(block.forward_us for block in blocks[:n]) / max(forward_us, 1)
+            price = f"{share:.0%} of the forward pass once more, by the roofline"
+        if n < len(blocks):
+            price += f": {', '.join(names)}"
+        yield name, price, checkpoint_blocks(job, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A module path up to its first number, with modules below it: `layer1.0`, `transformer.h.3`.
+
+    Attributes:
+        held_bytes: Activations which it holds at the peak of live blocks.
+        forward_us: What its operators take forward, in all steps, by the roofline; 0 where no accesses were traced.
+    """
+
+    path: str
+    held_bytes: int
+    forward_us: int
+
+
+def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
+    """Return the blocks which ever ask for memory, those first which hold most for the time that they take forward.
+
+    Args:
+        trace: Of the job.
+        accesses: Of the same job, with READ and WRITE rows; None: then those which hold most come first.
+    """
+    _, row = trace.peak_live()
+    live = trace.live_at(row)
+    live = live[trace.category[live] == Category.ACTIVATION]
+    held = _by_block(trace, trace.module[live], trace.rounded_bytes()[live])
+    takes: dict[str, int] = {}
+    if accesses is not None:
+        forward_us = _forward_us(accesses)
+        writes = np.flatnonzero(forward_us)  # one output says in which block an operator runs
+        takes = _by_block(accesses, accesses.module[accesses.block[writes]], forward_us[writes])
+    found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
+    return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
+
+
+def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
+    """Return the modelled time of each forward operator at one of its WRITE rows, int64 [rows]; 0 elsewhere."""
+    rows = np.flatnonzero(accesses.is_access())
+    begins = np.unique(accesses.time_us[rows])
+    takes = np.diff(begins, append=max(accesses.header["clock"]["end_us"], begins[-1])) if len(begins) else begins
+    writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))
+    begin, first = np.unique(accesses.time_us[writes], return_index=True)
+    found = np.zeros(len(accesses), np.int64)
+    found[writes[first]] = takes[np.searchsorted(begins, begin)]
+    return found
+
+
+def _by_block(trace: Trace, modules: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Return the sum of `values` in each block of the trace's modules; what belongs to no block is left out."""
+    known = modules >= 0
+    sums = np.zeros(len(trace.modules), np.int64)
+    np.add.at(sums, modules[known], values[known])
+    blocks = [_block(path) for path in trace.modules]
+    total = {block: 0 for block, path in zip(blocks, trace.modules, strict=True) if block and block != path}
+    for block, value in zip(blocks, sums.tolist(), strict=True):
+        if block in total:
+            total[block] += value
+    return total
+
+
+def _block(path: str) -> str:
+    """Return a module path up to its first number, "" where it has none."""
+    parts = path.split(".")
+    return ".".join(parts[: next((i + 1 for i, part in enumerate(parts) if part.isdigit()), 0)])
+
+
+def _optimizers(job: Job) -> Iterator[_Variant]:
+    stated = job.training.optimizer
+    if not isinstance(stated, str):
+        yield Row("another optimizer", "", reason="the job's optimizer is a callable, which has no name to change")
+        return
+    name, _, options = stated.partition(":")
+    if optimizers.is_fusable(stated) and "fused" not in options:
+        kept = [pair for pair in options.split(",") if pair and not pair.startswith("foreach")]
+        yield "fused optimizer", "none but rounding", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
+    if name.lower() != "sgd":
+        yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
+
+
+def _ranks(estimate: Estimate, made_by: Estimator) -> Iterator[_Variant]:
+    """Yield a training job's parameters sharded: those of DDP over the ranks which there are, those of one card over more."""
+    parallel = estimate.job.parallel
+    if estimate.job.training.mode != "train":
+        return
+    if parallel is None:
+        yield functools.partial(_sharded, estimate, made_by)
+    elif not parallel.is_sharded:
+        sharded = replace(estimate.job, parallel=replace(parallel, kind="fsdp"))
+        size = parallel.world.size
+        yield _SHARDED.format(size), _SHARDED_PRICE.format(size), sharded
+
+
+def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
+    """Return the row of FSDP2 over the least number of cards, a power of two, on which each rank fits with the whole batch.
+
+    Where none is enough it is the row of the largest number: what is left is the batch's. More cards never need more of each.
+    """
+    found: dict[int, Estimate] = {}
+
+    def fits(size: int) -> bool:
+        found[size] = made_by.of(replace(estimate.job, parallel=Parallel("fsdp", World(size))))
+        return found[size].fits()
+
+    try:
+        at = bisect.bisect_left(_WORLDS, True, key=fits)
+    except VramcastError as error:
+        return _untraced(_SHARDED.format("more"), "", error)
+    size = _WORLDS[min(at, len(_WORLDS) - 1)]
+    return _row(_SHARDED.format(size), _SHARDED_PRICE.format(size), found[size])
+
+
+def _half_batch(estimate: Estimate) -> _Variant:
+    job, trains = estimate.job, estimate.job.training.mode == "train"
+    name = "half the batch" + (", accumulated twice" if trains else "")
+    price = "twice the launches a step" if trains else "twice the launches"
+    if trains and _runs(estimate.trace, Kind.BATCH_NORM):
+        price += "; batch norm sees half batches"
+    sizes = _batch_sizes(job)
+    if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
+        first = ", ".join(map(str, sorted(sizes))) or "none"
+        return Row(name, price, reason=f"first dimensions of the batch's tensors: {first}; one even number is needed")
+    half = job.with_batch(min(sizes) // 2)
+    return name, price, accumulate(half) if trains else half
+
+
+def _batch_sizes(job: Job) -> set[int]:
+    """Return the first dimensions of all inputs and labels."""
+    sizes: set[int] = set()
+
+    def note(leaf: Any) -> Any:
+        if isinstance(leaf, TensorSpec) and leaf.shape:
+            sizes.add(leaf.shape[0])
+
+    map_batch(job.batch, note)
+    map_batch(job.labels, note)
+    return sizes
+
+
+def _runs(trace: Trace, *kinds: Kind) -> bool:
+    """Return whether an operator of these kinds asked for memory."""
+    return any(operator.kind in kinds for operator in trace.operators)
+
+
+# ------------------------------------------------------------------------------------------------ what comes of it
+def _row(name: str, price: str, found: Estimate) -> Row:
+    return Row(name, price, found.reserved, found.upper_bound, found.fits(), {key: found.fits(key) for key in DEVICES})
+
+
+def _untraced(name: str, price: str, error: VramcastError) -> Row:
+    return Row(name, price, reason=" ".join(str(error).split()))
+
+
+def _pool(estimate: Estimate) -> Row:
+    """Return the row of a pool which places every block by its lifetime."""
+    try:
+        plan = plan_pool(estimate.trace, work=_POOL_WORK)
+    except CannotEstimate as error:
+        return _untraced(_POOL, "", error)
+    return _row(_POOL, "a program which follows the plan (vramcast plan)", _planned(estimate, plan.height_bytes))
+
+
+def _swap(estimate: Estimate, accesses: Trace) -> Row:
+    """Return the row of the least peak for which no operator waits for a copy."""
+    plan = plan_swap(accesses)
+    price = f"no wait by the roofline, {gib(plan.moved_bytes)} each way a step over {plan.link.name}"
+    return _row(_SWAP, price, _planned(estimate, plan.peak_bytes))
+
+
+def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
+    """Return the estimate as if all blocks lay in one allocation of `height_bytes`, with a bound of the same kind."""
+    plain = replace(
+        estimate,
+        reserved=height_bytes,
+        process=height_bytes + estimate.context.bytes,
+        out_of_memory=None,
+        bound=PublicBound(height_bytes, estimate.libraries, estimate.unknown),
+    )
+    return estimate.made_by.corrected(plain)

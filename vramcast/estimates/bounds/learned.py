@@ -1,0 +1,174 @@
+"""The bound of an artifact: which is in use, and what it says of one estimate.
+
+The process peak holds the context of the stack: the measured one where it is known, else the table's. The rest of a bound is
+the artifact's, `vramcast.learner.model`, where those who judge it ask too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vramcast.core.checks import shown
+from vramcast.core.errors import ArtifactError, UsageError
+from vramcast.estimates.bounds.parts import Owed, above, explained
+from vramcast.hardware.context import Context
+from vramcast.hardware.devices import Device
+from vramcast.learner import sum_quantile
+
+if TYPE_CHECKING:
+    from vramcast.estimates.bounds import Bound
+    from vramcast.learner.model import BoundAtLevel, Learned, Subject
+    from vramcast.learner.stacks import StackContext
+
+VARIABLE = "VRAMCAST_ARTIFACT"
+SHIPPED = "default"  # the artifact which comes with vramcast: models/default
+NONE = "none"  # in place of an artifact's folder: the built-in rule alone
+METHOD = "residuals of jobs like it, conformal, joined with the context's"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedBound:
+    """What an artifact says of one job.
+
+    Attributes:
+        artifact: Name of its folder.
+        learned: The artifact.
+        subject: The job, as the artifact sees it, without a context: that depends on the card.
+        libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
+        torch: Version of the torch that runs it, for its stack.
+        unknown: The calls which nobody answered, for an explanation.
+        at_least: A rule with more models behind it; a bound which the artifact cannot promise is no lower than the rule's.
+    """
+
+    artifact: str
+    learned: Learned
+    subject: Subject
+    libraries: tuple[str, ...]
+    torch: str
+    unknown: tuple[str, ...] = ()
+    at_least: Bound | None = None
+    _bounds: dict[tuple[float, str, int, int], BoundAtLevel] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def bound(self, level: float, card: Device, assumed: Context) -> BoundAtLevel:
+        """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
+        key = (level, card.key, assumed.bytes, assumed.high_bytes)
+        if key not in self._bounds:
+            self._bounds[key] = self.learned.process_bound(self.on_card(card, assumed), level)
+        return self._bounds[key]
+
+    def on_card(self, card: Device, assumed: Context) -> Subject:
+        """Return the job with what its process takes beside on a card: by its stack's measured runs, or as assumed."""
+        known = self._measured(card)
+        if known is None:
+            return replace(self.subject, context=assumed.bytes, beside=above(assumed), is_measured=False)
+        _, point, high = assumed.added  # stacks are measured with jobs of one rank
+        beside = {
+            "context": sum_quantile.uniform(known.high_bytes - known.size_bytes),
+            "libraries": sum_quantile.uniform(high - point),
+        }
+        return replace(self.subject, context=known.size_bytes + point, beside=beside, is_measured=True)
+
+    @property
+    def reserved(self) -> int:
+        """The corrected reserved peak, bytes."""
+        return self.learned.reserved(self.subject)
+
+    @property
+    def is_out_of_distribution(self) -> bool:
+        """Whether the job is unlike all that was learned from."""
+        return self.learned.is_out_of_distribution(self.subject)
+
+    def _measured(self, card: Device) -> StackContext | None:
+        """Return the context of this card's stack: of one with this torch if there is one, else of that with most runs."""
+        of_card = [(name, one) for name, one in self.learned.contexts.items() if one.gpu == card.key]
+        best = max(of_card, key=lambda pair: (self.torch in pair[0].split(", "), pair[1].n), default=None)
+        return best[1].of(self.libraries) if best is not None else None
+
+    def quantile(self, level: float, card: Device, context: Context) -> int:
+        """See `Bound`."""
+        if not 0 < level < 1:
+            raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+        return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
+
+    def _by_rule(self, level: float, card: Device, context: Context) -> int:
+        """Return what the rule says where the artifact promises nothing; else 0."""
+        if self.at_least is None or self.bound(level, card, context).is_promised:
+            return 0
+        return self.at_least.quantile(level, card, context)
+
+    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+        """See `Bound`."""
+        if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
+            return self.at_least.explain(level, card, context)
+        on_card = self.on_card(card, context)
+        parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
+        group = self.learned.process_bound(on_card, level).key
+        return explained(parts, level, group=group, traits=self.subject.traits, context=context, unknown=self.unknown)
+
+    def promises(self, level: float) -> bool:
+        """Return whether enough models stand behind the artifact's bound at `level`."""
+        return self.learned.process_bound(self.subject, level).is_promised
+
+    def method(self, level: float, card: Device) -> tuple[str, int]:
+        """See `Bound`: the count is of models."""
+        found = self.learned.process_bound(self.subject, level)
+        but = "" if found.is_promised else " (too few models to promise the level)"
+        but += f", and no lower than {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
+        return f"{METHOD}, calibrated on {found.key}{but}", found.n
+
+
+def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder of the artifact which somebody chose: the given one, else $VRAMCAST_ARTIFACT; None: nobody, or none."""
+    wanted = _wanted(artifact)
+    return named(wanted) if wanted not in (None, NONE) else None
+
+
+def shipped(artifact: str | os.PathLike[str] | None) -> Learned | None:
+    """Return the shipped artifact, which serves the jobs that it covers where nobody chose another, or none."""
+    return load(named(SHIPPED)) if _wanted(artifact) is None else None
+
+
+def _wanted(artifact: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    return artifact if artifact is not None else os.environ.get(VARIABLE) or None
+
+
+def named(artifact: str | os.PathLike[str] | None) -> Path:
+    """Return the folder of an artifact; `default` is the shipped one, unless there is a folder of that name here."""
+    if not isinstance(artifact, str | os.PathLike):
+        raise UsageError(f"artifact is {shown(artifact)}: give the folder of one, or '{SHIPPED}'.")
+    folder = Path(artifact)
+    if folder == Path(SHIPPED) and not folder.exists():
+        from vramcast import models
+
+        return Path(next(iter(models.__path__))) / SHIPPED
+    return folder
+
+
+def load(folder: Path) -> Learned:
+    """Return the artifact in `folder`; kept in memory until its file changes.
+
+    Raises:
+        ArtifactError: it is absent or damaged, or the learner's packages are not installed.
+    """
+    try:
+        stamp = (folder / "artifact.json").stat().st_mtime_ns
+    except OSError:
+        stamp = 0
+    return _load(folder, stamp)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(folder: Path, stamp: int) -> Learned:
+    from vramcast.learner import artifact
+
+    try:
+        return artifact.load(folder)
+    except ImportError as error:
+        raise ArtifactError(f"The artifact '{folder}' has trees: pip install 'vramcast[learn]' ({error.name}).") from None

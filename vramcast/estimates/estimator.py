@@ -1,0 +1,545 @@
+"""`estimate(model, batch)`: one job, one answer; and `Estimator`, which answers many in one way."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from vramcast.core.checks import number, shown
+from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
+from vramcast.core.units import gib, shortened
+from vramcast.estimates.bounds import Bound
+from vramcast.estimates.bounds import learned as artifacts
+from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.card_speed import End
+from vramcast.estimates.model_job import job_of_model
+from vramcast.estimates.phases import course_of
+from vramcast.estimates.remarks import remarks
+from vramcast.estimates.result import Estimate
+from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card, stack_of
+from vramcast.hardware.devices import Device
+from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.stack import Stack
+from vramcast.hardware.stack import parse as parse_stack
+from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.job import TRACERS, Batch, Job, Mode, Precision, ZeroGrad
+from vramcast.learner.traits import traits_of
+from vramcast.simulator.curves import process_bytes
+from vramcast.simulator.replay import Replay, replay
+from vramcast.simulator.rules import AllocatorRules
+from vramcast.simulator.settings import Settings, UnknownSetting
+from vramcast.tracer.format.ledger import Code, Entered, Entry, words
+from vramcast.tracer.format.rank_peaks import world_size_of
+from vramcast.tracer.format.snapshot import read_trace
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.observation import Tracer
+from vramcast.tracer.portable_tracers import CPU, FAKE
+from vramcast.tracer.processes.thread_pool import in_parallel
+from vramcast.tracer.protocol import alloc_conf as allocator_settings
+from vramcast.tracer.protocol.run_options import AS_USUAL, Answers, RunOptions
+
+if TYPE_CHECKING:
+    from vramcast.estimates.advice import Advice
+    from vramcast.learner.model import Learned
+
+_LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: nothing ends sooner
+_MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
+_SHORT_S: Final = 60.0  # arbitrary: a run which may be made twice without being asked for
+_SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
+_TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
+    "nullgpu": lambda: NullGpuTracer.shared(),
+    "fake": lambda: FAKE,
+    "cpu": lambda: CPU,
+}
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """How jobs are estimated. An `Estimate` remembers the one which made it.
+
+    Attributes:
+        device: The card of jobs which are given by model or command: its name, or a `Device`.
+        tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
+        level: Of `upper_bound`.
+        artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, else none.
+        timeout_s: Each run of a job is stopped after so many seconds.
+        stack: Software of the card's machine where it differs from this one's, as for `estimate`.
+        bracket: Whether a job whose peaks the card's speed may change also runs on an infinitely slow card; None: one of
+            several ranks whose first run was short.
+        learned: A loaded artifact, by name, instead of one in a folder.
+    Raises:
+        UsageError: one of them is wrong.
+    """
+
+    device: str | Device = "h200"
+    tracer: str | Tracer = "auto"
+    level: float = 0.99
+    artifact: str | os.PathLike[str] | None = None
+    timeout_s: float = 1800.0
+    stack: str | Stack | None = None
+    bracket: bool | None = None
+    learned: tuple[str, Learned] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        is_known = self.tracer in TRACERS if isinstance(self.tracer, str) else hasattr(self.tracer, "observe")
+        if not is_known:
+            raise UsageError(f"tracer {shown(self.tracer)} is unknown: use one of {', '.join(TRACERS)}.")
+        level = number("level", self.level)
+        if not 0 < level < 1:
+            raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+        timeout_s = number("timeout_s (--timeout)", self.timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
+        for name, value in (("level", level), ("timeout_s", timeout_s)):
+            object.__setattr__(self, name, value)
+        _ = self._card, self._stack
+
+    @cached_property
+    def _card(self) -> Device:
+        return self.device if isinstance(self.device, Device) else find_device(self.device)
+
+    @cached_property
+    def _artifact(self) -> tuple[str, Learned] | None:
+        """The artifact in use, by name."""
+        folder = artifacts.chosen(self.artifact) if self.learned is None else None
+        return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
+
+    @cached_property
+    def _stack(self) -> Stack | None:
+        return parse_stack(self.stack) if isinstance(self.stack, str) else self.stack
+
+    # -------------------------------------------------------------------------------------------- what is asked
+    def estimate(self, model: Any, batch: Batch, **options: Any) -> Estimate:
+        """Return the estimate of a model; `options` are those of `vramcast.estimate` which say how it is trained.
+
+        Raises:
+            UsageError: An argument is wrong.
+            CannotEstimate: No number can be given.
+        """
+        return self.of(job_of_model(model, batch, self._card, stack=self._stack, **options))
+
+    def command(self, command: Sequence[str], **options: Any) -> Estimate:
+        """Return the estimate of a training command, `["torchrun", "train.py", "--epochs", "10"]`.
+
+        Args:
+            command: Its words, as people type them; launchers are read, and not run.
+            options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.jobs.job.Command`; `world_size`,
+                `nproc_per_node` and `ranks` which are traced, as in `vramcast.jobs.ranks`; `memory` of the card and
+                `alloc_conf` as for `estimate`.
+        Raises:
+            UsageError: An argument is wrong.
+            CannotEstimate: No number can be given: it asked the card for nothing.
+        """
+        found = self.of(job_of_command(command, self._card, stack=self._stack, **options))
+        if not found.allocated:
+            why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
+            raise CannotEstimate(f"{command[0]} ended without asking the GPU for memory{why}")
+        return found
+
+    def of(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
+        """Return the estimate of a job, on its own card.
+
+        A job which does not fit there is traced again on an unlimited card, so that its peaks say what it needs.
+
+        Raises:
+            ArtifactError: The artifact is absent or damaged.
+            CannotEstimate: No number can be given.
+        """
+        _ = self._artifact  # a wrong one is reported before the job is traced
+        return self.corrected(self.first_principles(job, options))
+
+    def attempt(self, job: Job) -> Estimate | CannotEstimate:
+        """Return the estimate of a job, or why none can be given."""
+        try:
+            return self.of(job)
+        except CannotEstimate as error:
+            return error
+
+    def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
+        """Return the estimates of a job with other batch sizes; where one cannot be given, why."""
+        sizes = list(batch_sizes)
+        return dict(zip(sizes, in_parallel(lambda size: self.attempt(job.with_batch(size)), sizes), strict=True))
+
+    def advise(self, estimate: Estimate) -> Advice:
+        """Return what the estimated job would take if it were changed, one change at a time; see `vramcast.advise`."""
+        from vramcast.estimates.advice import advise
+
+        return advise(estimate)
+
+    def replay(self, path: str | os.PathLike[str]) -> Replay:
+        """Return how a recorded memory history, or a trace, compares with the simulated allocator.
+
+        Raises:
+            TraceFileError: The file is absent or damaged.
+        """
+        return replay(read_trace(path))
+
+    # -------------------------------------------------------------------------------------------- how it is answered
+    def first_principles(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
+        """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
+        _check_settings(job)
+        try:
+            if not isinstance(self.tracer, str):
+                return self._by(self.tracer, job, options)
+            if self.tracer == "auto" and job.command is None and job.parallel is None:
+                return self._by_the_first(job, options)
+            return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options)
+        except TimeLimit:
+            raise
+        except (JobError, WorkerError) as error:
+            if job.input_bytes <= job.total_bytes:
+                raise
+            raise DoesNotFit(
+                f"The job does not fit on {job.device.name}: one batch alone takes {gib(job.input_bytes)} of its "
+                f"{gib(job.total_bytes)}. How much it needs is not known, for it could not be traced ({_first_line(error)})."
+            ) from None
+
+    def corrected(self, estimate: Estimate) -> Estimate:
+        """Return an estimate of first principles with the bound of the artifact in use.
+
+        That is the chosen one; where nobody chose, the shipped one if it covers the job's class.
+        """
+        if not estimate.allocated:  # a job which asked nothing of the card is not corrected
+            return estimate
+        if self._artifact is not None:
+            return self._with_bound_of(*self._artifact, estimate)
+        shipped = artifacts.shipped(self.artifact) if self.learned is None else None
+        if shipped is None:
+            return estimate
+        if missing := shipped.lacks(estimate.traits):
+            said = f"the shipped artifact has too few jobs with {', '.join(missing)}: the bound is the built-in rule's"
+            return replace(estimate, warnings=(*estimate.warnings, said))
+        rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
+        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
+
+    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, at_least: Bound | None = None) -> Estimate:
+        from vramcast.estimates.learner_input import observed
+        from vramcast.learner.model import Subject
+
+        started = time.perf_counter()
+        seen = observed(estimate, with_features=learned.reads_features)
+        subject = Subject.of(seen)
+        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch, estimate.unknown, at_least)
+        warnings = estimate.warnings
+        if bound.is_out_of_distribution:
+            outside = ", ".join(learned.outside(subject)[:3])
+            warnings += (
+                f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",
+            )
+        if not bound.promises(self.level):
+            show = "they show" if at_least is None else "they and public runs show"
+            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what {show}",)
+        learn_s = time.perf_counter() - started
+        seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
+        made_by = replace(estimate.made_by, learned=self._artifact)
+        return replace(estimate, bound=bound, made_by=made_by, warnings=warnings, seconds=seconds)
+
+    def _named(self, tracer: str, job: Job, options: RunOptions) -> Estimate:
+        started = time.perf_counter()
+        chosen = _TRACERS[tracer]()
+        start_s = time.perf_counter() - started
+        return replace(self, tracer=tracer)._by(chosen, job, options, start_s=start_s)
+
+    def _by_the_first(self, job: Job, options: RunOptions) -> Estimate:
+        """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
+
+        Raises:
+            JobError: the job's own code raised: on the null GPU as it would on a card, or on all three.
+            TimeLimit: one of them took too long.
+            CannotEstimate: none could trace it, for another reason.
+        """
+        try:
+            return self._named("nullgpu", job, options)
+        except CannotEstimate as error:
+            if not _may_be_the_tracers_fault(error):
+                raise
+            first = error
+        reasons = f"the null GPU could not ({shortened(str(first), _SHOWN_REASON)})"
+        try:
+            found = self._named("fake", job, options)
+        except CannotEstimate as error:
+            if isinstance(error, TimeLimit):
+                raise
+            reasons += f"; fake tensors could not ({error})"
+            try:
+                found = self._named("cpu", job, options)
+            except JobError as error:
+                raise first if isinstance(first, JobError) else error from None
+        return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
+
+    def _by(self, tracer: Tracer, job: Job, options: RunOptions, *, start_s: float = 0.0) -> Estimate:
+        """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
+        on_card = observed_on_card(tracer, job, options, timeout_s=self.timeout_s)
+        found = self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card)
+        return self._with_slow_card(found, tracer, options)
+
+    def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions) -> Estimate:
+        """Return `found` with its peaks on an infinitely slow card, where the card's speed may change them and it is wanted."""
+        if options.answers != "drawn" or not found.streams.decides:
+            return found
+        took_s = found.seconds["trace"]
+        is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
+        if not is_wanted:
+            said = "when blocks of several streams come back depends on the card's speed, which is taken for infinite"
+            return replace(found, warnings=(*found.warnings, f"{said}: --bracket gives the peaks of a slow card too"))
+        # arbitrary: a job which asks again and again whether something has happened never ends there
+        timeout_s = min(self.timeout_s, 10 + 5 * took_s)
+        try:
+            other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
+            why = "" if found.course.ended else course_of(other.trace).ended  # else its peaks are those until then
+        except CannotEstimate as error:
+            why = str(error)
+        if why:
+            said = f"on an infinitely slow card the job does not come as far ({shortened(why, _SHOWN_REASON)})"
+            return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
+        slow = End(other.allocated, other.reserved)
+        seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
+        return replace(found, slow=slow, seconds=seconds)
+
+    def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
+        """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
+
+        The job runs again on an unlimited card: with the largest shapes which its operators can return, and with each yes for a
+        no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
+        """
+        kinds = {entry.kind for entry in on_card.seen.ledger}
+        ways: tuple[tuple[Entered, Answers], ...] = ((Entered.LARGEST, "largest"), (Entered.BRANCH, "otherwise"))
+        runs = [answers for kind, answers in ways if kind in kinds]
+        if options.answers != "drawn" or not (runs or found.open_calls):
+            return found
+        open_calls, ceiling = [*found.open_calls], found.reserved
+        # arbitrary: the other way may be an endless loop
+        limited = replace(self, timeout_s=min(self.timeout_s, 10 + 10 * found.seconds["total"]))
+        way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
+        for answers in runs:
+            try:
+                other = limited._by(tracer, found.job, replace(way, answers=answers))
+            except CannotEstimate as error:
+                if answers == "largest" or not isinstance(error, JobError):
+                    open_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
+                continue
+            ceiling = max(ceiling, other.reserved)
+            open_calls += other.open_calls
+        open_calls = sorted(set(open_calls))
+        warnings = [*found.warnings]
+        if runs:
+            warnings.append(
+                "shapes depend on values of more than a million elements, which were drawn or not worked out: the most that is "
+                f"reserved with others is {gib(ceiling)}, which the bound covers"
+            )
+        if open_calls:
+            warnings.append(
+                f"there is no largest shape, and so no bound, for {', '.join(open_calls)}: measure this job on a GPU"
+            )
+        return replace(found, ceiling=ceiling if runs else None, open_calls=tuple(open_calls), warnings=tuple(warnings))
+
+
+def estimate(
+    model: Any,
+    batch: Batch,
+    *,
+    labels: Any = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: str | type | Callable[..., Any] = "adam",
+    lr: float = 1e-3,
+    precision: Precision = "fp32",
+    mode: Mode = "train",
+    steps: int = 3,
+    zero_grad: ZeroGrad = "step-start",
+    overlap_inputs: bool = True,
+    device: str | Device = "h200",
+    memory: int | str | None = None,
+    alloc_conf: str | None = None,
+    checkpointing: bool = False,
+    channels_last: bool = False,
+    cudnn_benchmark: bool = False,
+    stack: str | Stack | None = None,
+    tracer: str | Tracer = "auto",
+    level: float = 0.99,
+    timeout_s: float = 1800.0,
+    artifact: str | os.PathLike[str] | None = None,
+    parallel: str | None = None,
+    world_size: int | None = None,
+    nproc_per_node: int | None = None,
+) -> Estimate:
+    """Return how much GPU memory training (or running) `model` on `batch` takes.
+
+    Args:
+        model: An `nn.Module`, or a callable which builds one. It is only read: its weights are neither copied nor sent,
+            and its state, gradients, buffers, hooks and random numbers stay as they are.
+        batch: An example batch: a tensor, a tuple (positional arguments), a dict (keyword arguments), or `TensorSpec`s.
+            `(x, y)` for a model whose forward takes one argument means input and labels.
+        labels: What the loss compares the output with, if not in `batch`.
+        loss: `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`,
+            cross-entropy for scores and integer labels, mean squared error for floating ones, else the mean of the output.
+        optimizer: `"adamw"` (any class of torch.optim by name; `"sgdm"` is SGD with momentum 0.9; options as
+            `"adamw:fused=true"`), a class, or a callable which takes the parameters.
+        lr: The learning rate; it never changes the memory.
+        precision: fp32, bf16 or fp16 (the whole model), amp-bf16 or amp-fp16 (autocast; fp16 with a GradScaler).
+        mode: train or infer.
+        steps: Training steps to run, 3 by default: the optimizer's state appears at the end of the first.
+        zero_grad: Where gradients are dropped (set to None): at the step's start, before backward, or after the step.
+        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device; False for
+            `for x, y in loader: x, y = x.to(device), y.to(device)`.
+        device: The card, see `vramcast.hardware.devices.DEVICES`.
+        memory: Its size, if not the device's own: bytes or `"12GiB"`.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "": torch's defaults; None: what the environment here says.
+        checkpointing: Switch the model's gradient checkpointing on.
+        channels_last: Convert model and images to channels_last.
+        cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
+        stack: Software of the card's machine where it differs from this one's: `"torch==2.8.0"`, or any of
+            `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It decides which cuDNN is asked and which CUDA context is counted.
+        tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
+            (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
+        level: Of `upper_bound`.
+        timeout_s: The job is stopped after so many seconds.
+        artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
+        parallel: How the model is spread over ranks, of which each has a batch like `batch`: ddp, fsdp (FSDP2, block by block),
+            or hsdp:RxS (R replicas of S shards); None: it runs alone.
+        world_size: How many ranks; for hsdp R times S.
+        nproc_per_node: Of them on each machine; default: as many as divide them, at most 8.
+    Raises:
+        UsageError: An argument is wrong.
+        ArtifactError: The artifact is absent or damaged.
+        CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
+    """
+    of_training = {
+        "optimizer": optimizer, "lr": lr, "precision": precision, "mode": mode, "steps": steps, "zero_grad": zero_grad,
+        "overlap_inputs": overlap_inputs, "checkpointing": checkpointing, "channels_last": channels_last,
+        "cudnn_benchmark": cudnn_benchmark,
+    }  # fmt: skip
+    estimator = Estimator(device, tracer, level, artifact, timeout_s, stack)
+    return estimator.estimate(
+        model, batch, labels=labels, loss=loss, memory=memory, alloc_conf=alloc_conf, parallel=parallel, world_size=world_size,
+        nproc_per_node=nproc_per_node, **of_training,
+    )  # fmt: skip
+
+
+def estimate_command(
+    command: str | Sequence[str],
+    *,
+    device: str | Device = "h200",
+    stack: str | Stack | None = None,
+    level: float = 0.99,
+    timeout_s: float = 1800.0,
+    artifact: str | os.PathLike[str] | None = None,
+    bracket: bool | None = None,
+    **options: Any,
+) -> Estimate:
+    """Return how much GPU memory a training command takes: `vramcast run -- COMMAND` in Python.
+
+    Args:
+        command: What people type, as words or as one text: `train.py --epochs 10`, `python -m package.train`,
+            `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py`, `deepspeed train.py`. Launchers are read, and
+            not run. The script itself runs in the current folder, with the current environment.
+        device: The card, see `vramcast.hardware.devices.DEVICES`.
+        stack: As for `estimate`.
+        level: Of `upper_bound`.
+        timeout_s: The job is stopped after so many seconds.
+        artifact: As for `estimate`.
+        bracket: As for `Estimator`.
+        options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`.
+    Raises:
+        UsageError: An argument is wrong, or no Python program stands behind the command.
+        CannotEstimate: No number can be given: it asks for more than one rank, or the script raised.
+    """
+    words = shlex.split(command) if isinstance(command, str) else list(command)
+    return Estimator(device, "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
+
+
+def _check_settings(job: Job) -> None:
+    """Say before the job is traced what is wrong with the allocator's settings.
+
+    Raises:
+        OtherAllocator: they leave memory to another allocator.
+        UsageError: torch would refuse them, or read them as nobody means them (it takes a negative size for no limit).
+    """
+    torch = job.stack.torch if job.stack is not None else None
+    if job.alloc_conf is None:
+        value = allocator_settings.of_environment(os.environ, torch).value
+        if value != allocator_settings.of_environment(os.environ).value:
+            raise UsageError(
+                f"PYTORCH_ALLOC_CONF has no effect under torch {torch}, and the installed one may read it: unset it, or say "
+                "alloc_conf."
+            )
+    else:
+        value = job.alloc_conf
+        allocator_settings.refuse_no_caching(os.environ)
+    try:
+        Settings.parse(value, AllocatorRules.of(torch))
+    except UnknownSetting:
+        if torch is not None:
+            raise
+        # The installed torch may be newer, and says so itself.
+    except UsageError as error:
+        place = "the environment's PYTORCH_CUDA_ALLOC_CONF" if job.alloc_conf is None else "alloc_conf"
+        raise UsageError(f"{place} is '{value}': {error}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
+    """Return whether the null GPU itself may be the cause of a failure, so that another tracer may know better.
+
+    What the job raised where the null GPU had told it nothing untrue, a card would make it raise too; the others check less.
+    """
+    if isinstance(error, JobError):
+        return error.after_reads
+    return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
+
+
+def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> Estimate:
+    seen = on_card.seen
+    if seen.foreign:
+        raise CannotEstimate(
+            f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(seen.foreign)}): the numbers cannot be "
+            "trusted. Please report the torch version and how it was installed."
+        )
+    open_calls = words(seen.ledger, Entered.OPEN)
+    unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in open_calls)
+    unknown = (*words(seen.ledger, Entered.REFUSED, Entered.ASSUMED), *unbounded)
+    stack = stack_of(job, seen.torch)
+    return Estimate(
+        job=job,
+        trace=on_card.trace,
+        allocated=on_card.allocated,
+        reserved=on_card.reserved,
+        process=int(process_bytes(on_card.trace).max(initial=0)),
+        min_feasible=on_card.min_feasible,
+        context=on_card.context,
+        made_by=made_by,
+        bound=PublicBound(on_card.reserved, seen.libraries, unknown),
+        tracer=seen.tracer,
+        alloc_conf=seen.alloc_conf,
+        torch=seen.torch,
+        cuda_major=on_card.cuda_major,
+        stack=stack,
+        steps=seen.steps if job.training.mode == "train" or job.command else job.training.steps,
+        out_of_memory=on_card.out_of_memory,
+        libraries=seen.libraries,
+        unknown=unknown,
+        noops=words(seen.ledger, Entered.NOOP),
+        host_reads=seen.count(Entered.READ) + seen.count(Entered.DRAWN),
+        open_calls=open_calls,
+        warnings=tuple(remarks(job, on_card, stack)),
+        traits=traits_of(
+            on_card.trace,
+            gpu=job.device.key,
+            reserved=on_card.reserved,
+            tracer=seen.tracer,
+            torch=seen.torch,
+            stack=stack,
+            asked_cudnn=cudnn_asked(job.stack) if "cudnn" in seen.libraries else "",
+            ranks=world_size_of(on_card.trace),
+            is_full=on_card.out_of_memory is not None,
+            batches_vary=job.varies,
+        ),
+        seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
+        max_resident_bytes=seen.max_resident_bytes,
+        beside=on_card.beside,
+    )

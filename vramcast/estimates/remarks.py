@@ -1,0 +1,87 @@
+"""What a reader of an estimate should know: the warnings, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramcast.core.units import gib
+from vramcast.estimates.phases import course_of
+from vramcast.estimates.run_on_card import OnCard
+from vramcast.hardware.stack import Stack, same_minor
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.ledger import Code, Entered, words
+from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
+
+
+def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
+    """Yield the warnings of an estimate.
+
+    Args:
+        job: What was asked.
+        on_card: What came of it.
+        stack: For which it holds.
+    """
+    seen, context = on_card.seen, on_card.context
+    yield from on_card.trace.header.get("warnings", [])
+    if job.command is not None:
+        yield from job.command.notes
+    if context.assumed:
+        low, high = gib(context.low_bytes), gib(context.high_bytes)
+        yield f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}"
+    missing = [entry for entry in seen.ledger if entry.is_unknown]
+    shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
+    if shapes:
+        yield f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it"
+    for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
+        yield f"not answered by NVIDIA's own rules: {name}; the bound is wider for it"
+    for entry in seen.ledger:
+        if entry.kind is Entered.BOUNDED:
+            most = gib(entry.size_bytes // entry.hits)
+            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals were measured with it)"
+        if entry.kind is Entered.OUTSIDE:
+            yield f"{entry.name} took {gib(entry.size_bytes)} of the card past PyTorch's allocator: counted in the process peak"
+        if entry.kind is Entered.MANAGED:
+            yield (
+                f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as there is room: in none of "
+                "the peaks; a card with room holds it beside them"
+            )
+    yield from _of_stack(job, on_card, stack, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
+    if reads := seen.count(Entered.READ):
+        yield f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
+    if drawn := seen.count(Entered.DRAWN):
+        yield f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
+    if on_card.out_of_memory is not None:
+        yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"
+    if job.command is not None:
+        yield from _of_course(job, on_card)
+    if on_card.min_feasible is None:
+        yield "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
+    yield from seen.notes
+
+
+def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
+    """Yield remarks on how far a training command was followed."""
+    course, steps = course_of(on_card.trace), on_card.seen.steps
+    if course.ended:
+        yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
+    elif course.not_reached:
+        yield f"not seen, and so not in the bound: {'; '.join(course.not_reached)}"
+    if steps == 0:
+        yield "no training step was seen: no optimizer stepped after a backward pass"
+    elif steps < job.training.steps:
+        yield f"the command ended after {steps} of {job.training.steps} training steps"
+
+
+def _of_stack(job: Job, on_card: OnCard, stack: Stack, *, is_another: bool) -> Iterator[str]:
+    """Yield remarks on a stack which is not this machine's."""
+    torch = on_card.seen.torch
+    if stack.torch is not None and not same_minor(stack.torch, torch):
+        # measured: docs/accuracy.md, 2026-11
+        yield (
+            f"requests and allocator are those of the installed torch {torch}, the job's stack has {stack.torch}: versions "
+            "differ by up to 7 % on the same job"
+        )
+    if "cudnn" in on_card.seen.libraries:
+        yield from stack.notes
+        if said := warning_of(job.stack):
+            yield f"convolution workspaces: {said}" + ("; the bound is wider for it" if is_another else "")

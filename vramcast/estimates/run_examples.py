@@ -1,0 +1,331 @@
+"""Measured runs become examples: each job is estimated once, as `vramcast estimate` would, and its features are kept.
+
+What was estimated is remembered in the cache folder under what decides it: the job, the text of its target's file, torch, the
+cuDNN which answers, the packages of models, and our own code. So training again on a longer history traces only what is new.
+Not seen is a change in what a target's file imports: delete `examples.jsonl` in the cache folder then.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+
+import joblib
+
+from vramcast.core.cache import writable_record
+from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.plain import to_plain
+from vramcast.datasets.journal import Journal, read_lines
+from vramcast.datasets.run import DRY_RUN, Run
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.learner_input import observed
+from vramcast.estimates.run_on_card import cudnn_asked
+from vramcast.hardware import site_file
+from vramcast.hardware.devices import device as find_device
+from vramcast.jobs.job import Job
+from vramcast.jobs.targets import refusal
+from vramcast.learner import examples as store
+from vramcast.learner.examples import Example
+
+_OVER = 1.05  # arbitrary: of a card's memory; what is above is a wrong unit, not a nominal size
+_PORTION = 20  # arbitrary: jobs which a process estimates before they are written
+_KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
+# spec: what torch's allocator, cuBLAS and cuDNN read themselves
+_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
+_CANNOT = "cannot be estimated: "
+# What is wrong is not the job: it may go well another time.
+_OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
+_PACKAGES = ("torch", "torchvision", "timm", "transformers")
+
+
+@dataclass(slots=True)
+class ExampleSet:
+    """What runs teach.
+
+    Attributes:
+        examples: One a usable run.
+        left_out: Why the others are not used -> how many.
+    """
+
+    examples: list[Example] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def leave_out(self, reason: str) -> None:
+        """Count a run which is not used."""
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+
+def stack_of(run: Run) -> str:
+    """Return the name of a run's stack: what decides its context."""
+    passport = run.passport
+    parts = (passport.gpu, passport.driver, passport.cuda, passport.torch)
+    known = [part for part in parts if part]
+    return (
+        ", ".join(known) if len(known) > 1 else f"{', '.join(known)} of {passport.measured_by} {passport.source or ''}".strip()
+    )
+
+
+def job_of(run: Run, *, trust: bool = False) -> Job | str:
+    """Return the job of one run, as it would be estimated for its card, or why it cannot be learned from.
+
+    Args:
+        run: What was measured.
+        trust: Whether its target may be code.
+    """
+    return _why_unused(run) or _job(run, trust=trust)
+
+
+def _why_unused(run: Run) -> str:
+    """Return why a run teaches nothing, whatever its job; "" where it may."""
+    measured = run.measurement
+    if run.passport.measured_by == DRY_RUN:
+        return "a dry run is no measurement"
+    if measured.status not in ("ok", "oom"):
+        return f"status {measured.status}"
+    if run.workload.cap_bytes is not None:
+        return "the allocator was capped"
+    if run.workload.gpus not in (None, 1):
+        return "several cards"
+    if measured.reserved_bytes is None and measured.process_bytes is None:
+        return "no peak was measured"
+    total_bytes = run.passport.gpu_total_bytes
+    if total_bytes is not None and max(measured.reserved_bytes or 0, measured.process_bytes or 0) > _OVER * total_bytes:
+        return "its peak is above what its card has"
+    return ""
+
+
+def _job(run: Run, *, trust: bool) -> Job | str:
+    """Return the job of a run as it would be estimated for its card, or why there is none."""
+    try:
+        card = find_device(run.passport.gpu or "")
+        if run.passport.gpu_total_bytes is not None:
+            card = card.with_memory(run.passport.gpu_total_bytes)
+        if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
+            return reason
+        return run.workload.job(card, trust=trust, stack=run.passport.stack)
+    except UsageError as error:
+        return "no job to estimate" if run.workload.target is None else f"wrong job: {error}"[:200]
+
+
+def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
+    """Return what `vramcast estimate` sees of a job, or why it can see nothing."""
+    try:
+        return observed(Estimator(timeout_s=timeout_s).first_principles(job))
+    except UsageError as error:
+        return f"wrong job: {error}"[:200]
+    except CannotEstimate as error:
+        return f"{_CANNOT}{type(error).__name__}"
+
+
+def measured(run: Run, seen: Example) -> Example:
+    """Return what was seen of a run's job with what the run measured."""
+    return replace(
+        seen,
+        id=run.id,
+        group=run.workload.model_sha256 or run.workload.target or run.workload.name,
+        family=run.workload.family or "",
+        stack=stack_of(run),
+        measured_reserved=run.measurement.reserved_bytes,
+        measured_process=run.measurement.process_bytes,
+        censored=run.measurement.censored,
+        optimizer=run.workload.optimizer or "",
+    )
+
+
+def second_rounds(runs: Iterable[Run]) -> dict[str, tuple[int | None, int | None]]:
+    """Return of each job that was measured with caps too the smallest in which it ran and the largest in which it died.
+
+    Args:
+        runs: With and without caps.
+    Returns:
+        What `job_key` says of a run -> bytes of reserved memory; None: there was no such run.
+    """
+    ran: dict[str, int] = {}
+    died: dict[str, int] = {}
+    for run in runs:
+        cap = run.workload.cap_bytes
+        if cap is not None and run.measurement.status == "ok":
+            ran[job_key(run)] = min(cap, ran.get(job_key(run), cap))
+        elif cap is not None and run.measurement.status == "oom":
+            died[job_key(run)] = max(cap, died.get(job_key(run), cap))
+    return {key: (ran.get(key), died.get(key)) for key in {*ran, *died}}
+
+
+def job_key(run: Run) -> str:
+    """Return what names the job of a run on its machine, whatever cap it had."""
+    passport = run.passport
+    workload = to_plain(replace(run.workload, cap_bytes=None))
+    return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
+
+
+def examples_of_runs(
+    runs: Sequence[Run],
+    *,
+    n_jobs: int = 1,
+    trust: bool = False,
+    store_path: Path | None = None,
+    told: Callable[[int, int], None] = lambda done, wanted: None,
+) -> ExampleSet:
+    """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
+
+    Args:
+        runs: Of any machines.
+        n_jobs: Processes.
+        trust: Whether the runs' targets may be code; without, such runs are left out.
+        store_path: Where examples are kept beside the cache folder; jobs of which none can be made are kept there too, and
+            are not tried again.
+        told: Hears how many jobs were estimated, of how many.
+    Returns:
+        Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
+    """
+    jobs = _jobs_of(runs, trust=trust)
+    wanted = {key: job for _, key, job in jobs if isinstance(job, Job)}
+    cached = writable_record("examples.jsonl")
+    written = store_path or cached
+    known: dict[str, Example | str] = {one.id: one for one in store.read(cached)[0] if one.id in wanted}
+    if store_path is not None:
+        known |= _refused(store_path)
+        known |= {one.id: one for one in (store.read(store_path)[0] if store_path.exists() else ()) if one.id in wanted}
+    missing = [(key, job) for key, job in wanted.items() if key not in known]
+    done = 0
+    for fresh in _simulated(missing, n_jobs):
+        known |= fresh
+        store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], written)
+        if store_path is not None:
+            _refuse({key: one for key, one in fresh.items() if isinstance(one, str) and not _may_pass(one)}, store_path)
+        done += len(fresh)
+        told(done, len(missing))
+    capped = second_rounds(runs)
+    found_examples = ExampleSet()
+    for run, key, job in jobs:
+        found = known[key] if isinstance(job, Job) else job
+        if isinstance(found, str):
+            found_examples.leave_out(found)
+        else:
+            rounds = capped.get(job_key(run)) if capped else None
+            found_examples.examples.append(_with_second_round(measured(run, found), rounds))
+    return found_examples
+
+
+def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | str]]:
+    """Return each run with its job and the key of that: of many runs of one job, both are made once."""
+    made: dict[str, tuple[str, Job | str]] = {}
+    found: list[tuple[Run, str, Job | str]] = []
+    for run in runs:
+        if reason := _why_unused(run):
+            found.append((run, "", reason))
+            continue
+        asked = _asked(run)
+        if asked not in made:
+            job = _job(run, trust=trust)
+            made[asked] = (_key(job) if isinstance(job, Job) else "", job)
+        found.append((run, *made[asked]))
+    return found
+
+
+def _asked(run: Run) -> str:
+    """Return all of a run that its job is made of."""
+    passport, stack = run.passport, run.passport.stack
+    workload = replace(run.workload, name="", family=None, user=None, script=None, script_sha256=None, features={})
+    return repr((workload, passport.gpu, passport.gpu_total_bytes, stack))
+
+
+def _refusals(store_path: Path) -> Path:
+    """Return where the jobs are kept of which no example can be made."""
+    return store_path.with_name("refusals.jsonl")
+
+
+def _refused(store_path: Path) -> dict[str, str]:
+    path = _refusals(store_path)
+    rows = [row for _, row in read_lines(path) if isinstance(row, dict)] if path.exists() else []
+    return {str(row["id"]): row["reason"] for row in rows if isinstance(row.get("reason"), str) and "id" in row}
+
+
+def _refuse(reasons: dict[str, str], store_path: Path) -> None:
+    if reasons:
+        with Journal(_refusals(store_path)) as lines:
+            lines.append_all({"id": key, "reason": reason} for key, reason in reasons.items())
+
+
+def _may_pass(reason: str) -> bool:
+    """Tell whether a job may be estimated another time: what failed was this machine, not the job."""
+    return reason.removeprefix(_CANNOT) in _OF_THE_MACHINE
+
+
+def _with_second_round(example: Example, measured: tuple[int | None, int | None] | None) -> Example:
+    """Return the example with what capped runs showed, which stands above what the simulator says."""
+    return example if measured is None else replace(example, ran_at=measured[0], died_at=measured[1], is_emulated=False)
+
+
+def _simulated(jobs: Sequence[tuple[str, Job]], n_jobs: int) -> Iterator[dict[str, Example | str]]:
+    """Yield what is seen of the jobs, by key, a portion at a time."""
+    portions = [jobs[start : start + _PORTION] for start in range(0, len(jobs), _PORTION)]
+    if n_jobs == 1:
+        yield from (_portion(portion) for portion in portions)
+        return
+    with joblib.Parallel(n_jobs=n_jobs, return_as="generator") as parallel:
+        yield from parallel(joblib.delayed(_portion)(portion) for portion in portions)
+
+
+def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
+    found = ((key, simulated(job)) for key, job in jobs)
+    return {key: replace(one, id=key) if isinstance(one, Example) else one for key, one in found}
+
+
+# ------------------------------------------------------------------------------------------------ what decides an example
+def _key(job: Job) -> str:
+    """Return what names an example: its job, and all that decides what is seen of it."""
+    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *decides_all()])
+
+
+def decides_all() -> list[str]:
+    """Return what decides every example beside its job: settings, the site's file, versions, our own code."""
+    site = site_file.current()
+    site_text = site.sha256 if site is not None else ""
+    return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
+
+
+def digest(facts: Iterable[str]) -> str:
+    """Return one name for these facts, whatever is in them."""
+    return hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()
+
+
+def _target_text(job: Job) -> str:
+    """Return what a target's own file says: a factory, or the config of a model; "" where it names none."""
+    kind, _, place = (job.target or "").partition(":")
+    named = Path(kind if kind.endswith(".py") else place.partition("?")[0])
+    file = named / "config.json" if named.is_dir() else named
+    try:
+        return file.read_text(errors="replace") if file.is_file() else ""
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    """Return the versions of the packages which a job's models come from: the first on the import path is imported."""
+    first = {name: next(iter(metadata.distributions(name=name)), None) for name in _PACKAGES}
+    return tuple(f"{name} {found.version if found is not None else '-'}" for name, found in first.items())
+
+
+@functools.cache
+def _own_code() -> str:
+    """Return one name for the code of ours which turns a job into features."""
+    return digest(hashlib.sha256(path.read_bytes()).hexdigest() for path in _own_files())
+
+
+def _own_files() -> list[Path]:
+    from vramcast import hardware, jobs, learner, simulator, tracer
+
+    folders = [Path(path) for package in (hardware, jobs, tracer, simulator) for path in package.__path__]
+    suffixes = (".py", ".c", ".h", ".toml", ".txt")
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in suffixes]
+    files += [Path(next(iter(learner.__path__))) / name for name in ("features.py", "traits.py")]
+    files += [Path(__file__).with_name(name) for name in ("estimator.py", "learner_input.py")]
+    return files

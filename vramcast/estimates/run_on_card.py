@@ -1,0 +1,190 @@
+"""A job on its card: observed, played where no allocator answered, and again on an unlimited card where its own is full."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
+from vramcast.core.units import torch_size
+from vramcast.estimates.communicators import context_of_process
+from vramcast.hardware.context import LIBRARIES, Context, context_bytes
+from vramcast.hardware.stack import Stack
+from vramcast.jobs.job import Job
+from vramcast.simulator.card import Card
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.rules import AllocatorRules
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.simulation import simulate
+from vramcast.simulator.trace_edits import first_row, with_context
+from vramcast.simulator.what_if import min_feasible
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.nullgpu.cudnn.libraries import choose, installed_stack
+from vramcast.tracer.observation import Observation, Tracer
+from vramcast.tracer.protocol.run_options import RunOptions
+
+_ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
+_COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job which was not seen yet
+
+
+@dataclass(frozen=True, slots=True)
+class OnCard:
+    """What came of a job on its card. Sizes in bytes.
+
+    Attributes:
+        seen: The observation.
+        trace: Its trace with segments, and with what the process takes beside the allocator.
+        allocated, reserved: Peaks; of an unlimited card where the job's own was full.
+        min_feasible: The smallest card on which it runs; None: unknown.
+        context: What the process takes besides.
+        cuda_major: CUDA's major version on the card's machine.
+        out_of_memory: What torch says where the job's card is full; None: it is not.
+        seconds: How long observing and playing took.
+        beside: Of a job of several ranks another one: its number, and its trace with what the process takes besides.
+    """
+
+    seen: Observation
+    trace: Trace
+    allocated: int
+    reserved: int
+    min_feasible: int | None
+    context: Context
+    cuda_major: int
+    out_of_memory: str | None
+    seconds: dict[str, float]
+    beside: tuple[int, Trace] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """An observation whose requests an allocator answered, or the simulator in its place; `full`: the card was, and how."""
+
+    seen: Observation
+    trace: Trace
+    allocated: int
+    reserved: int
+    full: str
+
+
+def stack_of(job: Job, torch: str) -> Stack:
+    """Return the stack for which an answer holds: the job's own, and what it does not say from this machine.
+
+    Args:
+        job: The job.
+        torch: Version of the torch that ran it.
+    """
+    here = replace(installed_stack(), torch=torch)
+    return here if job.stack is None else job.stack.over(here)
+
+
+def cudnn_asked(stack: Stack | None) -> str:
+    """Return which cuDNN answers for a stack on this machine: its version, or where it lies; "" where none can."""
+    try:
+        library = choose(stack).library
+    except NullGpuError:
+        return ""
+    return library.version or str(library.folder)
+
+
+def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s: float) -> OnCard:
+    """Return what comes of `job` on its card; one which does not fit is observed on an unlimited card.
+
+    Raises:
+        DoesNotFit: it asks for more than any card has.
+        CannotEstimate: it cannot be observed.
+    """
+    started = time.perf_counter()
+    cuda_major = (job.stack.cuda_major if job.stack is not None else None) or installed_stack().cuda_major or _ASSUMED_CUDA
+
+    def context(libraries: frozenset[str] | tuple[str, ...]) -> Context:
+        return context_bytes(job.device, cuda_major, libraries, torch=stack_of(job, installed_stack().torch or "").torch)
+
+    def of(seen: Observation) -> Context:
+        torch = stack_of(job, seen.torch).torch
+        return context_of_process(job.device, cuda_major, torch, seen.libraries, seen.trace, seen.outside_bytes)
+
+    # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
+    options = replace(options, context_bytes=min(context(_COMMON).bytes, job.total_bytes))
+    seen = tracer.observe(job, options, timeout_s=timeout_s)
+    traced_s = time.perf_counter() - started
+    found = _answered(job, seen, cuda_major, limited=options.limited)
+    out_of_memory = None
+    if found.full:
+        out_of_memory = found.full
+        if seen.is_answered:
+            options = replace(options, expandable=seen.was_expandable)
+            seen = tracer.observe(job, replace(options, limited=False), timeout_s=timeout_s)
+        found = _answered(job, seen, cuda_major, limited=False)
+        if found.full:
+            raise DoesNotFit(f"The job asks for more than any card has: {found.full}")
+        needed = context(seen.libraries).bytes
+        if seen.is_answered and needed < options.context_bytes:  # it does not touch all the libraries which were assumed
+            again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=timeout_s)
+            if not again.out_of_memory:
+                found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
+        traced_s = time.perf_counter() - started
+    smallest = _smallest(job, found)
+    seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
+    taken = of(found.seen)
+    beside = found.seen.beside
+    if beside is not None:
+        beside = beside[0], with_context(beside[1], [(0, taken.bytes)])
+    return OnCard(
+        found.seen, found.trace, found.allocated, found.reserved, smallest, taken, cuda_major, out_of_memory, seconds, beside
+    )
+
+
+def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> _Answered:
+    """Return an observation with its context in the trace, its requests answered."""
+    trace = _with_context(job, seen, cuda_major)
+    if seen.is_answered:
+        peaks = trace.header["peaks"]
+        return _Answered(seen, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
+    played = simulate(trace, _settings(job, seen), Card(job.total_bytes) if limited else Card())
+    end = played.out_of_memory
+    place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op))) if end is not None else ""
+    full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}." if end is not None else ""
+    return _Answered(seen, played.replayed(), played.allocated, played.reserved, full)
+
+
+def _settings(job: Job, seen: Observation) -> Settings:
+    """Return the allocator's settings of an observation which no allocator answered, by the rules of the job's torch."""
+    return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack_of(job, seen.torch).torch))
+
+
+def _smallest(job: Job, found: _Answered) -> int | None:
+    """Return the smallest card on which the requests still run; None where the settings are those of a newer torch, say."""
+    try:
+        settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(job, found.seen)
+        return min_feasible(found.trace, settings)
+    except UsageError:
+        return None
+
+
+def _first_use(trace: Trace, library: str) -> int:
+    """Return the row of the first operator for which a library is loaded: its memory is taken then; 0: no operator tells."""
+    return first_row(trace, lambda operator: operator.library.loaded == library) or 0
+
+
+def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
+    """Return the trace with what the process takes beside the allocator: cuBLAS's and cuDNN's part before their first operator.
+
+    When NCCL, or whoever took something past the allocator, did so is not known; it counts from the start.
+    """
+    trace, libraries = seen.trace, seen.libraries
+    torch = stack_of(job, seen.torch).torch
+    loaded: set[str] = set()
+    taken = []
+    at_bytes = 0
+    for library in ("", *LIBRARIES):
+        if library == "nccl" or (library and library not in libraries):
+            continue
+        loaded |= {library} - {""}
+        total_bytes = context_bytes(job.device, cuda_major, loaded, torch=torch).bytes
+        row = _first_use(trace, library) if library else 0
+        taken.append((row, total_bytes - at_bytes))
+        at_bytes = total_bytes
+    whole = context_of_process(job.device, cuda_major, torch, libraries, trace, seen.outside_bytes)
+    if whole.bytes > at_bytes:
+        taken.append((0, whole.bytes - at_bytes))
+    return with_context(trace, sorted(taken))

@@ -1,0 +1,1 @@
+"""The card and its software: cards, stacks, contexts, throughput."""

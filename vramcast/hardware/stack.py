@@ -1,0 +1,219 @@
+"""The software of the machine which has the card: its torch, CUDA and cuDNN, where they differ from those installed here.
+
+    parse("torch==2.8.0")          what `--stack` says; the rest of it from the table of torch's own wheels
+    of_passport("2.6.0+cu124")     what a measured run says of its machine
+
+A part which nobody said is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vramcast.core.errors import UsageError
+
+INSTALLED: Final = "installed"
+WHEEL: Final = "torch's wheel metadata"
+GIVEN: Final = "given"
+PASSPORT: Final = "passport"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What one release of torch is built with: versions of CUDA, cuDNN and cuBLAS; None: its wheel leaves a range."""
+
+    cuda: str
+    cudnn: str
+    cublas: str | None
+
+
+_CUDA_12_1: Final = ("12.1", "12.1.3.1")
+_CUDA_12_4: Final = ("12.4", "12.4.5.8")
+_CUDA_12_6: Final = ("12.6", "12.6.4.1")
+_CUDA_12_8: Final = ("12.8", "12.8.4.1")
+
+
+def _release(of_cuda: tuple[str, str], cudnn: str) -> Release:
+    return Release(of_cuda[0], cudnn, of_cuda[1])
+
+
+# spec: Requires-Dist of the wheels torch-VERSION-cp311 for Linux x86_64 on PyPI, those without a local version, read 2026-11
+RELEASES: Final[dict[str, Release]] = {
+    "2.0.0": Release("11.7", "8.5.0.96", "11.10.3.66"),
+    "2.0.1": Release("11.7", "8.5.0.96", "11.10.3.66"),
+    **{f"2.{minor}": _release(_CUDA_12_1, "8.9.2.26") for minor in ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2", "3.0", "3.1")},
+    **{f"2.4.{patch}": _release(_CUDA_12_1, "9.1.0.70") for patch in (0, 1)},
+    **{f"2.{minor}": _release(_CUDA_12_4, "9.1.0.70") for minor in ("5.0", "5.1", "6.0")},
+    **{f"2.7.{patch}": _release(_CUDA_12_6, "9.5.1.17") for patch in (0, 1)},
+    **{f"2.{minor}": _release(_CUDA_12_8, "9.10.2.21") for minor in ("8.0", "9.0", "9.1", "10.0")},
+    "2.11.0": Release("13.0", "9.19.0.56", "13.1.0.3"),  # by way of cuda-toolkit 13.0.2
+    "2.12.0": Release("13.0", "9.20.0.48", None),  # 13.1.0.3 to 13.1.1.3
+}
+_OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: 11 to 13 have been built for; 128 is a typing error for 12.8
+_KNOWN: Final = ("torch", "cudnn", "cuda")
+_EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Versions of torch, CUDA and cuDNN as text; None: unknown.
+
+    Attributes:
+        torch: `2.8.0`, with a local version where it was given: `2.8.0+cu126`.
+        cuda: Which torch is built for: `12.8`, or the major version alone.
+        cudnn: `9.10.2.21`, or `9.10.2`.
+        source: Who says it: `installed`, `torch's wheel metadata`, `given` or `passport`.
+        notes: What was taken from the table although it need not hold, for the result's warnings.
+    """
+
+    torch: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    source: str = INSTALLED
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cuda_major(self) -> int | None:
+        """CUDA's major version; None: unknown."""
+        return int(self.cuda.partition(".")[0]) if self.cuda is not None else None
+
+    def over(self, installed: Stack) -> Stack:
+        """Return this stack with what it does not say taken from this machine, and `source` saying so."""
+        filled = replace(
+            self, torch=self.torch or installed.torch, cuda=self.cuda or installed.cuda, cudnn=self.cudnn or installed.cudnn
+        )
+        same = (filled.torch, filled.cuda, filled.cudnn) == (self.torch, self.cuda, self.cudnn)
+        return self if same else replace(filled, source=f"{self.source}; the rest {installed.source}")
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the stack as JSON."""
+        return {"torch": self.torch, "cuda": self.cuda, "cudnn": self.cudnn, "source": self.source}
+
+
+def parse(text: str) -> Stack:
+    """Return the stack which `torch==2.8.0,cudnn==9.10.2,cuda==12` says, any of the three; a torch release fills in the rest.
+
+    Raises:
+        UsageError: A name or a version is not understood, or the torch is none that the table has and the rest is not said.
+    """
+    said: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, version = (word.strip() for word in part.partition("=="))
+        if not equals or name not in _KNOWN:
+            raise UsageError(f"--stack '{part.strip()}' is not understood: {', '.join(_KNOWN)} are known; {_EXAMPLE}.")
+        if name in said:
+            raise UsageError(f"--stack says {name} twice ({said[name]} and {version}): say it once.")
+        said[name] = version
+    torch, cuda, cudnn = said.get("torch"), None, None
+    if "cuda" in said and (cuda := _cuda(said["cuda"])) is None:
+        raise UsageError(f"--stack has cuda=={said['cuda']}: a version such as 12 or 12.8 is expected; {_EXAMPLE}.")
+    if "cudnn" in said and (cudnn := cudnn_version(said["cudnn"])) is None:
+        raise UsageError(f"--stack has cudnn=={said['cudnn']}: a version such as 9.10.2 or 91002 is expected; {_EXAMPLE}.")
+    if torch is None:
+        return Stack(None, cuda, cudnn, GIVEN)
+    release, local = _split(torch)
+    if release is None or not _is_cuda(local):
+        raise UsageError(f"--stack has torch=={torch}: a CUDA build such as 2.8.0 or 2.8.0+cu126 is expected; {_EXAMPLE}.")
+    named = _local_cuda(local)
+    if named is not None and cuda is not None and not _agree(named, cuda):
+        raise UsageError(f"--stack says CUDA twice ({torch} is built for {named}, and cuda=={cuda}): leave out cuda.")
+    cuda = cuda or named
+    found = _filled(Stack(release + (f"+{local}" if local else ""), cuda, cudnn, GIVEN))
+    if found.cuda is None or found.cudnn is None:
+        raise UsageError(
+            f"--stack has torch=={torch}, whose CUDA and cuDNN are not known here ({_spans()} are): say them too, "
+            f"--stack torch=={torch},cudnn==9.10.2,cuda==12.8."
+        )
+    return found if found.cuda == cuda and found.cudnn == cudnn else replace(found, source=WHEEL)
+
+
+def of_passport(torch: str | None = None, cuda: str | None = None, cudnn: str | None = None) -> Stack | None:
+    """Return the stack of a measured run, as far as its passport's texts are understood; None: nothing is known.
+
+    Args:
+        torch: As `torch.__version__` says it; another build than a release of the table fills in nothing.
+        cuda: As `torch.version.cuda`.
+        cudnn: `9.10.2`, or the number of `torch.backends.cudnn.version()`.
+    """
+    release, local = _split(torch or "")
+    known = torch if release is not None and _is_cuda(local) else None
+    stack = Stack(known, _cuda(cuda or ""), cudnn_version(cudnn or ""), PASSPORT)
+    return _filled(stack) if stack != Stack(source=PASSPORT) else None
+
+
+def cudnn_version(text: str) -> str | None:
+    """Return cuDNN's version as `9.10.2` or `9.10.2.21`, from that or from the library's own number (91002, 8902).
+
+    Returns:
+        None: the text is neither.
+    """
+    text = text.strip()
+    if re.fullmatch(r"[89]\.\d{1,2}\.\d{1,2}(\.\d+)?", text):
+        return text
+    if match := re.fullmatch(r"(8)(\d)(\d\d)|(9)(\d\d)(\d\d)", text):  # spec: cudnn_version.h, CUDNN_VERSION of cuDNN 8 and 9
+        return ".".join(str(int(part)) for part in match.groups() if part is not None)
+    return None
+
+
+def release_of(torch: str) -> tuple[int, int] | None:
+    """Return the first two numbers of `2.8.0+cu126` or `2.15.0.dev20261101`; None: it is no version."""
+    match = re.match(r"(\d+)\.(\d+)\b", torch.strip())
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def same_minor(a: str, b: str) -> bool:
+    """Return whether two versions have their first two numbers in common."""
+    return a.split(".")[:2] == b.split(".")[:2]
+
+
+def _agree(a: str, b: str) -> bool:
+    """Return whether two versions of CUDA are the same as far as both say it: 12 and 12.8."""
+    return all(x == y for x, y in zip(a.split(".")[:2], b.split(".")[:2], strict=False))
+
+
+def _filled(stack: Stack) -> Stack:
+    """Return the stack with what the table has of its torch where it does not say so itself."""
+    if stack.torch is None:
+        return stack
+    release, local = _split(stack.torch)
+    cuda = stack.cuda or _local_cuda(local)
+    default = RELEASES.get(release or "")
+    if default is None:
+        return replace(stack, cuda=cuda)
+    notes: tuple[str, ...] = ()
+    cuda = cuda or default.cuda
+    if stack.cudnn is None and not _agree(cuda, default.cuda):
+        notes = (
+            f"cuDNN {default.cudnn} is that of torch {release}'s default wheel, for CUDA {default.cuda}; the one for CUDA "
+            f"{cuda} may have another: say it (--stack torch=={stack.torch},cudnn==VERSION)",
+        )
+    return replace(stack, cuda=cuda, cudnn=stack.cudnn or default.cudnn, notes=notes)
+
+
+def _split(torch: str) -> tuple[str | None, str]:
+    """Return the release and the local version of `2.8.0+cu126`; None: it is no release."""
+    match = re.fullmatch(r"(\d+\.\d+\.\d+)(?:\+([\w.]+))?", torch.strip())
+    return (match[1], match[2] or "") if match else (None, "")
+
+
+def _is_cuda(local: str) -> bool:
+    return not local or _local_cuda(local) is not None
+
+
+def _local_cuda(local: str) -> str | None:
+    """Return the CUDA which the local version of a wheel names: `cu126` is 12.6."""
+    match = re.fullmatch(r"cu(\d\d)(\d)", local)
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def _cuda(text: str) -> str | None:
+    """Return the version if it is one of CUDA."""
+    match = re.fullmatch(r"(\d+)(\.\d+){0,2}", text.strip())
+    return text.strip() if match and _OLDEST_CUDA <= int(match[1]) <= _NEWEST_CUDA else None
+
+
+def _spans() -> str:
+    names = list(RELEASES)
+    return f"the {len(names)} releases from {names[0]} to {names[-1]}"

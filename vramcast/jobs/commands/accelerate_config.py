@@ -1,0 +1,113 @@
+"""The configuration file of `accelerate launch`: what it says in place of options that were not given."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from vramcast.core.errors import UsageError
+
+# Sections whose keys stand for options which begin with the same word. # spec: accelerate 1.15, _validate_launch_command
+_PREFIXES: Final = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
+_KIND_OF: Final = {
+    "DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm", "MULTI_GPU": "multi_gpu",
+    "TPU": "tpu", "XLA": "tpu",
+}  # fmt: skip
+_HEADS: Final = ("compute_environment", "distributed_type")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """What a configuration file says.
+
+    Attributes:
+        path: The file; None: there is none.
+        kind: The option which its kind of job stands for, "" for a plain process.
+        options: Its values under the names of options.
+        deepspeed_fields: The keys of its section for DeepSpeed.
+    """
+
+    path: Path | None = None
+    kind: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    deepspeed_fields: tuple[str, ...] = ()
+
+    @property
+    def has_parallelism(self) -> bool:
+        """Whether it has a section on parallelism."""
+        return any(name.startswith("parallelism_config_") for name in self.options)
+
+    @property
+    def says_precision(self) -> bool:
+        """Whether it says a precision."""
+        return self.options.get("mixed_precision") is not None
+
+    def is_precision(self, given: Mapping[str, Any]) -> bool:
+        """Return whether the precision in force is the file's."""
+        return bool(given.get("mixed_precision") == self.options.get("mixed_precision"))
+
+
+def of_launch(named: str | None, environment: Mapping[str, str], *, is_default_read: bool) -> LaunchConfig:
+    """Return the configuration of a launch: of the file which is named, or the one in its default place.
+
+    Raises:
+        UsageError: the file is absent or cannot be read.
+    """
+    if named is not None:
+        path = Path(named)
+        if not path.is_file():
+            raise UsageError(f"accelerate launch: the file '{named}' of --config_file does not exist.")
+        return _read(path)
+    path = _default_path(environment)
+    return _read(path) if is_default_read and path.is_file() else LaunchConfig()
+
+
+def _default_path(environment: Mapping[str, str]) -> Path:
+    """Return where `accelerate config` writes. # spec: accelerate 1.15, commands/config/config_args.py."""
+    caches = environment.get("XDG_CACHE_HOME", "~/.cache")
+    home = Path(os.path.expanduser(environment.get("HF_HOME", os.path.join(caches, "huggingface"))))
+    return home / "accelerate" / "default_config.yaml"
+
+
+def _read(path: Path) -> LaunchConfig:
+    try:
+        text = path.read_text(encoding="utf-8")
+        said = json.loads(text) if path.suffix == ".json" else _yaml(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"accelerate launch: '{path}' cannot be read ({error}).") from None
+    if not isinstance(said, dict):
+        raise UsageError(f"accelerate launch: '{path}' is no configuration of accelerate: it has no keys.")
+    if said.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        return LaunchConfig(path, "sagemaker")
+    kind = _KIND_OF.get(str(said.get("distributed_type", "NO")).upper(), "")
+    options: dict[str, Any] = {}
+    for name, value in said.items():
+        if isinstance(value, dict):
+            prefix = _PREFIXES.get(name, "")
+            options |= {key if key.startswith(prefix) else prefix + key: inner for key, inner in value.items()}
+        elif name not in _HEADS:
+            options[name] = value
+    deepspeed = said.get("deepspeed_config") or {}
+    return LaunchConfig(path, kind, _without_nothing(options), tuple(deepspeed))
+
+
+def _without_nothing(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value != ""}
+
+
+def _yaml(text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")  # a dependency of accelerate's
+    except ImportError:
+        raise UsageError(
+            "accelerate launch: its configuration is YAML, and PyYAML is not installed: pip install pyyaml."
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None

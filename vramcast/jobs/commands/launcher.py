@@ -1,0 +1,115 @@
+"""What a launcher of training scripts is to us: a table of its options, and what it would start. It is read, and not run."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from vramcast.core.errors import UsageError
+from vramcast.jobs.ranks import ALONE, Rank, World
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a launcher would start.
+
+    Attributes:
+        words: The program and its arguments.
+        is_module: Whether the program is a module's name.
+        is_command: Whether the program is an executable, to be read as a command of its own.
+        environment: The variables which the process of rank 0 would have.
+        world: All ranks.
+    """
+
+    words: tuple[str, ...]
+    is_module: bool
+    is_command: bool
+    environment: dict[str, str]
+    world: World = ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A launcher's options, as two lists of names, and what it makes of them.
+
+    Attributes:
+        name: As people type it.
+        valued: Options with one value, under all their names: `nproc_per_node`, `r|redirects`.
+        flags: Options without.
+        read: Returns what is started, from the options that were given, the program with its arguments, and our environment.
+    """
+
+    name: str
+    valued: tuple[str, ...]
+    flags: tuple[str, ...]
+    read: Callable[[dict[str, Any], tuple[str, ...], Mapping[str, str]], Launched]
+
+    def launched(self, words: Sequence[str], environment: Mapping[str, str]) -> Launched:
+        """Return what it would start for these words behind its name.
+
+        Raises:
+            UsageError: they are no such words.
+            CannotEstimate: they ask for what is no GPU's.
+        """
+        options = vars(self.parser().parse_args(list(words)))
+        program = (options.pop("program"), *options.pop("arguments"))
+        return self.read(options, program, environment)
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return its parser: options which were not given are absent from what it finds."""
+        parser = _Parser(prog=self.name, add_help=False, argument_default=argparse.SUPPRESS)
+        for table, action in ((self.valued, "store"), (self.flags, "store_true")):
+            for option in table:
+                parser.add_argument(*_spellings(option), dest=option.split("|")[-1], action=action)
+        parser.add_argument("program")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER)
+        return parser
+
+
+def _spellings(option: str) -> list[str]:
+    names = option.split("|")
+    long = [name for name in names if len(name) > 1]
+    dashed = [name.replace("_", "-") for name in long]
+    return [*(f"-{name}" for name in names if len(name) == 1), *(f"--{name}" for name in dict.fromkeys((*long, *dashed)))]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(
+            f"{self.prog}: {message}. vramcast reads a launcher's options, as of its releases up to November 2026."
+        )
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an option's value as a number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{name} is '{value}': a whole number is expected.") from None
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nobody listens now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def first_rank(world: World, *, restarts: str = "0", run_id: str = "none", role: str = "default") -> dict[str, str]:
+    """Return what torchrun tells the process of rank 0. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
+    told = {
+        "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": role, "LOCAL_WORLD_SIZE": "",
+        "WORLD_SIZE": "", "GROUP_WORLD_SIZE": "", "ROLE_WORLD_SIZE": "", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()), "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": restarts,
+        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is no agent: the process makes its store itself
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }  # fmt: skip
+    return Rank(0, world).told(told)

@@ -1,0 +1,251 @@
+"""What a command as people type it runs: the Python program behind interpreters, wrappers and launchers, all read only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from vramcast.core.errors import UsageError
+from vramcast.jobs.commands import launchers
+from vramcast.jobs.commands.launcher import Launcher
+from vramcast.jobs.job import Command
+from vramcast.jobs.ranks import ALONE, World
+
+_EXAMPLE: Final = "write vramcast run [options] -- train.py args"
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?t?(?:\.exe)?")
+# Options of the interpreter which take a value, alone or behind others in one word. # spec: python --help
+_VALUED_LETTERS: Final = "WX"
+_PROGRAM_LETTERS: Final = "cm"  # spec: python --help; what comes after is the program and its arguments
+_VALUED_WORDS: Final = frozenset({"--check-hash-based-pycs"})
+_RUNNERS: Final = frozenset({"poetry", "pipenv", "pdm", "rye"})  # `poetry run COMMAND`, without options before COMMAND
+_PREFIXES: Final = frozenset({"nohup", "time", "exec", "command"})
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish"})
+_STARTERS: Final = frozenset({"srun", "sbatch", "mpirun", "mpiexec", "horovodrun", "docker", "ssh", "ray", "nsys", "ncu"})
+# Options of `uv run` which take a value. # spec: uv run --help, 0.9
+_UV_VALUED: Final = frozenset(
+    {"--extra", "--no-extra", "--group", "--no-group", "--only-group", "--env-file", "--with", "-w", "--with-editable"}
+    | {"--with-requirements", "-p", "--python", "--package", "--index", "--default-index", "-i", "--index-url"}
+    | {"--extra-index-url", "-f", "--find-links", "-P", "--upgrade-package", "--reinstall-package", "--index-strategy"}
+    | {"--keyring-provider", "--resolution", "--prerelease", "--fork-strategy", "--exclude-newer", "--link-mode", "-C"}
+    | {"--config-setting", "--no-build-package", "--no-binary-package", "--refresh-package", "--cache-dir", "--project"}
+    | {"--config-file", "--color", "--allow-insecure-host", "--python-platform", "--no-build-isolation-package"}
+)
+_HEAD_BYTES: Final = 256  # arbitrary: room for a first line
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The words which are left, and what was read so far.
+
+    Attributes:
+        words: Not read yet.
+        inherited: The environment in which the command is typed.
+        told: What the command adds to it.
+        world: The ranks for which it asks.
+        notes: What a reader of the answer should know.
+    """
+
+    words: tuple[str, ...]
+    inherited: Mapping[str, str]
+    told: dict[str, str] = field(default_factory=dict)
+    world: World = ALONE
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**self.inherited, **self.told}
+
+    def read(self) -> Command:
+        while True:
+            if not self.words:
+                raise UsageError(f"No script: {_EXAMPLE}.")
+            word = self.words[0]
+            name = os.path.basename(word)
+            steps: tuple[tuple[bool, Callable[[], Command | None]], ...] = (
+                (bool(_ASSIGNMENT.match(word)) and not os.path.exists(word), self._assign),
+                (name == "env", self._env),
+                (name in _PREFIXES and not os.path.exists(word), self._drop),
+                (name == "uv" and self.words[1:2] == ("run",), self._uv),
+                (name in _RUNNERS and self.words[1:2] == ("run",), lambda: self._drop(2)),
+                (bool(_PYTHON.fullmatch(name)) and (os.path.isfile(word) or name == word), self._python),
+                (launchers.find(self.words, launchers.BY_WORDS) is not None, lambda: self._launch(launchers.BY_WORDS)),
+                (name in _SHELLS and not os.path.isfile(name), self._refuse_shell),
+                (name in _STARTERS and not os.path.isfile(word), self._refuse_starter),
+            )
+            step = next((step for applies, step in steps if applies), self._script)
+            command = step()
+            if command is not None:
+                return command
+
+    # -------------------------------------------------------------------------------------------- what stands before
+    def _drop(self, count: int = 1) -> None:
+        self.words = self.words[count:]
+
+    def _assign(self) -> None:
+        name, _, value = self.words[0].partition("=")
+        self.told[name] = value
+        self._drop()
+
+    def _env(self) -> None:
+        self._drop()
+        while self.words and self.words[0].startswith("-"):
+            if self.words[0] != "--":
+                raise UsageError(f"env {self.words[0]} cannot be read: of env only NAME=value is.")
+            self._drop()
+
+    def _uv(self) -> Command | None:
+        self._drop(2)
+        while self.words and self.words[0].startswith("-"):
+            word = self.words[0]
+            if word in ("-m", "--module"):
+                return self._module(self.words[1:])
+            if word.partition("=")[0] == "--directory":
+                raise UsageError("uv run --directory cannot be read: change to the folder.")
+            self._drop(2 if word in _UV_VALUED else 1)
+            if word in ("--", "-s", "--script"):
+                break
+        return None
+
+    def _refuse_shell(self) -> Command | None:
+        raise UsageError(f"'{' '.join(self.words[:2])}' is a shell's script: give the Python command which stands in it.")
+
+    def _refuse_starter(self) -> Command | None:
+        raise UsageError(f"'{self.words[0]}' starts processes elsewhere: give the command which each of them runs.")
+
+    # -------------------------------------------------------------------------------------------- interpreters, launchers
+    def _python(self) -> Command | None:
+        self._note_interpreter(self.words[0])
+        self._drop()
+        while self.words and self.words[0].startswith("-"):
+            word = self.words[0]
+            self._drop()
+            if word == "-":
+                raise UsageError(f"A program on stdin cannot be read: {_EXAMPLE}.")
+            if word.startswith("--"):
+                self._drop(1 if word in _VALUED_WORDS else 0)
+                continue
+            for at, letter in enumerate(word[1:], start=1):
+                if letter not in _VALUED_LETTERS + _PROGRAM_LETTERS:
+                    continue
+                rest = (word[at + 1 :],) if word[at + 1 :] else self.words[:1]
+                self._drop(0 if word[at + 1 :] else 1)
+                if not rest:
+                    raise UsageError(f"python -{letter} needs a value.")
+                if letter == "m":
+                    return self._module((*rest, *self.words))
+                if letter == "c":
+                    return self._command((*rest, *self.words), is_code=True)
+                break
+        return None if self.words and self._is_launcher_file() else self._script()
+
+    def _is_launcher_file(self) -> bool:
+        """Return whether `python PATH` runs a launcher's console script, as in `python /venv/bin/torchrun`."""
+        return os.path.isfile(self.words[0]) and launchers.find(self.words, launchers.BY_WORDS) is not None
+
+    def _module(self, words: tuple[str, ...]) -> Command | None:
+        self.words = words
+        if not words:
+            raise UsageError("python -m needs a module's name.")
+        if launchers.find(words, launchers.BY_MODULE) is not None:
+            return self._launch(launchers.BY_MODULE)
+        return self._command(words, is_module=True)
+
+    def _launch(self, table: Mapping[tuple[str, ...], Launcher]) -> Command | None:
+        found = launchers.find(self.words, table)
+        assert found is not None
+        launcher, words = found
+        launched = launcher.launched(words, self.environment)
+        self.told |= launched.environment
+        self.world = launched.world if launched.world.size > 1 else self.world
+        self.words = launched.words
+        if launched.is_command:
+            return None
+        return self._command(launched.words, is_module=True) if launched.is_module else self._script()
+
+    # -------------------------------------------------------------------------------------------- the program
+    def _script(self) -> Command:
+        if not self.words:
+            raise UsageError(f"No script: {_EXAMPLE}.")
+        word = self.words[0]
+        if word.startswith("-"):
+            raise UsageError(f"'{word}' is no script: {_EXAMPLE}.")
+        path = Path(word)
+        if not path.exists():
+            path = self._on_path(word)
+        if path.is_dir():
+            if not (path / "__main__.py").is_file():
+                raise UsageError(f"The folder '{word}' has no __main__.py: {_EXAMPLE}.")
+        elif not zipfile.is_zipfile(path):
+            self._check_python(path)
+        return self._command((str(path), *self.words[1:]))
+
+    def _on_path(self, word: str) -> Path:
+        """Return the console script of that name: on PATH, or beside our own interpreter."""
+        if os.sep not in word:
+            found = shutil.which(word, path=self.environment.get("PATH")) or shutil.which(
+                word, path=os.path.dirname(sys.executable)
+            )
+            if found is not None:
+                return Path(found)
+        raise UsageError(f"The script '{word}' does not exist, nor a command of that name: {_EXAMPLE}.")
+
+    def _check_python(self, path: Path) -> None:
+        """Raise where a file is certainly no Python program; one without a first line which says so may be."""
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if path.suffix in (".py", ".pyw"):
+            return
+        lines = head.splitlines() or [b""]
+        if head.startswith(b"#!") and b"python" not in lines[0]:
+            if not (len(lines) > 1 and lines[1].startswith(b"'''exec'")):  # of an interpreter with a long path
+                raise UsageError(f"'{path}' is a script of {lines[0][2:].decode(errors='replace').strip()}, not of Python.")
+        elif b"\0" in head:
+            raise UsageError(f"'{path}' is a binary program, not a script of Python.")
+        elif head.startswith(b"#!"):
+            self._note_interpreter(lines[0][2:].decode(errors="replace").split()[0])
+
+    def _command(self, words: tuple[str, ...], *, is_module: bool = False, is_code: bool = False) -> Command:
+        return Command(
+            words,
+            is_module=is_module,
+            is_code=is_code,
+            environment=tuple(self.told.items()),
+            notes=tuple(self.notes),
+            world=self.world,
+        )
+
+    def _note_interpreter(self, interpreter: str) -> None:
+        """Note that the job runs under our interpreter, where another one is named."""
+        match = _PYTHON.fullmatch(os.path.basename(interpreter))
+        asked = match[1] if match is not None else None
+        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+        is_same = asked is None or asked in (ours, str(sys.version_info.major))
+        if os.sep in interpreter and os.path.exists(interpreter):
+            is_same = is_same and os.path.dirname(os.path.abspath(interpreter)) == os.path.dirname(
+                os.path.abspath(sys.executable)
+            )
+        if not is_same:
+            self.notes.append(
+                f"the command names {interpreter}: the job ran under vramcast's own Python {ours}, {sys.executable}"
+            )
+
+
+def read(words: Sequence[str], environment: Mapping[str, str]) -> Command:
+    """Return what a command runs.
+
+    Args:
+        words: As a shell has split them.
+        environment: In which it is typed.
+    Raises:
+        UsageError: there is no Python program behind them.
+        CannotEstimate: they ask for what is no GPU's.
+    """
+    return _Reader(tuple(words), environment).read()

@@ -1,0 +1,446 @@
+"""What is asked: one training (or inference) job, as plain data which travels to the process that traces it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from numbers import Number
+from typing import Any, Final, Literal, get_args
+
+from vramcast.core.checks import INT64_LEAST, SHOWN, number, shown, whole
+from vramcast.core.errors import UsageError
+from vramcast.core.units import INT64_MOST, shortened
+from vramcast.hardware.devices import DEVICES, Device
+from vramcast.hardware.stack import Stack
+from vramcast.jobs.parallel import Parallel
+from vramcast.jobs.ranks import ALONE, Ranks, World
+
+Until = Literal["steps", "evaluation", "end"]
+Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Mode = Literal["train", "infer"]
+ZeroGrad = Literal["step-start", "before-backward", "after-step"]
+
+# Of each option of a training which has a few values: these.
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "precision": get_args(Precision), "mode": get_args(Mode), "zero_grad": get_args(ZeroGrad),
+}  # fmt: skip
+NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET whose library has a name for the number of classes
+TRACERS = ("auto", "nullgpu", "fake", "cpu")
+# Bytes an element; the names are torch's own.
+DTYPE_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+# What an element can hold, of the types which hold integers.
+_RANGES = {"int64": (INT64_LEAST, INT64_MOST), "uint8": (0, 255), "bool": (0, 1)} | {
+    f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32)
+}
+_CODES: dict[str, Literal["q", "i", "h", "b", "B", "?"]] = {
+    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?",
+}  # fmt: skip
+_DIGITS = r"\d{1,19}"  # an int64 has no more
+_DIMENSION = rf"(?:{_DIGITS}\.\.)?{_DIGITS}"
+_TENSOR = re.compile(rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::([a-z]+\d*)(?:<({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor of a batch: `TensorSpec((32, 3, 224, 224))`, `TensorSpec((8, 128), "int64", high=30522)`.
+
+    Its values matter only where the model's way depends on them, as on an attention mask.
+
+    Args:
+        shape: Its dimensions, each >= 0.
+        dtype: torch's name of the type, with or without `torch.`.
+        high: For integers: values are below it (token ids below the vocabulary's size); documents what the model accepts.
+        fill: What every element is; None: integers lie below `high` (0 without it), floats between 0 and 1.
+        content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
+        least: The smallest shape, where it varies from batch to batch (padded to the longest line): estimates are of `shape`,
+            and bounds of jobs whose batches vary. None: all batches are alike.
+    Raises:
+        UsageError: a negative dimension, a `least` which is no smaller shape, more bytes than an int64 counts, an unknown
+            dtype, a value which the dtype cannot hold, or content of another size.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    high: int | None = None
+    fill: float | None = None
+    content: bytes | None = field(default=None, repr=False)
+    least: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shape, str | bytes) or not isinstance(self.shape, Iterable):
+            raise UsageError(
+                f"shape is {shown(self.shape)}: give a tuple of dimensions, for example TensorSpec((32, 3, 224, 224))."
+            )
+        object.__setattr__(self, "shape", tuple(whole("A dimension of a shape", n) for n in self.shape))
+        object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        if self.dtype not in DTYPE_BYTES:
+            raise UsageError(f"Dtype '{self.dtype}' is unknown: use one of {', '.join(DTYPE_BYTES)}.")
+        if any(n < 0 for n in self.shape):
+            raise UsageError(f"Shape {self.shape} has a negative dimension: all must be >= 0.")
+        if math.prod(max(n, 1) for n in self.shape) * DTYPE_BYTES[self.dtype] > INT64_MOST:
+            raise UsageError(f"Shape {shown(self.shape)} of {self.dtype} has more than 2^63 bytes: no tensor can be so large.")
+        self._check_values()
+        self._check_least()
+        if self.content is not None and len(self.content) != self.size_bytes:
+            raise UsageError(f"Content has {len(self.content)} bytes, but {self.shape} of {self.dtype} has {self.size_bytes}.")
+
+    def _check_least(self) -> None:
+        if self.least is None:
+            return
+        least = tuple(whole("A dimension of a smallest shape", n, least=0) for n in self.least)
+        if len(least) != len(self.shape) or any(small > large for small, large in zip(least, self.shape, strict=True)):
+            raise UsageError(f"The smallest shape is {shown(least)}, and the largest {shown(self.shape)}: write 8x16..128.")
+        object.__setattr__(self, "least", None if least == self.shape else least)
+
+    def _check_values(self) -> None:
+        if not isinstance(self.fill, Number | None):
+            raise UsageError(f"fill is {shown(self.fill)}: a number is expected.")
+        if not self.is_integer:
+            if self.high is not None:
+                raise UsageError(f"high is {shown(self.high)}: it is for integers, and {self.dtype} holds none.")
+            return
+        least, most = _RANGES[self.dtype]
+        if self.high is not None:
+            object.__setattr__(self, "high", whole("high ('<' of a tensor)", self.high, least=1, most=most + 1))
+            most = min(most, self.high - 1)
+        advice = f" in {self.dtype}" + (f"<{self.high}" if self.high is not None else "")
+        if self.fill is not None:
+            object.__setattr__(self, "fill", whole("fill ('=' of a tensor)", self.fill, least=least, most=most, advice=advice))
+
+    @property
+    def size_bytes(self) -> int:
+        """Elements times bytes an element."""
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def varies(self) -> bool:
+        """Whether its shape is another one from batch to batch."""
+        return self.least is not None
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the values are integers or booleans."""
+        return not self.dtype.startswith(("float", "bfloat", "complex"))
+
+    def integers(self) -> set[int]:
+        """Return which integers the elements are declared to be; none where there are no elements, or no integers."""
+        if not self.is_integer or not self.size_bytes:
+            return set()
+        if self.content is None:
+            return set() if self.fill is None else {int(self.fill)}
+        return set(memoryview(self.content).cast(_CODES[self.dtype]))
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Return the tensor that `32x3x224x224`, `8x128:int64<30522`, `8x128:int64=1` (all ones) or `32:int64` says.
+
+        `8x16..128:int64` is one whose second dimension lies between 16 and 128.
+
+        Raises:
+            UsageError: the text is none of these forms.
+        """
+        match = _TENSOR.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f"Tensor '{shortened(text, SHOWN)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
+                "8x128:int64<30522, 8x128:int64=1, or 8x16..128:int64 where batches vary."
+            )
+        ends = [dimension.split("..") for dimension in match[1].split("x")]
+        shape, smallest = (tuple(int(end[place]) for end in ends) for place in (-1, 0))
+        stated = match[4]
+        fill = None if stated is None else float(stated + match[5]) if match[5] else int(stated)
+        return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill, least=smallest)
+
+    def with_batch(self, batch_size: int) -> TensorSpec:
+        """Return the same tensor with another first dimension; content is repeated or cut."""
+        content = self.content
+        if content is not None:
+            row_bytes = len(content) // self.shape[0] if self.shape[0] else 0
+            content = (content * -(-batch_size // self.shape[0]))[: batch_size * row_bytes] if row_bytes else None
+        least = None if self.least is None else (batch_size, *self.least[1:])
+        return replace(self, shape=(batch_size, *self.shape[1:]), content=content, least=least)
+
+
+# A batch: a TensorSpec, or tuples, lists and dicts of them (other leaves are passed on as they are).
+Batch = Any
+
+
+def map_batch(batch: Batch, function: Any) -> Any:
+    """Return `batch` with `function` applied to every leaf, its tuples, lists and dicts kept."""
+    if isinstance(batch, dict):
+        return {key: map_batch(value, function) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
+        return type(batch)(map_batch(value, function) for value in batch)
+    return function(batch)
+
+
+def parse_batch(specs: Sequence[str]) -> Batch:
+    """Return the batch which texts as `TensorSpec.parse` reads them say: one tensor, a tuple, or a dict where they have names.
+
+    Args:
+        specs: `32x3x224x224`, or `input_ids=8x128:int64<30522` for a keyword.
+    Raises:
+        UsageError: there is none, one is not understood, only some have names, or one name comes twice.
+    """
+    if not specs:
+        raise UsageError("--batch is missing: give each input tensor, for example --batch 32x3x224x224.")
+    named: dict[str, TensorSpec] = {}
+    plain: list[TensorSpec] = []
+    for text in specs:
+        match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", text)
+        if match and match[1] in named:
+            raise UsageError(f"--batch gives '{match[1]}' twice: give each input once.")
+        if match:
+            named[match[1]] = TensorSpec.parse(match[2])
+        else:
+            plain.append(TensorSpec.parse(text))
+    if named and plain:
+        raise UsageError("--batch mixes named and unnamed tensors: name all of them (input_ids=8x128:int64) or none.")
+    return named or (plain[0] if len(plain) == 1 else tuple(plain))
+
+
+def current_folder() -> str:
+    """Return the folder in which a job of this process runs.
+
+    Raises:
+        UsageError: it was removed.
+    """
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The current folder cannot be told ({error.strerror}): change to one which is there.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a model is trained, or run. A wrong value is a UsageError.
+
+    The command line has an option for each field, whose help the field's metadata has.
+
+    Attributes:
+        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
+            class or callable (params), pickled.
+        lr: The learning rate, which moves no memory.
+        steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
+            first.
+        zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
+        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
+            `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
+            variable names the new host tensor first.
+    """
+
+    optimizer: str | bytes = field(
+        default="adam", metadata={"help": "of torch.optim, any case; sgdm; adamw:fused=true (default: adam)"}
+    )
+    lr: float = 1e-3  # arbitrary: values never matter
+    precision: Precision = "fp32"
+    mode: Mode = "train"
+    steps: int = field(default=3, metadata={"help": "training steps to trace (default: 3)"})
+    zero_grad: ZeroGrad = "step-start"
+    overlap_inputs: bool = field(
+        default=True,
+        metadata={"help": "the last step's inputs live until the next ones are on the device (default), or are dropped before"},
+    )
+    checkpointing: bool = field(default=False, metadata={"help": "switch the model's gradient checkpointing on"})
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name} '{getattr(self, name)}' is unknown: use one of {', '.join(known)}.")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(option.default, bool) and not isinstance(value, bool):
+                raise UsageError(f"{option.name} is {shown(value)}: it is either True or False.")
+        object.__setattr__(self, "steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
+        object.__setattr__(self, "lr", number("lr", self.lr, least=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTraining:
+    """What is known of a training that ran: `Training`'s fields, None where unknown; not `lr`, which moves no memory."""
+
+    optimizer: str | None = None
+    precision: str | None = None
+    mode: str | None = None
+    steps: int | None = None
+    zero_grad: str | None = None
+    overlap_inputs: bool | None = None
+    checkpointing: bool | None = None
+    channels_last: bool | None = None
+    cudnn_benchmark: bool | None = None
+
+    def training(self) -> Training:
+        """Return it with `Training`'s defaults for what is unknown."""
+        known = {name: getattr(self, name) for name in TRAINING_FIELDS}
+        return Training(**{name: value for name, value in known.items() if value is not None})
+
+
+TRAINING_FIELDS: Final = tuple(one.name for one in fields(KnownTraining))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A training command, read: the program, and what surrounds it.
+
+    Attributes:
+        words: The program and its arguments: `("train.py", "--epochs", "10")`, `("package.train",)`, `("print(1)",)`.
+        is_module: Whether the program is a module's name, as for `python -m`.
+        environment: Variables which a launcher would have set, in order.
+        until: How far it is followed: to the last of `Training.steps`, through the evaluation which comes after them, or to
+            its end.
+        budget_s: So many seconds after the last wanted step it is stopped, and what was seen till then counts; None: it is
+            not.
+        is_code: Whether the program is Python code, as for `python -c`.
+        notes: What a reader of the answer should know of how the command was read.
+        world: Its ranks.
+        ranks: Which of them are traced, each in a process of its own.
+    """
+
+    words: tuple[str, ...]
+    is_module: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    until: Until = "steps"
+    budget_s: float | None = None
+    is_code: bool = False
+    notes: tuple[str, ...] = ()
+    world: World = ALONE
+    ranks: Ranks = "auto"
+
+    def __post_init__(self) -> None:
+        if self.until not in get_args(Until):
+            raise UsageError(f"until is {shown(self.until)}: use one of {', '.join(get_args(Until))}.")
+        if self.budget_s is not None:
+            object.__setattr__(self, "budget_s", number("budget_s (--budget-s)", self.budget_s, least=0.0))
+        self.world.chosen(self.ranks)
+
+    @property
+    def program(self) -> str:
+        """The script's path, the module's name, or the code."""
+        return self.words[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job. Exactly one of `target`, `model` and `command` says what runs. A wrong value is a UsageError, whoever gives it.
+
+    Attributes:
+        target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
+        model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow.dumps`.
+        command: A training script and its arguments.
+        batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
+        labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
+        loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
+        training: How it is trained; of a command only `steps` counts.
+        parallel: How a model is spread over ranks; None: it is not. A command says so itself.
+        stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
+            and the CUDA context.
+        memory_bytes: The card's size instead of the device's own.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, against what its own code and the caller's environment say; None: what
+            they say (`tracer/protocol/alloc_conf.py`).
+    """
+
+    device: Device
+    target: str | None = None
+    model: bytes | None = None
+    command: Command | None = None
+    batch: Batch = None
+    labels: TensorSpec | None = None
+    num_classes: int | None = None
+    loss: bytes | None = None
+    training: Training = Training()
+    parallel: Parallel | None = None
+    alloc_conf: str | None = ""
+    stack: Stack | None = None
+    memory_bytes: int | None = None
+    search_path: tuple[str, ...] = field(default=(), repr=False)
+    working_folder: str = "."
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.device, Device):
+            raise UsageError(f"device is {shown(self.device)}: give a card's name, one of {', '.join(DEVICES)}.")
+        if not isinstance(self.stack, Stack | None):
+            raise UsageError(f"stack is {shown(self.stack)}: give versions as text, for example 'torch==2.8.0'.")
+        if not isinstance(self.alloc_conf, str | None):
+            raise UsageError(
+                f"alloc_conf is {shown(self.alloc_conf)}: give text as in PYTORCH_CUDA_ALLOC_CONF, '' for torch's"
+                " defaults, or None for what the environment says."
+            )
+        if self.num_classes is not None:
+            self._set("num_classes", whole("num_classes", self.num_classes, least=0))
+            if (self.target or "").partition(":")[0] not in NAMES_CLASSES:
+                raise UsageError(
+                    f"num_classes (--num-classes) is for torchvision:, timm: and hf:, not for '{self.target}': give it as the "
+                    f'factory calls it, for example file.py:factory?{{"classes": {self.num_classes}}}.'
+                )
+        if self.memory_bytes is not None:
+            # Whether a unit was forgotten is asked where people give it: a search of ours may go below any card.
+            self._set("memory_bytes", whole("memory_bytes", self.memory_bytes, least=1))
+        if self.parallel is not None:
+            self._check_parallel(self.parallel)
+        if "cudaMallocAsync" in (self.alloc_conf or ""):
+            raise UsageError(
+                "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
+                "allocator (backend:native) can be estimated."
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_parallel(self, parallel: Parallel) -> None:
+        if self.command is not None:
+            raise UsageError(f"parallel is '{parallel}': a command says itself how it is spread over ranks: leave it out.")
+        if parallel.kind == "ddp" and self.training.mode == "infer":
+            raise UsageError("parallel is 'ddp': it is for training, and ranks which infer are each alone: leave it out.")
+
+    @property
+    def world(self) -> World:
+        """All ranks of the job."""
+        if self.command is not None:
+            return self.command.world
+        return self.parallel.world if self.parallel is not None else ALONE
+
+    def with_training(self, **changes: Any) -> Job:
+        """Return the job with these fields of its training changed."""
+        return replace(self, training=replace(self.training, **changes))
+
+    def with_batch(self, batch_size: int) -> Job:
+        """Return the job with the first dimension of every input and label set to `batch_size`."""
+
+        def resized(leaf: Any) -> Any:
+            return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf
+
+        return replace(self, batch=map_batch(self.batch, resized), labels=map_batch(self.labels, resized))
+
+    @property
+    def varies(self) -> bool:
+        """Whether an input or label has another shape from batch to batch."""
+        found: list[bool] = []
+        map_batch((self.batch, self.labels), lambda leaf: found.append(isinstance(leaf, TensorSpec) and leaf.varies))
+        return any(found)
+
+    @property
+    def input_bytes(self) -> int:
+        """What one batch with its labels takes on the card, in the job's precision; a command's is not known: 0."""
+        low = self.training.precision in ("bf16", "fp16")
+        sizes: list[int] = []
+
+        def add(leaf: Any) -> None:
+            if isinstance(leaf, TensorSpec):
+                sizes.append(leaf.size_bytes // 2 if low and leaf.dtype == "float32" else leaf.size_bytes)
+
+        map_batch(self.batch, add)
+        map_batch(self.labels, add)
+        return sum(sizes)
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of the card on which the job runs."""
+        return self.memory_bytes if self.memory_bytes is not None else self.device.total_bytes

@@ -1,0 +1,123 @@
+"""The ranks of a job: how many there are, on how many machines, and which one a process is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from vramcast.core.checks import whole
+from vramcast.core.errors import UsageError
+
+Ranks = tuple[int, ...] | Literal["auto", "all"]
+# Variables which differ between ranks, or tell how many there are, by what they hold. # spec: torch 2.11, torchrun; DeepSpeed
+# 0.18, launcher/launch.py (LOCAL_SIZE, CROSS_RANK, CROSS_SIZE)
+_NUMBERS: Final = ("RANK", "ROLE_RANK")
+_LOCAL: Final = ("LOCAL_RANK",)
+_MACHINE: Final = ("GROUP_RANK", "CROSS_RANK")
+_SIZE: Final = ("WORLD_SIZE", "ROLE_WORLD_SIZE")
+_LOCAL_SIZE: Final = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+_MACHINES: Final = ("GROUP_WORLD_SIZE", "CROSS_SIZE")
+
+MOST_CARDS: Final = 64  # = MAX_DEVICES of tracer/nullgpu/csrc/driver.c
+_USUAL: Final = 8  # arbitrary: cards of a machine; DGX and HGX have as many
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All ranks of a job. A wrong number is a UsageError.
+
+    Attributes:
+        size: How many.
+        per_node: How many on each machine; 0: as many as divide them, at most 8.
+    """
+
+    size: int = 1
+    per_node: int = 0
+
+    def __post_init__(self) -> None:
+        whole("world_size (--world-size)", self.size, least=1)
+        whole("nproc_per_node (--nproc-per-node)", self.per_node, least=0)
+        if self.per_node > self.size or (self.per_node and self.size % self.per_node):
+            raise UsageError(f"{self.size} ranks cannot be on machines of {self.per_node} each: give a multiple.")
+        if self.per_node > MOST_CARDS:
+            raise UsageError(f"{self.per_node} ranks on one machine are more than {MOST_CARDS}: give the machines (--nnodes).")
+
+    @property
+    def local_size(self) -> int:
+        """Ranks of one machine."""
+        return self.per_node or next(n for n in range(_USUAL, 0, -1) if self.size % n == 0)
+
+    @property
+    def machines(self) -> int:
+        """Machines."""
+        return self.size // self.local_size
+
+    def chosen(self, ranks: Ranks, pairs: Iterable[tuple[int, int]] = ()) -> tuple[int, ...]:
+        """Return which ranks are traced, in their order.
+
+        "auto": the first and the last, whose shards differ where a size does not divide by the number of ranks; before the last
+        those whom the first one's tensors reach (stages of a pipeline).
+
+        Args:
+            ranks: Which are asked for.
+            pairs: Ranks of which one sends tensors to the other, as far as that is known.
+        Raises:
+            UsageError: one is no rank of this world.
+        """
+        if ranks == "all":
+            return tuple(range(self.size))
+        if ranks == "auto":
+            reached, known = {0}, tuple(pairs)
+            while more := {one for pair in known if reached & set(pair) for one in pair} - reached:
+                reached |= more
+            return tuple(dict.fromkeys((*sorted(reached), self.size - 1)))
+        for number in ranks:
+            if not 0 <= number < self.size:
+                raise UsageError(f"Rank {number} (--ranks) is none of {self.size}: they are 0 to {self.size - 1}.")
+        return tuple(dict.fromkeys(ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank.
+
+    Attributes:
+        number: Among all.
+        world: All.
+    """
+
+    number: int
+    world: World
+
+    @property
+    def local(self) -> int:
+        """Among those of its machine; the number of its card."""
+        return self.number % self.world.local_size
+
+    def told(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return a launcher's variables as this rank has them: those which there are, with its own numbers."""
+        world = self.world
+        values = {
+            **dict.fromkeys(_NUMBERS, self.number), **dict.fromkeys(_LOCAL, self.local),
+            **dict.fromkeys(_MACHINE, self.number // world.local_size), **dict.fromkeys(_SIZE, world.size),
+            **dict.fromkeys(_LOCAL_SIZE, world.local_size), **dict.fromkeys(_MACHINES, world.machines),
+        }  # fmt: skip
+        return {name: str(values.get(name, value)) for name, value in environment.items()}
+
+
+ALONE: Final = World()
+
+
+def parse_ranks(text: str) -> Ranks:
+    """Return what `auto`, `all` or `0,7` says.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if text in ("auto", "all"):
+        return "auto" if text == "auto" else "all"
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--ranks is '{text}': give auto, all, or numbers with commas between, 0,7.")
+    return tuple(map(int, parts))

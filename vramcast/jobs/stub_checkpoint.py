@@ -1,0 +1,151 @@
+"""Checkpoints of the true names, shapes and dtypes whose weights are holes in sparse files: 8B parameters in a few MB of disk.
+
+The null GPU needs no values, but a script's `from_pretrained` wants files. Written are config.json, generation_config.json, the
+safetensors files (sharded with an index, as the hub has them), and a tokenizer of the model's vocabulary size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vramcast.core.errors import OutputError, UsageError
+from vramcast.jobs import targets
+from vramcast.jobs.stub_tokenizer import write_tokenizer
+
+_SHARD_BYTES: Final = 5_000_000_000  # spec: huggingface_hub's MAX_SHARD_SIZE, "5GB"
+# spec: the safetensors format, names of dtypes
+_DTYPES: Final = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint8": "U8", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+_ALIGNED_BYTES: Final = 8  # spec: the safetensors format, the header's length
+
+
+@dataclass(frozen=True, slots=True)
+class StubTensor:
+    """One tensor of a checkpoint: shape, dtype as torch names it, and its size."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """What was written. `size_bytes` is what the files seem to have, `disk_bytes` what they take of the disk."""
+
+    folder: Path
+    parameters: int
+    size_bytes: int
+    disk_bytes: int
+
+
+def write_stub(target: str, folder: Path, *, dtype: str | None = None) -> Stub:
+    """Write the checkpoint of a Hugging Face model without its weights.
+
+    Args:
+        target: A model type (`llama`: the type's default sizes), a config.json, or a folder with one; also with `hf:` before
+            it and `?{...}` behind, as a TARGET has them.
+        folder: Where to; made if it is not there.
+        dtype: Of the weights (`bfloat16`); None: the config's, else float32.
+    Raises:
+        UsageError: there is no such model, or the folder has other files.
+        OutputError: it cannot be written.
+    """
+    import torch
+
+    text = target if target.startswith("hf:") else f"hf:{_placed(target)}"
+    if dtype is not None:
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise UsageError(f"--dtype {dtype} is none of torch's: write for example bfloat16.")
+        text = _with(text, {"dtype": dtype})
+    with torch.device("meta"):
+        model = targets.build(text)
+    return _written(model, folder)
+
+
+def _placed(target: str) -> str:
+    """Return a path so that it is one for a TARGET, and a model type as it is."""
+    name, separator, options = target.partition("?")
+    is_path = name.endswith(".json") or Path(name).exists()
+    return f"{Path(name).resolve() if is_path else name}{separator}{options}"
+
+
+def _with(text: str, options: Mapping[str, Any]) -> str:
+    name, _, given = text.partition("?")
+    return f"{name}?{json.dumps({**(json.loads(given) if given else {}), **options})}"
+
+
+def _written(model: Any, folder: Path) -> Stub:
+    """Write a model which lies on no device."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"'{folder}' is not empty: name another folder.")
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(folder)
+        generation = getattr(model, "generation_config", None)
+        if generation is not None:
+            generation.save_pretrained(folder)
+        tensors = tensors_of(model)
+        write_safetensors(tensors, folder)
+        write_tokenizer(model.config, folder)
+        files = [path.stat() for path in folder.iterdir()]
+    except OSError as error:
+        raise OutputError(f"'{folder}' cannot be written ({error.strerror}).") from None
+    disk_bytes = sum(file.st_blocks for file in files) * 512  # spec: stat(2), units of 512 bytes
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Stub(folder, parameters, sum(file.st_size for file in files), disk_bytes)
+
+
+def tensors_of(model: Any) -> dict[str, StubTensor]:
+    """Return what a checkpoint of a model has, by name; of tied weights the first name alone, as the hub's have them."""
+    found: dict[str, StubTensor] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            found[name] = StubTensor(tuple(tensor.shape), dtype, tensor.numel() * tensor.element_size())
+    return found
+
+
+def write_safetensors(tensors: Mapping[str, StubTensor], folder: Path, name: str = "model") -> None:
+    """Write tensors of zeros as sparse files: one, or several with an index."""
+    shards: list[dict[str, StubTensor]] = [{}]
+    filled_bytes = 0
+    for key, tensor in tensors.items():
+        if shards[-1] and filled_bytes + tensor.size_bytes > _SHARD_BYTES:
+            shards.append({})
+            filled_bytes = 0
+        shards[-1][key] = tensor
+        filled_bytes += tensor.size_bytes
+    n = len(shards)
+    names = [f"{name}.safetensors"] if n == 1 else [f"{name}-{i:05}-of-{n:05}.safetensors" for i in range(1, n + 1)]
+    for file, shard in zip(names, shards, strict=True):
+        _write_one(shard, folder / file)
+    if n > 1:
+        weights = {key: file for file, shard in zip(names, shards, strict=True) for key in shard}
+        total_bytes = sum(tensor.size_bytes for tensor in tensors.values())
+        index = {"metadata": {"total_size": total_bytes}, "weight_map": weights}
+        (folder / f"{name}.safetensors.index.json").write_text(json.dumps(index, indent=1))
+
+
+def _write_one(tensors: Mapping[str, StubTensor], path: Path) -> None:
+    """Write one file: the length of the header, the header, and a hole."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at_bytes = 0
+    for key, tensor in tensors.items():
+        end_bytes = at_bytes + tensor.size_bytes
+        header[key] = {"dtype": _DTYPES[tensor.dtype], "shape": tensor.shape, "data_offsets": [at_bytes, end_bytes]}
+        at_bytes = end_bytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _ALIGNED_BYTES)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        os.truncate(file.fileno(), 8 + len(text) + at_bytes)

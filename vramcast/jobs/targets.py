@@ -1,0 +1,332 @@
+"""TARGET: which model a job trains, by name.
+
+    torchvision:NAME  timm:NAME  hf:TYPE_OR_CONFIG.json     out of somebody's registry
+    package.module:factory  file.py:factory                 code: whatever it is, it is run
+
+Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is
+untrusted: `refusal` says why it is not built unless the user trusts it. Nothing heavy is imported before a model is built.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vramcast.core.errors import UsageError
+
+TRUST: Final = "pass --trust-targets"
+CODE: Final = f"its target is code: {TRUST}"
+
+# Networks of this package, which its own data sets name: they build modules out of numbers and words.
+_OWN: Final = {"vramcast.datasets.workloads.networks": ("cnn", "mlp", "transformer")}
+# Arguments with which a library fetches or opens something. init_weights asks for random ones.
+_LOADING: Final = re.compile(r"pretrained|checkpoint|(?<!init_)weights|cache_dir|backbone$|auto_map|remote_code|quantiz|hub")
+_WORD: Final = re.compile(r"[\w .,+-]*")  # names no file elsewhere: no slash, no colon
+_NAME: Final = re.compile(r"[\w.+-]+")  # of a registry; timm takes hf-hub:USER/MODEL and local-dir:PATH for names too
+# Words of a Hugging Face config which stand for themselves.
+_FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A TARGET taken apart: `scheme:name?{options}`."""
+
+    scheme: str
+    name: str
+    options: dict[str, Any]
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Return the TARGET which a text says.
+
+        Raises:
+            UsageError: it is none.
+        """
+        scheme, separator, place = text.partition(":")
+        name, _, options = place.partition("?")
+        if not separator or not name:
+            raise UsageError(
+                f"TARGET '{text}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
+                "package.module:factory or file.py:factory, and ?{...} after it for keyword arguments."
+            )
+        return cls(scheme, name, _options(options))
+
+
+def _options(text: str) -> dict[str, Any]:
+    """Return the keyword arguments after a TARGET's `?`."""
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise UsageError(f"TARGET's arguments '{text[:80]}' are not a JSON object: write for example ?{{\"depth\": 3}}.")
+    return options
+
+
+def build(text: str, num_classes: int | None = None) -> Any:
+    """Return the model which a TARGET names, or a callable which makes it.
+
+    Args:
+        text: The TARGET; what it names is run.
+        num_classes: For the libraries which have an argument of this meaning.
+    Raises:
+        UsageError: it does not exist, or does not take its arguments.
+    """
+    target = Target.parse(text)
+    options = target.options
+    scheme = _SCHEMES.get(target.scheme)
+    if scheme is None:
+        factory = _factory(target.scheme, target.name)
+        return functools.partial(factory, **options) if options else factory
+    if num_classes is not None:
+        options = {**options, scheme.classes: num_classes}
+    return scheme.build(target.name, options)
+
+
+# ------------------------------------------------------------------------------------------------ trust
+def refusal(text: str) -> str:
+    """Return why a TARGET out of untrusted data is not built; "" where it only names a model.
+
+    Names of a registry are looked up there when they are built, and nowhere else.
+    """
+    try:
+        target = Target.parse(text)
+    except UsageError as error:
+        return str(error)
+    if target.scheme in _OWN:
+        return "" if target.name in _OWN[target.scheme] else CODE
+    if target.scheme not in _SCHEMES:
+        return CODE
+    if target.scheme == "hf" and _is_file(target.name):
+        return f"its config is no file in the set's folder: {TRUST}"
+    if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
+        return f"its name is a place, where something is fetched: {TRUST}"
+    loading = _loading(target.options)
+    return f"its argument '{loading[:60]}' may open a file: {TRUST}" if loading else ""
+
+
+def _loading(options: Any) -> str:
+    """Return which argument could make a library open or fetch something; "" where none can."""
+    if not isinstance(options, dict):
+        return ""
+    for name, value in options.items():
+        if _LOADING.search(name) and value not in (None, False):
+            return str(name)
+        if name in _FREE_TEXT:
+            continue
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(one, str) and (_WORD.fullmatch(one) is None or ".." in one) for one in values):
+            return str(name)
+        if found := next(filter(None, map(_loading, values)), ""):
+            return found
+    return ""
+
+
+def inlined(text: str, folder: Path) -> str:
+    """Return a TARGET which names a config in the folder of its data set with the config in it instead; others as they are.
+
+    Args:
+        text: A row's TARGET.
+        folder: Of the set. A config which is not in it, by whatever way, is left as it is named.
+    """
+    scheme, _, place = text.partition(":")
+    name, _, options = place.partition("?")
+    if scheme != "hf" or not _is_file(name):
+        return text
+    try:
+        path, real = (folder / name).resolve(strict=True), folder.resolve(strict=True)
+        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_relative_to(real):
+            return text
+        model_type, values = _config(path)
+        return f"hf:{model_type}?{json.dumps({**values, **_options(options)}, sort_keys=True, separators=(',', ':'))}"
+    except (OSError, ValueError):  # among them UsageError: whoever builds it will say so
+        return text
+
+
+def _is_file(name: str) -> bool:
+    """Return whether what stands after `hf:` is a path: a bare word is a model type, whatever lies around."""
+    return name.endswith(".json") or "/" in name or os.sep in name
+
+
+# ------------------------------------------------------------------------------------------------ registries
+def _built(what: str, make: Callable[..., Any], fixed: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Return `make(**fixed, **options)`; `options` are a TARGET's, and an error with them is its user's."""
+    if not options:
+        return make(**fixed)
+    try:
+        return make(**{**fixed, **options})
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} does not take these arguments ({str(error).splitlines()[0][:200]}).") from None
+
+
+def _need(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"The package '{module}' does not import here ({error}): pip install {module} beside this torch."
+        ) from None
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), 3)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    matches = _similar(name, known)
+    return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
+
+
+def _torchvision(name: str, options: dict[str, Any]) -> Any:
+    models = _need("torchvision").models
+    if name not in (known := _torchvision_names()):
+        raise UsageError(f"torchvision has no model '{name}': {_close(name, known)}")
+    parameters = inspect.signature(models.get_model_builder(name)).parameters
+    fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
+    return _built(f"torchvision's {name}", functools.partial(models.get_model, name), fixed, options)
+
+
+def _timm(name: str, options: dict[str, Any]) -> Any:
+    timm = _need("timm")
+    if not timm.is_model(name):
+        raise UsageError(f"timm has no model '{name}': {_close(name, _timm_names())}")
+    return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
+
+
+def _config(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the model type of a Hugging Face config, or of the one in a folder, and its other values."""
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"The config '{path}' cannot be read ({error}): give a Hugging Face config.json.") from None
+    model_type = values.pop("model_type", None) if isinstance(values, dict) else None
+    if not isinstance(model_type, str):
+        raise UsageError(f"The config '{path}' has no model_type: give a Hugging Face config.json.")
+    return model_type, values
+
+
+def _hugging_face(name: str, options: dict[str, Any]) -> Any:
+    import torch
+
+    transformers = _need("transformers")
+    model_type, values = _config(Path(name)) if _is_file(name) else (name, {})
+    try:
+        config = transformers.AutoConfig.for_model(model_type, **{**values, **options})
+    except (ValueError, KeyError) as error:
+        folder = f" (for the folder write hf:./{name})" if Path(name).is_dir() else ""
+        hint = (
+            _close(model_type, _hugging_face_names())
+            if model_type not in _hugging_face_names()
+            else str(error).splitlines()[0][:200]
+        )
+        raise UsageError(f"transformers has no model type '{model_type}'{folder}: {hint}") from None
+    named = (getattr(config, "architectures", None) or [None])[0]
+    own = getattr(transformers, named, None) if isinstance(named, str) else None
+    dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise UsageError("The config's dtype is none of torch's: write for example float32 or bfloat16.")
+    before = torch.get_default_dtype()
+    try:
+        if dtype is not None:
+            torch.set_default_dtype(dtype)
+        if isinstance(own, type) and issubclass(own, torch.nn.Module):
+            return own(config)
+        for auto in _AUTO_CLASSES:
+            mapping = getattr(transformers, auto, None)
+            if mapping is not None and type(config) in mapping._model_mapping:
+                return mapping.from_config(config)
+    finally:
+        torch.set_default_dtype(before)
+    raise UsageError(
+        f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures."
+    )
+
+
+# The task whose loss a model type is usually trained with, first that fits. Causal language modelling comes after the
+# tasks of encoders: BERT, BART and Whisper have a class for it too, which leaves out their mask or their encoder.
+_AUTO_CLASSES = (
+    "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM", "AutoModelForCausalLM",
+    "AutoModelForImageClassification", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
+    "AutoModelForObjectDetection", "AutoModelForPreTraining", "AutoModel",
+)  # fmt: skip
+
+
+def _torchvision_names() -> list[str]:
+    return list(_need("torchvision").models.list_models())
+
+
+def _timm_names() -> list[str]:
+    return list(_need("timm").list_models())
+
+
+def _hugging_face_names() -> list[str]:
+    return list(_need("transformers").CONFIG_MAPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """A registry: how a model of it is built, what it calls the number of classes, and which models it has."""
+
+    build: Callable[[str, dict[str, Any]], Any]
+    classes: str
+    names: Callable[[], list[str]]
+
+
+_SCHEMES: Final = {
+    "torchvision": _Scheme(_torchvision, "num_classes", _torchvision_names),
+    "timm": _Scheme(_timm, "num_classes", _timm_names),
+    "hf": _Scheme(_hugging_face, "num_labels", _hugging_face_names),
+}
+REGISTRIES: Final = tuple(_SCHEMES)
+
+
+def names_of(registry: str, pattern: str = "*") -> list[str]:
+    """Return the models of a registry whose names match a pattern (`*`, `?`, `[abc]`), sorted.
+
+    Raises:
+        UsageError: its package does not import here.
+    """
+    import fnmatch
+
+    return sorted(name for name in _SCHEMES[registry].names() if fnmatch.fnmatchcase(name, pattern))
+
+
+# ------------------------------------------------------------------------------------------------ code
+def _factory(place: str, name: str) -> Any:
+    try:
+        if place.endswith(".py"):
+            path = Path(place)
+            if not path.exists():
+                raise UsageError(f"The file '{place}' does not exist: TARGET is file.py:factory.")
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[path.stem] = module
+            sys.path.insert(0, str(path.resolve().parent))
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        meant = _similar(place, REGISTRIES)
+        hint = f"Did you mean {meant[0]}:{name}?" if meant else "Write package.module:factory or file.py:factory."
+        raise UsageError(f"TARGET '{place}:{name}': {error}. {hint}") from None
+    if not hasattr(module, name):
+        raise UsageError(f"'{place}' has no '{name}': TARGET is {place}:factory, {_close(name, dir(module))}")
+    return getattr(module, name)

@@ -1,0 +1,110 @@
+"""Asks the service, with nothing but Python's own library, and never for longer than said."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vramcast.core.errors import NoAnswer
+from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.slurm.site_settings import Settings
+
+_MOST_BYTES: Final = 1 << 20  # arbitrary: an answer has some kB
+_WORTH_ASKING_S: Final = 0.05  # arbitrary: of a shorter rest no answer comes
+# The service answers that it is still at work a little before the client gives up.
+_LEAD_S: Final = 0.3  # arbitrary
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One service.
+
+    Attributes:
+        address: http://host:port
+        token: Shown with each request; "": none.
+    """
+
+    address: str
+    token: str = ""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Client:
+        """Return the client of a site."""
+        return cls(settings.service.rstrip("/"), settings.token())
+
+    def check(self, job: Mapping[str, Any], latest: float) -> Answer:
+        """Return what the service says of a job.
+
+        Args:
+            job: The body of `POST /v1/checks`.
+            latest: The moment (`time.monotonic`) until which it is waited for.
+        Raises:
+            NoAnswer: there is none.
+        """
+        rest_s = latest - time.monotonic()
+        status, found = self.post("/v1/checks", {**job, "wait_s": max(0.0, rest_s - _LEAD_S)}, latest)
+        if status == 202:
+            raise NoAnswer("the estimate is not ready yet")
+        if status == 429:
+            raise NoAnswer("the service has too many questions")
+        if status != 200:
+            raise NoAnswer(_message(found) or f"the service answered {status}")
+        return Answer.of(found)
+
+    def check_each(self, jobs: Mapping[str, Mapping[str, Any]], timeout_s: float) -> dict[str, Answer | NoAnswer]:
+        """Return the answers to several questions, asked at once; each has the whole time."""
+        latest = time.monotonic() + timeout_s
+
+        def ask(job: Mapping[str, Any]) -> Answer | NoAnswer:
+            try:
+                return self.check(job, latest)
+            except NoAnswer as missing:
+                return missing
+
+        with ThreadPoolExecutor(max(1, len(jobs))) as pool:
+            return dict(zip(jobs, pool.map(ask, jobs.values()), strict=True))
+
+    def post(self, path: str, body: Mapping[str, Any], latest: float) -> tuple[int, dict[str, Any]]:
+        """Return the status and the JSON which come back.
+
+        Raises:
+            NoAnswer: nothing did.
+        """
+        rest_s = latest - time.monotonic()
+        if not rest_s > _WORTH_ASKING_S or math.isinf(rest_s):
+            raise NoAnswer("there was no time left to ask")
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
+        request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers, method="POST")
+        try:
+            with _DIRECT.open(request, timeout=rest_s) as answer:
+                return answer.status, _read(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _read(error)
+        except (OSError, ValueError) as error:
+            why = "it did not answer in time" if isinstance(error, TimeoutError) else str(getattr(error, "reason", error))
+            raise NoAnswer(f"the service at {self.address} is away ({why})") from None
+
+
+# A proxy of the user's environment knows nothing of the cluster's service.
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _read(answer: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _message(found: Mapping[str, Any]) -> str:
+    error = found.get("error")
+    return " ".join(str(error.get("message", "")).split())[:300] if isinstance(error, dict) else ""

@@ -1,0 +1,73 @@
+"""What follows a job's end and calls Slurm itself: its peak for sacct, and its way back after it ran out of memory."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Final
+
+from vramcast.schedulers.backoff import grown
+from vramcast.schedulers.slurm.comment_field import Ticket
+from vramcast.schedulers.slurm.decision import shards_of
+from vramcast.schedulers.slurm.site_settings import Settings
+
+_TRIES: Final = 60  # arbitrary
+_PAUSE_S: Final = 2.0  # arbitrary: two minutes in all, in which the epilogs of all of a job's nodes end
+_CALL_S: Final = 30.0  # arbitrary
+# Calls one of Slurm's commands; returns whether it ended well, and what it printed.
+Call = Callable[[list[str]], tuple[bool, str]]
+
+
+def come_back(job: str, ticket: Ticket, settings: Settings, call: Call, pause_s: float = _PAUSE_S) -> bool:
+    """Put a job back into the queue with a larger request; return whether it is there.
+
+    The request becomes half as large again, at most the whole card. A job which had the whole card does not come back, nor one
+    which its user submitted with --no-requeue: Slurm refuses that.
+    """
+    larger_bytes = grown(ticket.request_bytes, ticket.capacity_bytes)
+    if larger_bytes is None:
+        return False
+    shards, most = shards_of(larger_bytes, settings), ticket.capacity_bytes // settings.shard_bytes
+    is_whole = shards >= most
+    gres = "gpu:1" if is_whole else f"shard:{shards}"
+    request_bytes = ticket.capacity_bytes if is_whole else shards * settings.shard_bytes
+    if not call(["scontrol", "requeuehold", job])[0]:
+        return False
+    for _ in range(_TRIES):
+        found, shown = call(["scontrol", "--oneliner", "show", "job", job])
+        if found and "JobState=PENDING" in shown:
+            break
+        time.sleep(pause_s)
+    else:
+        return False
+    comment = ticket.of(request_bytes).added_to(_before(ticket, shown))
+    updated = call(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
+    released = call(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
+    return updated and released
+
+
+def note_peak(job: str, noted: str, call: Call, pause_s: float = _PAUSE_S) -> bool:
+    """Write a job's peak into its AdminComment, for sacct; return whether it is there."""
+    order = ["sacctmgr", "--immediate", "modify", "job", "where", f"jobid={job}", "set", f"AdminComment={noted}"]
+    for _ in range(_TRIES):
+        done, shown = call(order)
+        if done and job in shown:
+            return True
+        time.sleep(pause_s)  # the database has the job only once all epilogs ended
+    return False
+
+
+def _before(ticket: Ticket, shown: str) -> str:
+    """Return a job's comment up to its ticket, which is its last word, in `scontrol --oneliner show job`."""
+    comment, found, _ = shown.partition(" Comment=")[2].partition(str(ticket))
+    return comment.strip() if found else ""
+
+
+def call_slurm(words: list[str]) -> tuple[bool, str]:
+    """Call one of Slurm's commands."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_CALL_S, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return False, ""
+    return done.returncode == 0, done.stdout

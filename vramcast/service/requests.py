@@ -1,0 +1,199 @@
+"""What a client may ask: one job, by name, trace, measured run or command, and for which card."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from vramcast.cli.options import job_of
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.datasets.run import Run
+from vramcast.estimates.run_examples import job_of as job_of_run
+from vramcast.hardware.devices import device
+from vramcast.hardware.site_file import ENDING
+from vramcast.hardware.stack import parse as parse_stack
+from vramcast.jobs.job import Job, Training
+from vramcast.jobs.targets import refusal
+
+KINDS: Final = ("target", "trace", "run", "command")
+_WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
+_NO_OPTION: Final = "lr"  # moves no memory
+_MOST_STEPS: Final = 20  # arbitrary: peaks settle in the second; more is somebody else's time
+_SHOWN_ERRORS: Final = 3  # arbitrary
+_SHORT_BYTES: Final = 10_000  # arbitrary: longer ones, with traces and runs, are rarely sent twice
+
+
+class _Asked(BaseModel):
+    """What every request may have; strict: a wrong type or an unknown name is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    target: str | None = Field(None, max_length=10_000, description="torchvision:NAME, timm:NAME or hf:MODEL_TYPE")
+    trace: str | None = Field(None, description="a recorded trace or memory history, base64")
+    run: dict[str, Any] | None = Field(None, description="a measured run, as `vramcast measure` writes it")
+    command: list[str] | None = Field(None, min_length=1, description="a training command; only with --allow-code")
+    files: dict[str, str] = Field(default_factory=dict, description="the command's files, text by relative path")
+    environment: dict[str, str] = Field(default_factory=dict, description="the command's variables")
+    batch: list[str] = Field(default_factory=list, max_length=100, description="an input tensor each: 32x3x224x224")
+    labels: str | None = Field(None, description="what the loss compares with: 32:int64<1000")
+    num_classes: int | None = None
+    parallel: str | None = Field(None, description="ddp, fsdp or hsdp:RxS")
+    world_size: int | None = None
+    nproc_per_node: int | None = None
+    device: str = Field("h200", max_length=100, description="the card")
+    capacity_bytes: int | None = Field(None, gt=0, description="the card's memory, where it is not the device's own")
+    alloc_conf: str = Field("", max_length=1000, description="PYTORCH_CUDA_ALLOC_CONF of the job")
+    stack: str | None = Field(None, max_length=200, description="torch==2.8.0")
+    level: float = Field(0.99, gt=0, lt=1, description="of the upper bound")
+    wait_s: float = Field(30.0, ge=0, le=600, description="how long the client waits for the answer")
+
+
+def _training() -> dict[str, Any]:
+    """Return the fields of `Training` as pydantic has them; an optimizer is a name here, never a pickle."""
+    hints = {**get_type_hints(Training), "optimizer": str}
+    limits: dict[str, dict[str, Any]] = {"steps": {"ge": 1, "le": _MOST_STEPS}}
+    known = [one for one in fields(Training) if one.name != _NO_OPTION]
+    return {one.name: (hints[one.name], Field(one.default, **limits.get(one.name, {}))) for one in known}
+
+
+JobRequest = create_model("JobRequest", __base__=_Asked, **_training())
+JobRequest.__doc__ = "One job: exactly one of target, trace, run and command, and what the command line has as options."
+
+
+class Observation(BaseModel):
+    """How a job went that was asked about."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    estimate_id: str = Field(pattern=r"^[0-9a-f]{64}$")
+    outcome: str = Field(pattern="^(finished|out_of_memory)$")
+    request_bytes: int | None = Field(None, gt=0, le=1 << 50, description="what was requested; default: what would be now")
+    process_bytes: int | None = Field(None, gt=0, le=1 << 50, description="the process peak, as NVML says")
+    reserved_bytes: int | None = Field(None, gt=0, le=1 << 50, description="torch.cuda.max_memory_reserved()")
+    job_id: str | None = Field(None, max_length=200, description="the scheduler's own; the same one is taken in once")
+    device: str | None = Field(None, max_length=100)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One request, checked, as a worker process gets it.
+
+    Attributes:
+        values: The request without how long its client waits.
+        wait_s: How long it does.
+    """
+
+    values: dict[str, Any]
+    wait_s: float
+
+    @property
+    def kind(self) -> str:
+        """How the job is given: one of `KINDS`."""
+        return next(kind for kind in KINDS if self.values[kind] is not None)
+
+    @property
+    def is_code(self) -> bool:
+        """Whether an answer runs what its client wrote."""
+        return self.kind == "command" or (self.kind == "target" and bool(_refusal(self.values["target"])))
+
+    def key(self, answered_by: str) -> str:
+        """Return the id of the answer: the same for equal jobs, cards and levels, as long as the same program answers."""
+        return hashlib.sha256(f"{answered_by} {self._text}".encode()).hexdigest()
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return json.dumps(self.values, sort_keys=True)
+
+
+def read_question(body: bytes) -> Question:
+    """Return what a body asks; its values are not to be changed. Whether code is answered is the service's to say.
+
+    Raises:
+        UsageError: it is no request, or of a job which is not named.
+    """
+    return _remembered(body) if len(body) <= _SHORT_BYTES else _question(body)
+
+
+@functools.lru_cache(maxsize=10_000)  # a scheduler asks for the same job again: reading it takes most of the time
+def _remembered(body: bytes) -> Question:
+    return _question(body)
+
+
+def _question(body: bytes) -> Question:
+    asked = _read(JobRequest, body)
+    values = asked.model_dump()
+    given = [kind for kind in KINDS if values[kind] is not None]
+    if len(given) != 1:
+        raise UsageError(f"The request has {' and '.join(given) or 'no job'}: give exactly one of {', '.join(KINDS)}.")
+    if values["run"] is not None and asked.model_fields_set - _WITH_A_RUN:
+        others = ", ".join(sorted(asked.model_fields_set - _WITH_A_RUN))
+        raise UsageError(f"The request has a run and {others}: a run says itself what ran, and on which card.")
+    if values["command"] is None and values["environment"]:
+        raise UsageError("The request has an environment: it belongs to a command.")
+    for name in values["files"]:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name:
+            raise UsageError(f"files has '{name[:200]}': give paths within the job's folder.")
+    if values["device"].endswith(ENDING):
+        raise UsageError(f"device is '{values['device']}': give a card's name; the service opens no file.")
+    values["device"] = device(values["device"]).key
+    question = Question(values, values.pop("wait_s"))
+    if question.kind in ("target", "run") and not question.is_code:
+        if values["files"]:
+            raise UsageError("The request has files: they belong to a command, or to a target which is in them.")
+        job = job_of_question(values)  # an error in it is reported before it waits for a worker
+        values["device"], values["capacity_bytes"] = job.device.key, job.total_bytes
+    return question
+
+
+def read_observation(body: bytes) -> Observation:
+    """Return what a body observed.
+
+    Raises:
+        UsageError: it is no observation, or says no peak of a job which finished.
+    """
+    found: Observation = _read(Observation, body)
+    if found.outcome == "finished" and found.process_bytes is None and found.reserved_bytes is None:
+        raise UsageError("The job finished: give its process_bytes, or its reserved_bytes.")
+    return found
+
+
+@functools.lru_cache(maxsize=10_000)
+def _refusal(target: str) -> str:
+    return refusal(target)
+
+
+def job_of_question(values: dict[str, Any]) -> Job:
+    """Return the job of a question which names a model or a measured run.
+
+    Raises:
+        UsageError: it is wrong.
+    """
+    stack = parse_stack(values["stack"]) if values["stack"] is not None else None
+    if values["run"] is not None:
+        try:
+            job = job_of_run(Run.from_dict(values["run"]))
+        except DatasetError as error:
+            raise UsageError(str(error)) from None
+        if isinstance(job, str):
+            raise UsageError(f"The run cannot be estimated: {job}.")
+        return job
+    memory = values["capacity_bytes"]
+    given = {**values, "lr": Training().lr, "memory": None if memory is None else str(memory), "stack": stack}
+    return job_of(argparse.Namespace(**given))
+
+
+def _read(model: Any, body: bytes) -> Any:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        said = [f"{'.'.join(map(str, one['loc'])) or 'the body'}: {one['msg']}" for one in error.errors(include_input=False)]
+        raise UsageError(f"The request is not understood: {'; '.join(said[:_SHOWN_ERRORS])}.") from None
+    except RecursionError:
+        raise UsageError("The request is nested too deeply.") from None

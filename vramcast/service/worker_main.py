@@ -1,0 +1,128 @@
+"""Answers one question after the other in a process of its own; what goes wrong in it is one answer, never the service's end.
+
+    python -m vramcast.service.worker_main [--artifact DIR]
+
+A line of standard input is a question in JSON, a line of standard output its answer:
+`{"estimate": ..., "levels": ..., "check": ...}` or `{"error": {"kind": ..., "message": ...}}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.units import shortened
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.estimates.verdict import verdict_of
+from vramcast.hardware.devices import device
+from vramcast.jobs.job import Job
+from vramcast.service.requests import job_of_question
+from vramcast.tracer.format.snapshot import read_trace
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.observation import Observation
+from vramcast.tracer.recorded_tracer import RecordedTracer
+
+# arbitrary: at which the bound is kept, so that an online level between two of them has an answer
+LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999)
+_LONGEST_MESSAGE: Final = 2_000  # arbitrary: characters
+_NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; else it is a memory history
+
+
+def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
+    """Return the answer to a question's values; an error is one too."""
+    try:
+        stack = values["stack"] if values["command"] is not None else None  # other jobs have their own
+        estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s, stack=stack)
+        estimate = _estimate(values, estimator)
+        levels = {str(level): estimate.quantile(level) for level in LEVELS}
+        code, words = verdict_of(estimate, strict=True)
+        return {"estimate": estimate.to_dict(), "levels": levels, "check": {"exit_code": code, "reason": words}}
+    except UsageError as error:
+        return failed("usage", error)
+    except VramcastError as error:
+        return failed("cannot_estimate", error)
+    except Exception as error:  # an unexpected one, and the next question shall have an answer
+        return failed("cannot_estimate", CannotEstimate(f"{type(error).__name__}: {error}"))
+
+
+def failed(kind: str, error: object) -> dict[str, Any]:
+    """Return an error as an answer."""
+    return {"error": {"kind": kind, "message": shortened(str(error), _LONGEST_MESSAGE)}}
+
+
+def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:
+    if values["trace"] is not None:
+        return _of_trace(values, estimator)
+    _write(values["files"])
+    if values["command"] is None:
+        return estimator.of(job_of_question(values))
+    os.environ.update(values["environment"])
+    known = {name: values[name] for name in ("steps", "world_size", "nproc_per_node")}
+    return estimator.command(values["command"], memory=values["capacity_bytes"], **known)
+
+
+def _write(files: Mapping[str, str]) -> None:
+    """Write a client's files to the current folder: only a sandbox gets any."""
+    for name, text in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _of_trace(values: dict[str, Any], estimator: Estimator) -> Estimate:
+    trace = _read(values["trace"])
+    observed = Observation(trace, str(trace.header.get("tracer", "recorded")), str(trace.header.get("torch", "")))
+    job = Job(device(values["device"]), target="trace", memory_bytes=values["capacity_bytes"])
+    return replace(estimator, tracer=RecordedTracer(observed)).of(job)
+
+
+def _read(text: str) -> Trace:
+    """Return the trace in a request.
+
+    Raises:
+        UsageError: it is no base64.
+        TraceFileError: it is no trace.
+    """
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"trace is no base64 ({error}).") from None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("trace.npz" if content.startswith(_NPZ) else "history.pickle")
+        path.write_bytes(content)
+        return read_trace(path)
+
+
+def serve(questions: TextIO, answers: TextIO, artifact: str | None, timeout_s: float) -> None:
+    """Answer until there are no more questions."""
+    for line in questions:
+        answers.write(json.dumps(answer(json.loads(line), artifact, timeout_s)) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Answer what comes on standard input; what a model prints goes to standard error."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--artifact")
+    parser.add_argument("--timeout-s", type=float, default=1800.0)
+    options = parser.parse_args()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    NullGpuTracer.start_ahead()
+    serve(sys.stdin, answers, options.artifact, options.timeout_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Charts: plain numbers (`chart`), drawn as SVG in a page (`svg`, `page`) or by matplotlib as PNG (`png`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from vramcast.core.errors import UsageError
+from vramcast.core.files import atomic_write
+from vramcast.views.charts.png import require_matplotlib
+
+
+def check_path(path: str | os.PathLike[str], endings: Collection[str]) -> None:
+    """Raise UsageError unless `path` has one of these endings, and what draws it is installed."""
+    ending, (*others, last) = Path(path).suffix.lower(), endings
+    if ending not in endings:
+        expected = f"{', '.join(others)} or {last}"
+        raise UsageError(f"Picture '{path}' ends in '{ending}', expected {expected}: choose one of them.")
+    if ending == ".png":
+        require_matplotlib(path)
+
+
+def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str | bytes]]) -> None:
+    """Write the drawing which the ending of `path` names.
+
+    Args:
+        path: Where to.
+        drawings: By ending, in lower case.
+    Raises:
+        UsageError: Another ending, or a .png without matplotlib.
+        OutputError: The file cannot be written.
+    """
+    check_path(path, drawings)
+    drawn = drawings[Path(path).suffix.lower()]()
+    with atomic_write(path) as file:
+        file.write(drawn.encode() if isinstance(drawn, str) else drawn)
