@@ -12,7 +12,7 @@ BIN        := $(VENV)/bin
 PINNED      = $(if $(UNPINNED),,constraints/torch-2.11.txt)
 PINNED_LATER = $(if $(UNPINNED),,constraints/torch-2.13.txt)
 # Packages of benchmarks/ that are typed like the product and have tests of their own.
-RESEARCH   := authors baselines cluster planners serving
+RESEARCH   := cluster peers.authors peers.baselines peers.planners serving
 # The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
 WORKERS    ?= 2
 PYTEST      = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
@@ -80,6 +80,7 @@ test-nightly:
 lint: $(VENV)/.test
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
+	@.ci/layers $(BIN) > build/layers.log 2>&1 || { cat build/layers.log; exit 1; }
 
 typecheck: $(VENV)/.test
 	@$(BIN)/mypy --num-workers $(WORKERS) -p vramcast $(RESEARCH:%=-p benchmarks.%)

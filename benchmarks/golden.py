@@ -76,8 +76,8 @@ def learned_of(estimate: Estimate) -> dict[str, Any]:
     """Return what the shipped artifact makes of an estimate; why it cannot be read, while the features change."""
     artifact = ROOT / "models" / "default"
     try:
-        made_by = replace(estimate.made_by, learned=(artifact.name, learned.load(artifact)))
-        shown = made_by.corrected(estimate).to_dict()
+        estimator = replace(estimate.estimator, learned=(artifact.name, learned.load(artifact)))
+        shown = estimator.apply_artifact(estimate).to_dict()
     except ArtifactError as error:
         return {"error": str(error)}
     return {"quantiles": shown["quantiles"], "out_of_distribution": shown["out_of_distribution"]}
@@ -88,7 +88,7 @@ def asked(command: list[str]) -> Estimate:
     options = command_line.parser().parse_args(command)
     estimator = shared.estimator_of(options)
     if command[0] != "run":
-        return estimator.of(shared.job_of(options))
+        return estimator.estimate_job(shared.job_of(options))
     return estimator.command(
         run_verb.command_of(options), steps=options.steps, until=options.until, budget_s=options.budget_s, memory=options.memory
     )

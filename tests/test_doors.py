@@ -160,11 +160,13 @@ def doors(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> lis
         workload = Workload(name, "a family of the row", target, batch=(text,), labels=f"{labels.shape[0]}:int64", **same)
         measured = Measurement("ok", reserved_bytes=MIB, process_bytes=CONTEXT_BYTES + MIB)
         runs.append(Run(f"{name} {len(runs)}", workload, Passport("test", gpu=CARD), measured))
-        estimates.append({"estimate": called} | {door: Estimator(tracer="nullgpu").of(job) for door, job in jobs.items()})
+        estimates.append(
+            {"estimate": called} | {door: Estimator(tracer="nullgpu").estimate_job(job) for door, job in jobs.items()}
+        )
     examples = run_examples.examples_of_runs(runs, trust=True).examples
     learned = nothing_learned(examples[0].stack)
     return [
-        Doors({door: Estimator(learned=("made up", learned)).corrected(one) for door, one in of_job.items()}, example)
+        Doors({door: Estimator(learned=("made up", learned)).apply_artifact(one) for door, one in of_job.items()}, example)
         for of_job, example in zip(estimates, examples, strict=True)
     ]
 

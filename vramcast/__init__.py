@@ -10,6 +10,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from vramcast._version import __version__
+from vramcast.estimates import view
+
 if importlib.util.find_spec("vramcast.tracer") is None:
     raise ImportError(
         "vramcast/tracer is not a link to ../tracer: this copy has no symbolic links. Unpack it with unzip or "
@@ -17,6 +20,7 @@ if importlib.util.find_spec("vramcast.tracer") is None:
     )
 
 if TYPE_CHECKING:
+    from vramcast.core import errors
     from vramcast.core.errors import (
         ArtifactError,
         CacheError,
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
         DownloadError,
         IncompleteTrace,
         JobError,
+        MissingPeerValue,
         NoAnswer,
-        NotSaid,
         NullGpuError,
         OtherAllocator,
         OutputError,
@@ -41,13 +45,18 @@ if TYPE_CHECKING:
         VramcastError,
         WorkerError,
     )
-    from vramcast.estimates.advice import Advice, advise
+    from vramcast.estimates.adaptive_level import Online
+    from vramcast.estimates.advice import advise
+    from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
     from vramcast.estimates.result import Estimate
+    from vramcast.hardware import devices
     from vramcast.jobs.job import TensorSpec
+    from vramcast.simulator.fragmentation import fragmentation
+    from vramcast.tracer.format.snapshot import read_trace
+    from vramcast.tracer.format.trace import Trace
 
-__version__ = "0.2.0"
-
+# What is public, in one place. Whatever else can be imported may change with any release.
 __all__ = [
     "Advice",
     "ArtifactError",
@@ -61,9 +70,10 @@ __all__ = [
     "Estimator",
     "IncompleteTrace",
     "JobError",
+    "MissingPeerValue",
     "NoAnswer",
-    "NotSaid",
     "NullGpuError",
+    "Online",
     "OtherAllocator",
     "OutputError",
     "Overloaded",
@@ -71,20 +81,44 @@ __all__ = [
     "SimulatedOutOfMemory",
     "TensorSpec",
     "TimeLimit",
+    "Trace",
     "TraceFileError",
     "UsageError",
     "VramcastError",
     "WorkerError",
     "__version__",
     "advise",
+    "devices",
+    "errors",
     "estimate",
     "estimate_command",
+    "fragmentation",
+    "read_trace",
 ]
 
 _HOMES = {
-    "Advice": "estimates.advice", "Estimate": "estimates.result", "Estimator": "estimates.estimator", "TensorSpec": "jobs.job",
-    "advise": "estimates.advice", "estimate": "estimates.estimator", "estimate_command": "estimates.estimator",
-}  # fmt: skip
+    "Advice": "vramcast.estimates.advice_rows",
+    "Estimate": "vramcast.estimates.result",
+    "Estimator": "vramcast.estimates.estimator",
+    "Online": "vramcast.estimates.adaptive_level",
+    "TensorSpec": "vramcast.jobs.job",
+    "Trace": "vramcast.tracer.format.trace",
+    "advise": "vramcast.estimates.advice",
+    "estimate": "vramcast.estimates.estimator",
+    "estimate_command": "vramcast.estimates.estimator",
+    "fragmentation": "vramcast.simulator.fragmentation",
+    "read_trace": "vramcast.tracer.format.snapshot",
+}
+_MODULES = {"devices": "vramcast.devices", "errors": "vramcast.errors"}
+
+
+def _report() -> view.View:
+    from vramcast import report
+
+    return report
+
+
+view.register(_report)
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -98,4 +132,10 @@ def __getattr__(name: str) -> Any:
     # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the public API.
     if name not in __all__:
         raise AttributeError(f"module 'vramcast' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"vramcast.{_HOMES.get(name, 'core.errors')}"), name)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    return getattr(importlib.import_module(_HOMES.get(name, _MODULES["errors"])), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

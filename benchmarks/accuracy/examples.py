@@ -163,7 +163,7 @@ def example_of(case: Case) -> Example | str:
     """Return the example, or why there is none: what `vramcast estimate` sees of the job, beside what was measured."""
     try:
         # On the card as it is, where the allocator may have to give way, as the job is estimated for those who ask.
-        estimate = Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).first_principles(case.job)
+        estimate = Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job)
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
     if "settled" in case.facts:

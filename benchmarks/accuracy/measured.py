@@ -49,7 +49,7 @@ def predict(run: Run, *, trust: bool) -> Prediction:
     """Return the prediction for the run's job on the run's card."""
     try:
         card = device(run.passport.gpu or "").with_memory(run.passport.gpu_total_bytes or 1)
-        estimate = Estimator(tracer="nullgpu", timeout_s=600).first_principles(run.workload.job(card, trust=trust))
+        estimate = Estimator(tracer="nullgpu", timeout_s=600).uncorrected(run.workload.job(card, trust=trust))
     except VramcastError as error:
         return Prediction(run.id, problem=f"{type(error).__name__}: {error}"[:300])
     trace = estimate.trace

@@ -61,15 +61,15 @@ def _program(name: str, rows: int, tracer: str) -> Verdict:
     training, path = Training(steps=1), tuple(sys.path)
     job = Job(target=f"{_PROGRAMS}:{name}", batch=batch, device=device("a100-40gb"), training=training, search_path=path)
     try:
-        found = Estimator(tracer=tracer).first_principles(job)
+        found = Estimator(tracer=tracer).uncorrected(job)
     except CannotEstimate as error:  # the fake tracer knows no sparse tensors
         is_due = tracer == "fake" and name in ("coalesce", "to_sparse")
         return HANDLED if is_due else Verdict(Wrong.EXIT_CODE, str(error)[:200])
     truth_bytes = TRUTH_MIB[name][rows] * MIB + found.context.bytes
     if found.upper_bound < truth_bytes:
         return Verdict(Wrong.NUMBER, f"the bound is {found.upper_bound} bytes, the truth {truth_bytes}")
-    if bool(found.open_calls) != (rows == max(TRUTH_MIB[name]) and name in WITHOUT_LARGEST):
-        return Verdict(Wrong.UNCLEAR, f"open calls: {found.open_calls}")
+    if bool(found.unbounded_calls) != (rows == max(TRUTH_MIB[name]) and name in WITHOUT_LARGEST):
+        return Verdict(Wrong.UNCLEAR, f"open calls: {found.unbounded_calls}")
     return HANDLED
 
 

@@ -77,7 +77,7 @@ def warm(what: str, job: Job, tracer: str, limit_s: float, limit_gib: float) -> 
     seconds = []
     for _ in range(WARM_CALLS + 2):
         started = time.perf_counter()
-        found = Estimator(tracer=tracer).of(job)
+        found = Estimator(tracer=tracer).estimate_job(job)
         seconds.append(time.perf_counter() - started)
     median = statistics.median(seconds[2:])  # the first starts the worker, the second warms its imports
     return Row(what, median, limit_s, found.max_resident_bytes / GIB, limit_gib)

@@ -80,7 +80,7 @@ def main() -> None:
             cells, bound = [], ""
             for tracer in tracers:
                 try:
-                    found = Estimator(tracer=tracer).of(job)
+                    found = Estimator(tracer=tracer).estimate_job(job)
                 except VramcastError as error:
                     print(f"{name}, {tracer}: {error}", file=sys.stderr)
                     cells.append("-")

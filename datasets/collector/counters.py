@@ -10,6 +10,8 @@ from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
+from vramcast._version import __version__
+
 _LIBRARIES = ("torchvision", "timm", "transformers", "accelerate", "lightning", "numpy")
 _ASKED = re.compile(r"Tried to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)")
 _UNIT_BYTES: dict[str, int] = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -45,8 +47,6 @@ def requested_bytes(message: str) -> int | None:
 
 def stack() -> dict[str, Any]:
     """Return the fields of `Passport` which this process knows; those of the card only where it was used."""
-    from vramcast import __version__
-
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),

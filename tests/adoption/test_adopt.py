@@ -27,7 +27,7 @@ History = Callable[..., str]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few trees: what they learn is not looked at here."""
-    monkeypatch.setattr(pipeline.Wanted, "parameters", lambda self, rows: {"n_estimators": 4})
+    monkeypatch.setattr(pipeline.AdoptOptions, "parameters", lambda self, rows: {"n_estimators": 4})
 
 
 def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypa
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Estimator, "of", interrupted)
+    monkeypatch.setattr(Estimator, "estimate_job", interrupted)
     code, out, err = call("estimate", f"{tiny_models}:mlp", *BATCH)
     assert (code, out) == (130, "")
     assert one_line(err) == "vramcast: interrupted\n"
@@ -236,7 +236,7 @@ def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
     def fails(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(Estimator, "of", fails)
+    monkeypatch.setattr(Estimator, "estimate_job", fails)
     code, out, err = call("check", "x:y", *BATCH, "--json")
     assert code == 3
     assert json.loads(out)["error"] == type(error).__name__
@@ -258,7 +258,7 @@ def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: py
     def told(*arguments: object, **options: object) -> None:
         raise SystemExit(128 + 15)
 
-    monkeypatch.setattr(Estimator, "of", told)
+    monkeypatch.setattr(Estimator, "estimate_job", told)
     assert call("check", "x:y", *BATCH) == (143, "", "")
 
 

@@ -56,7 +56,7 @@ def test_a_python_without_docstrings_has_the_verbs() -> None:
 def test_a_closed_stdout_is_told_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Estimator, "of", lambda *arguments, **options: pytest.fail("the job was traced"))
+    monkeypatch.setattr(Estimator, "estimate_job", lambda *arguments, **options: pytest.fail("the job was traced"))
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["check", "x:y", "--batch", "8x16", "--json"]) == 3
     assert capsys.readouterr().err.startswith("vramcast: stdout is closed")

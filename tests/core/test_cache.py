@@ -19,6 +19,7 @@ import pytest
 from vramcast.core import cache
 from vramcast.core.compiler import shared_library
 from vramcast.core.errors import CacheError, CannotEstimate, CompilerError
+from vramcast.core.package import import_root
 from vramcast.simulator import compiled
 from vramcast.tracer.nullgpu.cudnn.answer_cache import AnswerCache, answers_file
 from vramcast.tracer.nullgpu.cudnn.libraries import CACHED, FOLDER, cached
@@ -161,10 +162,8 @@ def test_what_is_kept_is_written_by_its_owner_alone_and_read_by_all(folder: Path
 
 
 def test_nothing_but_the_package_is_imported_from_the_folder_of_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import vramcast
-
-    links = job_process._importable(vramcast)
-    assert job_process._importable(vramcast) == links
+    links = import_root()
+    assert import_root() == links
     if links.parent.name != "import":
         pytest.skip("vramcast is installed: there are no links")
     (links / "sitecustomize.py").write_text("raise SystemExit('planted')")

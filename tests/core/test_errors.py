@@ -28,7 +28,7 @@ TREE = {
     "OtherAllocator": ("CannotEstimate", 3),
     "IncompleteTrace": ("CannotEstimate", 3),
     "DoesNotFit": ("CannotEstimate", 1),
-    "NotSaid": ("CannotEstimate", 3),
+    "MissingPeerValue": ("CannotEstimate", 3),
     "JobError": ("CannotEstimate", 3),
     "WorkerError": ("CannotEstimate", 3),
     "TimeLimit": ("WorkerError", 3),
@@ -57,6 +57,8 @@ def test_the_package_exports_what_it_lists() -> None:
     assert vramcast.__all__ == sorted(vramcast.__all__)
     assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
     assert set(TREE) <= set(vramcast.__all__)
+    assert dir(vramcast) == vramcast.__all__
+    assert (vramcast.core.errors.UsageError, vramcast.hardware.devices.device("t4").key) == (vramcast.UsageError, "t4")
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
         _ = vramcast.estimat
 

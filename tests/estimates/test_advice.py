@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch")
 import vramcast  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates import advice  # noqa: E402
-from vramcast.estimates.advice import Advice, Row, advise, blocks_by_worth  # noqa: E402
+from vramcast.estimates.advice import advise, blocks_by_worth  # noqa: E402
+from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.hardware.devices import DEVICES  # noqa: E402
@@ -181,10 +182,10 @@ def test_a_job_is_sharded_over_as_many_cards_as_make_it_fit(found: tuple[Estimat
         return
     two = estimated(parallel="fsdp", world_size=2)
     assert (one.name, one.reserved, one.bound) == ("sharded over 2 cards (FSDP2)", two.reserved, two.upper_bound)
-    assert [v[0] for v in advice._ranks(estimated(parallel="ddp", world_size=4), found[0].made_by) if isinstance(v, tuple)] == [
-        "sharded over 4 cards (FSDP2)"
-    ]
-    assert list(advice._ranks(two, two.made_by)) == []
+    assert [
+        v[0] for v in advice._ranks(estimated(parallel="ddp", world_size=4), found[0].estimator) if isinstance(v, tuple)
+    ] == ["sharded over 4 cards (FSDP2)"]
+    assert list(advice._ranks(two, two.estimator)) == []
 
 
 def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
@@ -194,16 +195,16 @@ def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) ->
         def __init__(self, enough: int) -> None:
             self.enough, self.asked = enough, list[int]()
 
-        def of(self, job: Any) -> Any:
+        def estimate_job(self, job: Any) -> Any:
             size = job.parallel.world.size
             self.asked.append(size)
-            return replace(found[0], reserved=size, open_calls=() if size >= self.enough else ("too much",))
+            return replace(found[0], reserved=size, unbounded_calls=() if size >= self.enough else ("too much",))
 
     for enough, size in ((16, 16), (2, 2), (1024, 1024), (5000, 1024)):
-        made_by = Sized(enough)
-        one = advice._sharded(found[0], made_by)  # type: ignore[arg-type]
+        estimator = Sized(enough)
+        one = advice._sharded(found[0], estimator)  # type: ignore[arg-type]
         assert (one.name, one.reserved, one.fits_card) == (f"sharded over {size} cards (FSDP2)", size, enough <= 1024)
-        assert len(made_by.asked) <= 4
+        assert len(estimator.asked) <= 4
 
 
 def test_another_tracer_is_asked_for_all_variants_and_has_no_swapping() -> None:
@@ -290,15 +291,15 @@ def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.M
     calibration = calibrate((0.5,), np.zeros((200, 1)), threefold, [str(i) for i in range(200)], [{}] * 200)
     made_up = Learned(Head(None, calibration))
     plain = estimated(mode="infer", level=0.9, timeout_s=321.0)
-    estimate = replace(plain.made_by, learned=("made up", made_up)).corrected(plain)
+    estimate = replace(plain.estimator, learned=("made up", made_up)).apply_artifact(plain)
     asked = set()
 
-    def first_principles(self: Estimator, *asked_for: Any) -> Estimate:
+    def uncorrected(self: Estimator, *asked_for: Any) -> Estimate:
         asked.add((self.tracer, self.level, self.timeout_s))
         return plainly(self, *asked_for)
 
-    plainly = Estimator.first_principles
-    monkeypatch.setattr(Estimator, "first_principles", first_principles)
+    plainly = Estimator.uncorrected
+    monkeypatch.setattr(Estimator, "uncorrected", uncorrected)
     rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
     assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
     beside = estimate.upper_bound - 3 * estimate.reserved  # the context, and how far it may lie off: of all variants the same
@@ -368,7 +369,7 @@ def answers() -> dict[str, Estimate]:
 @pytest.fixture
 def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Estimate]) -> list[str]:
     """A command that advises; a job that an earlier test traced is not traced again."""
-    trace = Estimator.first_principles
+    trace = Estimator.uncorrected
 
     def remembered(self: Estimator, *asked_for: Any) -> Estimate:
         key = repr(asked_for)
@@ -376,7 +377,7 @@ def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, E
             answers[key] = trace(self, *asked_for)
         return answers[key]
 
-    monkeypatch.setattr(Estimator, "first_principles", remembered)
+    monkeypatch.setattr(Estimator, "uncorrected", remembered)
     return ["estimate", f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "t4", "--advise"]
 
 

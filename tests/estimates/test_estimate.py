@@ -73,7 +73,7 @@ def found(auto_tracer: str) -> Estimate:
 def test_a_wrong_argument_is_a_usage_error_before_anything_runs(
     arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Estimator, "first_principles", lambda *args: pytest.fail("the job was traced"))
+    monkeypatch.setattr(Estimator, "uncorrected", lambda *args: pytest.fail("the job was traced"))
     with pytest.raises(UsageError) as error:
         estimate(torch.nn.Linear(4, 4), **{"batch": torch.zeros(8, 4), **arguments})
     assert words in str(error.value)

@@ -50,7 +50,7 @@ def answered(
         }
         return replace(found, trace=replace(found.trace, header={**found.trace.header, COURSE: course}))
 
-    return Estimator("t4", RecordedTracer(observe), bracket=bracket).of(JOB)
+    return Estimator("t4", RecordedTracer(observe), bracket=bracket).estimate_job(JOB)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_second_run_is_made_where_the_speed_decides_and_it_is_wanted(
     bracket: bool | None, decides: bool, ranks: int, runs: bool
 ) -> None:
     found = answered(bracket, decides=decides, ranks=ranks)
-    assert (found.slow is not None) == runs
+    assert (found.slow_card_peaks is not None) == runs
     assert any("--bracket" in text for text in found.warnings) == (decides and not runs)
     assert found.reserved == 2000 * MIB
 
@@ -90,5 +90,5 @@ def test_where_the_speed_decides_nothing_both_ends_are_one() -> None:
 @pytest.mark.parametrize("way", [{"fails": True}, {"ended": "it was stopped after 10 s"}])
 def test_a_slow_run_which_does_not_come_as_far_is_said(way: dict[str, Any]) -> None:
     found = answered(True, **way)
-    assert found.slow is None
+    assert found.slow_card_peaks is None
     assert any("does not come as far" in text for text in found.warnings)

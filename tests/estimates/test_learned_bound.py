@@ -30,7 +30,7 @@ CONTEXT = 777 * MIB
 @pytest.fixture(scope="module")
 def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> Estimate:
     job = make_job(target=f"{tiny_models}:wide", batch="512x1024", device="h200", search_path=tuple(sys.path))
-    return Estimator(artifact="none").of(job)
+    return Estimator(artifact="none").estimate_job(job)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def corrected(plain: Estimate, artifact: Path) -> Estimate:
-    return Estimator(artifact=artifact).of(plain.job)
+    return Estimator(artifact=artifact).estimate_job(plain.job)
 
 
 def test_quantiles_are_the_artifacts_and_peaks_stay_first_principles(plain: Estimate, corrected: Estimate) -> None:
@@ -103,13 +103,13 @@ def test_a_job_unlike_all_that_was_learned_is_flagged(
     job = dataclasses.replace(
         make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
     )
-    strange = Estimator(artifact=artifact).of(job)
+    strange = Estimator(artifact=artifact).estimate_job(job)
     assert strange.to_dict()["out_of_distribution"] is True
     assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
 
 
 def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
-    estimate = Estimator(artifact=artifact, level=0.999).of(plain.job)
+    estimate = Estimator(artifact=artifact, level=0.999).estimate_job(plain.job)
     assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
 
 
@@ -122,7 +122,7 @@ def test_what_is_not_promised_is_no_lower_than_the_rule(corrected: Estimate) -> 
     assert not PublicBound(corrected.reserved, frozenset({"cublas"})).knows_more
     assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # promised
     assert both.quantile(0.999, card, context) == rule.quantile(0.999, card, context)
-    assert both.explain(0.999, card, context) == rule.explain(0.999, card, context)
+    assert both.margin(0.999, card, context) == rule.margin(0.999, card, context)
     assert "no lower than" in both.method(0.999, card)[0]
     assert "no lower than" not in both.method(0.9, card)[0]
 
@@ -150,9 +150,9 @@ def test_a_wrong_artifact_is_said_before_the_job_is_traced(
     def never(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("traced")
 
-    monkeypatch.setattr(Estimator, "first_principles", never)
+    monkeypatch.setattr(Estimator, "uncorrected", never)
     with pytest.raises(ArtifactError, match="cannot be read"):
-        Estimator(artifact=tmp_path).of(plain.job)
+        Estimator(artifact=tmp_path).estimate_job(plain.job)
 
 
 def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,14 +175,14 @@ def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_r
     seen = correction.load(correction.named("default")).n_models
     covered = {trait: max(by, key=lambda value: by[value]) for trait, by in seen.items()}
     known = dataclasses.replace(plain, traits=covered)
-    served = Estimator().corrected(known)
+    served = Estimator().apply_artifact(known)
     assert served.to_dict()["artifact"] == "default"
     assert served.to_dict()["upper_bound"]["method"].startswith(METHOD)
-    strange = Estimator().corrected(dataclasses.replace(known, traits={**known.traits, "tracer": "crystal ball"}))
+    strange = Estimator().apply_artifact(dataclasses.replace(known, traits={**known.traits, "tracer": "crystal ball"}))
     assert strange.to_dict()["artifact"] is None
     assert strange.bound is plain.bound
     assert any("too few jobs with tracer crystal ball" in text for text in strange.warnings)
-    assert Estimator(artifact="none").corrected(known) is known
+    assert Estimator(artifact="none").apply_artifact(known) is known
 
 
 def test_cards_with_equal_contexts_have_bounds_of_their_own() -> None:

@@ -68,14 +68,14 @@ def test_it_says_where_it_is_from() -> None:
 
 def test_the_margin_is_shared_among_its_parts() -> None:
     bound = PublicBound(8 << 30, MATMUL, ("cuFoo",))
-    owed = bound.explain(0.99, A100, CONTEXT)
-    assert {one.part for one in owed} == {"allocator", "context", "assumed"}
+    parts = bound.margin(0.99, A100, CONTEXT)
+    assert {one.part for one in parts} == {"allocator", "context", "assumed"}
     margin = bound.quantile(0.99, A100, CONTEXT) - bound.quantile(0.5, A100, CONTEXT)
-    assert sum(one.size_bytes for one in owed) == pytest.approx(margin, abs=2)
-    assert all(0 < one.saves_bytes <= margin for one in owed)
-    assert "cuFoo" in next(one.because for one in owed if one.part == "assumed")
-    assert "--measure-context" in next(one.remedy for one in owed if one.part == "context")
-    assert not bound.explain(0.5, A100, CONTEXT)
+    assert sum(one.size_bytes for one in parts) == pytest.approx(margin, abs=2)
+    assert all(0 < one.saves_bytes <= margin for one in parts)
+    assert "cuFoo" in next(one.because for one in parts if one.part == "assumed")
+    assert "--measure-context" in next(one.remedy for one in parts if one.part == "context")
+    assert not bound.margin(0.5, A100, CONTEXT)
 
 
 def test_the_family_is_told_by_cudnn() -> None:

@@ -28,5 +28,5 @@ def test_a_command_is_warned_of_training_steps_that_were_not_seen(steps: int, sa
     trace = Trace.build({"action": [], "size_bytes": [], "block": []})
     context = context_bytes(card, 13, ("cublas",))
     seen = Observation(trace, "null", "2.11.0", steps=steps)
-    on_card = OnCard(seen, trace, 0, 0, 0, context, 13, None, {})
-    assert [text for text in remarks(job, on_card, Stack()) if "training step" in text] == said
+    on_card = OnCard(seen, Stack(), trace, 0, 0, 0, context, 13, None, {})
+    assert [text for text in remarks(job, on_card) if "training step" in text] == said

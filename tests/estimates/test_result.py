@@ -52,7 +52,7 @@ def make(**changes: Any) -> Estimate:
         "process": 2 * MIB + context.bytes,
         "min_feasible": None,
         "context": context,
-        "made_by": Estimator(level=changes.pop("level", 0.99)),
+        "estimator": Estimator(level=changes.pop("level", 0.99)),
         "tracer": "nullgpu",
         "torch": "2.11.0",
         "cuda_major": 13,

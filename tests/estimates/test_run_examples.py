@@ -150,7 +150,7 @@ def test_a_job_which_cannot_be_estimated_is_remembered_beside_the_examples(
     told: list[tuple[int, int]] = []
     for _ in range(2):
         found = run_examples.examples_of_runs(
-            [RUNS[0], RUNS[6]], store_path=tmp_path / "examples.jsonl", told=lambda done, of: told.append((done, of))
+            [RUNS[0], RUNS[6]], store_path=tmp_path / "examples.jsonl", progress=lambda done, of: told.append((done, of))
         )
         assert found.left_out == dict.fromkeys(answers.values(), 1)
     assert asked == ["torchvision:vgg11", "torchvision:vgg13", "torchvision:vgg13"]  # this machine failed, not the job

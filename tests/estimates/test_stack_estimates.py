@@ -139,11 +139,11 @@ def test_each_cudnn_has_an_oracle_from_its_first_job_until_the_worker_is_closed(
 def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = []
 
-    def first_principles(self: Estimator, job: Job) -> Estimate:
+    def uncorrected(self: Estimator, job: Job) -> Estimate:
         jobs.append(job)
         raise CannotEstimate("not here")
 
-    monkeypatch.setattr(Estimator, "first_principles", first_principles)
+    monkeypatch.setattr(Estimator, "uncorrected", uncorrected)
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.6.0+cu124", cuda="12.4", cudnn="90100")
     workload = Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",))
     for one in (passport, Passport("sacct", gpu="NVIDIA H200")):

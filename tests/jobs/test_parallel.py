@@ -12,7 +12,8 @@ from vramcast.hardware.devices import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.jobs.parallel import Parallel, parse
 from vramcast.jobs.ranks import ALONE, World
-from vramcast.tracer.format.sharding import Held, are_shards_equal, sharding_of, table
+from vramcast.report.shard_table import shard_table
+from vramcast.tracer.format.sharding import Held, are_shards_equal, sharding_of
 from vramcast.tracer.format.trace import SHARDING, Trace
 from vramcast.tracer.portable_tracers import CPU, FAKE, PortableTracer
 from vramcast.tracer.protocol.run_options import AS_USUAL
@@ -104,7 +105,7 @@ def test_equal_modules_side_by_side_are_one_line_of_the_table() -> None:
     mib = 1 << 20
     rows = [Held("tokens", 8 * mib, mib, 0), *(Held(f"layers.{n}", 16 * mib, 2 * mib, 0) for n in range(32))]
     rows += [Held("layers.32", 24 * mib, 3 * mib, 0), Held("norm", mib, 0, mib)]
-    assert [" ".join(line.split()) for line in table(rows)] == [
+    assert [" ".join(line.split()) for line in shard_table(rows)] == [
         "parameters of full shard here replicated",
         "tokens 8.0 MiB 1.0 MiB 0.0 MiB",
         "layers.0 to 31, each 16.0 MiB 2.0 MiB 0.0 MiB",

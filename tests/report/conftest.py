@@ -74,7 +74,7 @@ def make() -> Callable[..., Estimate]:
             "process": 500 * MIB + context.bytes,
             "min_feasible": None,
             "context": context,
-            "made_by": Estimator(),
+            "estimator": Estimator(),
             "bound": PublicBound(500 * MIB, frozenset({"cublas"})),
             "tracer": "nullgpu",
             "torch": "2.11.0",

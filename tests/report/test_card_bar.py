@@ -24,7 +24,7 @@ def test_the_stretches_tile_the_bar_up_to_the_peak_and_the_margin_up_to_the_boun
     assert bar.bound is not None
     assert bar.bound.at == pytest.approx(estimate.upper_bound / card_bytes)
     assert ends[-1] == pytest.approx(bar.bound.at, abs=1e-6)
-    assert [one.look.name for one in bar.margin] == [f"margin: {owed.part}" for owed in estimate.explain()]
+    assert [one.look.name for one in bar.margin] == [f"margin: {part.part}" for part in estimate.margin()]
     assert (bar.card.at, bar.is_over) == (1.0, False)
 
 
@@ -41,7 +41,7 @@ def test_a_bar_with_more_than_the_card_ends_at_the_bound(make: Make, memory_mib:
 
 
 def test_without_a_bound_there_is_no_margin(make: Make) -> None:
-    bar = card_bar(make(open_calls=("nonzero",)))
+    bar = card_bar(make(unbounded_calls=("nonzero",)))
     assert (bar.bound, bar.margin) == (None, ())
     assert "upper bound" not in bar.words
 

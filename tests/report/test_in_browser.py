@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.site.browser import chromium, installed
-from vramcast.estimates.advice import Advice, Row
+from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.result import Estimate
 from vramcast.report import draw_fragment, draw_page
 

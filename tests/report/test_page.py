@@ -16,7 +16,7 @@ from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
 from vramcast.cli.what_if_options import Questions
 from vramcast.core.errors import OutputError, UsageError
-from vramcast.estimates.advice import Advice, Row
+from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
 from vramcast.hardware.devices import device
@@ -74,7 +74,7 @@ def test_the_answer_comes_first_and_is_that_of_check(make: Make, memory_mib: int
 
 
 def test_where_no_bound_holds_none_is_named(make: Make) -> None:
-    page = Page(draw_page(make(open_calls=("nonzero",))))
+    page = Page(draw_page(make(unbounded_calls=("nonzero",))))
     text = " ".join(page.words("p"))
     assert "There is no largest shape, and so no bound, for nonzero." in text
     assert "at most" not in text

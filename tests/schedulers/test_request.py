@@ -84,7 +84,7 @@ def estimated(make_job: Callable[..., Job], tiny_models: Any, auto_tracer: str) 
         job = make_job(
             target=f"{tiny_models}:wide", batch="64x1024", labels="64x1024", device="t4", search_path=tuple(sys.path), **options
         )
-        return Estimator("t4").of(job)
+        return Estimator("t4").estimate_job(job)
 
     return make
 

@@ -83,7 +83,7 @@ def test_libraries_are_those_which_were_called_or_else_by_the_operators() -> Non
 
 # ------------------------------------------------------------------------------------------------ an estimate from one
 def test_a_recorded_observation_is_estimated_as_any_other() -> None:
-    estimate = Estimator(tracer=RecordedTracer(seen())).of(JOB)
+    estimate = Estimator(tracer=RecordedTracer(seen())).estimate_job(JOB)
     # 20 MiB of segment for what is below 10, and 30 for itself.
     assert (estimate.allocated, estimate.reserved, estimate.tracer) == (38 * MIB, 50 * MIB, "fake")
     assert estimate.host_reads == 3
@@ -94,9 +94,9 @@ def test_a_recorded_observation_is_estimated_as_any_other() -> None:
 
 def test_an_estimate_remembers_who_made_it() -> None:
     tracer = RecordedTracer(seen())
-    estimate = Estimator(device="t4", tracer=tracer, level=0.9, timeout_s=7.0).of(JOB)
-    assert (estimate.made_by.tracer, estimate.made_by.level, estimate.made_by.timeout_s) == (tracer, 0.9, 7.0)
-    again = estimate.made_by.of(JOB)
+    estimate = Estimator(device="t4", tracer=tracer, level=0.9, timeout_s=7.0).estimate_job(JOB)
+    assert (estimate.estimator.tracer, estimate.estimator.level, estimate.estimator.timeout_s) == (tracer, 0.9, 7.0)
+    again = estimate.estimator.estimate_job(JOB)
     assert again.to_dict() | {"seconds": 0} == estimate.to_dict() | {"seconds": 0}
 
 
@@ -108,9 +108,11 @@ def test_a_job_which_does_not_fit_is_played_on_an_unlimited_card() -> None:
         return seen()
 
     small = dataclasses.replace(JOB, memory_bytes=600 * MIB)  # most of it goes to the context
-    estimate = Estimator(tracer=RecordedTracer(answer)).of(small)
+    estimate = Estimator(tracer=RecordedTracer(answer)).estimate_job(small)
     assert estimate.out_of_memory is None or "Tried to allocate" in estimate.out_of_memory
-    tiny = Estimator(tracer=RecordedTracer(answer)).of(dataclasses.replace(JOB, memory_bytes=estimate.context.bytes + 35 * MIB))
+    tiny = Estimator(tracer=RecordedTracer(answer)).estimate_job(
+        dataclasses.replace(JOB, memory_bytes=estimate.context.bytes + 35 * MIB)
+    )
     assert tiny.out_of_memory == "CUDA out of memory. Tried to allocate 30.00 MiB in step 0, forward, layer, aten::mm."
     assert tiny.reserved == estimate.reserved
     assert len(asked) == 2  # a card without an allocator of its own is not asked twice
@@ -121,7 +123,7 @@ def test_what_a_tracer_raises_is_told() -> None:
         raise JobError("The job raised ValueError", "", after_reads=False)
 
     with pytest.raises(JobError, match="ValueError"):
-        Estimator(tracer=RecordedTracer(answer)).of(JOB)
+        Estimator(tracer=RecordedTracer(answer)).estimate_job(JOB)
 
 
 def test_a_batch_larger_than_the_card_is_told_where_it_cannot_be_traced(make_job: Callable[..., Job]) -> None:
@@ -130,7 +132,7 @@ def test_a_batch_larger_than_the_card_is_told_where_it_cannot_be_traced(make_job
 
     job = make_job(target="file.py:model", batch="100000x100000", device="t4")
     with pytest.raises(DoesNotFit, match="one batch alone takes"):
-        Estimator(tracer=RecordedTracer(answer)).of(job)
+        Estimator(tracer=RecordedTracer(answer)).estimate_job(job)
 
 
 def test_a_sweep_says_of_each_size_what_comes_of_it(make_job: Callable[..., Job]) -> None:

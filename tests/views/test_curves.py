@@ -65,7 +65,7 @@ def estimate(trace: Trace) -> Estimate:
     card = device("a100-40gb")
     return Estimate(
         job=Job(card, target="file.py:model"), trace=trace, allocated=0, reserved=0, process=0, min_feasible=None,
-        context=context_bytes(card.key, 13, ()), made_by=Estimator(), bound=PublicBound(0, frozenset()),
+        context=context_bytes(card.key, 13, ()), estimator=Estimator(), bound=PublicBound(0, frozenset()),
         tracer="nullgpu", torch="2.11.0", cuda_major=13, steps=1,
     )  # fmt: skip
 

@@ -425,7 +425,7 @@ def estimate(process_trace: Trace) -> Estimate:
     card = device("a100-40gb")
     return Estimate(
         job=Job(card, target="file.py:model"), trace=process_trace, allocated=0, reserved=22 * MIB, process=0,
-        min_feasible=None, context=context_bytes(card.key, 13, ()), made_by=Estimator(),
+        min_feasible=None, context=context_bytes(card.key, 13, ()), estimator=Estimator(),
         bound=PublicBound(22 * MIB, frozenset()),
         tracer="nullgpu", torch="2.11.0",
         cuda_major=13, steps=1,

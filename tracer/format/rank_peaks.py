@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from vramcast.core.errors import TraceFileError
 from vramcast.tracer.format.trace import RANKS, Trace
@@ -21,10 +20,6 @@ class RankPeaks:
     number: int
     allocated: int
     reserved: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"rank": self.number, "peaks": {"allocated": self.allocated, "reserved": self.reserved}}
 
 
 def world_size_of(trace: Trace) -> int:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.errors import CompilerError, NotSaid, NullGpuError, VramcastError, WorkerError
+from vramcast.core.errors import CompilerError, MissingPeerValue, NullGpuError, VramcastError, WorkerError
+from vramcast.core.package import import_root
 from vramcast.hardware.devices import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.throughput import Roofline
@@ -32,7 +33,7 @@ from vramcast.tracer.nullgpu.fullest_rank import fullest_rank, has_failed
 from vramcast.tracer.nullgpu.library.build import build, find_torch
 from vramcast.tracer.observation import Observation
 from vramcast.tracer.processes.fork_safety import Lock
-from vramcast.tracer.processes.job_process import checked, import_root, job_environment
+from vramcast.tracer.processes.job_process import checked, job_environment
 from vramcast.tracer.processes.warm_worker import WarmWorker
 from vramcast.tracer.protocol import alloc_conf
 from vramcast.tracer.protocol.job_result import Result
@@ -187,7 +188,7 @@ class NullGpuTracer:
             tape.add(found.said)
             results[left[0]] = found
             waiting.pop(left[0], None)
-            if found.error == NotSaid.__name__:
+            if found.error == MissingPeerValue.__name__:
                 waiting[left[0]] = len(tape.said)
             elif has_failed(found) or _is_as_all(job, found):
                 break
@@ -197,7 +198,7 @@ class NullGpuTracer:
         if job.command is None:
             result: Result = self._ask(job, environment, timeout_s, options)
             return result
-        shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=import_root())
+        shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=str(import_root()))
         with shared as processes:
             told = {**environment, LENT: str(processes.folder)}
             own = self._ask(job, told, timeout_s, options)

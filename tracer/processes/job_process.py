@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import importlib
 import os
 import pickle
@@ -19,11 +18,11 @@ import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 from vramcast.core import errors
-from vramcast.core.cache import cache_folder, kept
-from vramcast.core.errors import CacheError, CompilerError, JobError, TimeLimit, UsageError, WorkerError
+from vramcast.core.cache import cache_folder
+from vramcast.core.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
+from vramcast.core.package import import_root
 from vramcast.core.units import shortened
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered
@@ -154,47 +153,11 @@ def job_environment() -> dict[str, str]:
     return environment
 
 
-def import_root() -> str:
-    """Return a folder on whose path vramcast is found."""
-    import vramcast
-
-    return str(_importable(vramcast))
-
-
 def python_path() -> str:
     """Return PYTHONPATH for a process which must find what the caller finds, also in a checkout that is not installed."""
-    return os.pathsep.join(dict.fromkeys([import_root(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
-
-
-def checkout_root(package: ModuleType) -> Path | None:
-    """Return the root of the checkout which `package` is imported from; None: it is installed."""
-    root = Path(next(iter(package.__path__))).parent
-    return root if (root / "pyproject.toml").is_file() else None
-
-
-def _importable(package: ModuleType) -> Path:
-    """Return a folder on whose path `package` is found.
-
-    A checkout's root would do, but its folders would then pass for packages: to a job which looks whether Hugging Face's
-    `datasets` is installed, ours would seem to be it. So the folder has a link to the one package in it.
-    """
-    folder = Path(next(iter(package.__path__)))
-    if checkout_root(package) is None:
-        return folder.parent
-    name = package.__name__
-
-    def make(links: Path) -> None:
-        links.mkdir()
-        (links / name).symlink_to(folder, target_is_directory=True)
-
-    try:
-        links = kept(f"import/{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}", make)
-    except CompilerError:  # no place for links (a read-only home, Windows without the right)
-        return folder.parent
-    # It comes first on the path of every worker: nothing else may be imported from it (a sitecustomize.py, say).
-    if os.listdir(links) != [name] or os.readlink(links / name) != str(folder):
-        raise CacheError(f"The cache {links} is not used: it has more in it than a link to {folder}. Delete it.")
-    return links
+    return os.pathsep.join(
+        dict.fromkeys([str(import_root()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    )
 
 
 def checked(result: Result) -> Result:

@@ -3,7 +3,8 @@
 Memory does not depend on a weight's value, so no weight is ever computed, copied or sent. What is kept is everything that
 may steer the program: small tensors and all integers.
 
-    dumps(model) / loads(data)   a module (or callable) as bytes, big tensors as (shape, dtype, stride) only
+    hollow_pickle.dumps(model)   a module (or callable) as bytes, big tensors as (shape, dtype, stride) only
+    loads(data)                  builds it again, without cloudpickle: a machine that only measures need not have it
     HollowInit()                 while active, big CPU tensors are allocated but never written: their pages stay untouched,
                                  and a 70-billion-parameter model is built in a few hundred MB
 """
@@ -110,19 +111,6 @@ def _untouched(shape: torch.Tensor) -> torch.Tensor:
     return out if is_big(out) else out.zero_()
 
 
-def dumps(obj: Any) -> bytes:
-    """Return `obj` (a module, a class, a function) as bytes, with the storage of big tensors left out.
-
-    The object is only read: no hook is called, nothing is moved, no gradient is sent.
-
-    Raises:
-        UsageError: something in it cannot be pickled; the message says what, and to pass a callable instead.
-    """
-    from vramcast.tracer.program import meta_pickle  # with cloudpickle, which a machine that only measures need not have
-
-    return meta_pickle.dumps(obj)
-
-
 def loads(data: bytes) -> Any:
-    """Return what `dumps` wrote. Only for bytes from our own parent process: unpickling runs code."""
+    """Return what `hollow_pickle.dumps` wrote. Only for bytes from our own parent process: unpickling runs code."""
     return pickle.loads(data)

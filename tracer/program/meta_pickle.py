@@ -1,4 +1,4 @@
-"""Pickling for `hollow.dumps`: as cloudpickle does it, with the storage of big tensors left out."""
+"""Pickling of models: as cloudpickle does it, with the storage of big tensors left out; `hollow.loads` reads it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,13 @@ def _content(tensor: torch.Tensor) -> bytes:
 
 
 def dumps(obj: Any) -> bytes:
-    """See `hollow.dumps`."""
+    """Return `obj` (a module, a class, a function) as bytes, with the storage of big tensors left out.
+
+    The object is only read: no hook is called, nothing is moved, no gradient is sent.
+
+    Raises:
+        UsageError: something in it cannot be pickled; the message says what, and to pass a callable instead.
+    """
     file = io.BytesIO()
     try:
         _Pickler(file).dump(obj)

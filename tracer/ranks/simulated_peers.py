@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.core.errors import NotSaid
+from vramcast.core.errors import MissingPeerValue
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
 from vramcast.tracer.hooks.import_hooks import when_imported
@@ -153,14 +153,14 @@ class Absent:
             pair: Who said it; to whom, if to one.
             number: Of the call.
         Raises:
-            NotSaid: neither did.
+            MissingPeerValue: neither did.
         """
         told = self._tape.said.get((kind, ranks, number, pair))
         if told is None:
             told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
             self.account.note("objects")
         if told is None:
-            raise NotSaid(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
+            raise MissingPeerValue(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
         return pickle.loads(told)
 
     def _say(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:

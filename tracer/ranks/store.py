@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.core.errors import NotSaid
+from vramcast.core.errors import MissingPeerValue
 from vramcast.tracer.protocol.recorded_messages import Account, Tape
 
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
@@ -52,7 +52,7 @@ class AbsentStore(_Store):  # type: ignore[misc]
         """See `Store`.
 
         Raises:
-            NotSaid: an absent rank would have set the key, and nobody knows to what.
+            MissingPeerValue: an absent rank would have set the key, and nobody knows to what.
         """
         if key in self._held:
             return self._held[key]
@@ -68,7 +68,7 @@ class AbsentStore(_Store):  # type: ignore[misc]
         if _NUMBERED.search(key):
             self._account.note("keys of a store")
             return bytes(_ID_BYTES)
-        raise NotSaid(f"The key '{key}' of the store is set by a rank which is not traced: add it to --ranks.")
+        raise MissingPeerValue(f"The key '{key}' of the store is set by a rank which is not traced: add it to --ranks.")
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         """See `Store`."""

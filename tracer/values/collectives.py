@@ -12,16 +12,14 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.values.recipes import Origin
-
-if TYPE_CHECKING:
-    from vramcast.tracer.values.follower import Values
+from vramcast.tracer.values.tensor_values import TensorValues
 
 # Where a collective's result lies and what it is given, by the names of torch.distributed's parameters. spec: its signatures.
 _PARAMETERS: Final = {
@@ -59,7 +57,7 @@ class Others(Protocol):
 
 
 @contextmanager
-def followed(values: Values, others: Others | None = None) -> Iterator[None]:
+def followed(values: TensorValues, others: Others | None = None) -> Iterator[None]:
     """Tell `values` what the tensors hold after each collective which runs inside."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
@@ -83,7 +81,7 @@ def followed(values: Values, others: Others | None = None) -> Iterator[None]:
             place.remove()
 
 
-def _told(original: Callable[..., Any], name: str, values: Values, others: Others | None) -> Callable[..., Any]:
+def _told(original: Callable[..., Any], name: str, values: TensorValues, others: Others | None) -> Callable[..., Any]:
     """Return a collective after which it is known what its result holds."""
     parameters = tuple(inspect.signature(original).parameters)
     output, source = _PARAMETERS[name]
@@ -120,7 +118,7 @@ def is_functional(func: Any) -> bool:
     return type(func).__module__ == "torch._ops" and str(func).partition(".")[0] in _FUNCTIONAL
 
 
-def functional(values: Values, func: Any, args: Any, kwargs: Any) -> Any:
+def functional(values: TensorValues, func: Any, args: Any, kwargs: Any) -> Any:
     """Call an operator of the functional collectives, and tell `values` what its result holds."""
     name = str(func).split(".")[1]
     if name not in _FUNCTIONAL_KINDS:
@@ -138,14 +136,14 @@ def functional(values: Values, func: Any, args: Any, kwargs: Any) -> Any:
     return result
 
 
-def _note(values: Values, output: Any, result: torch.Tensor | None, given: tuple[torch.Tensor, Origin] | None) -> None:
+def _note(values: TensorValues, output: Any, result: torch.Tensor | None, given: tuple[torch.Tensor, Origin] | None) -> None:
     if result is not None and given is not None:
         values.holds(output, result, max(given[1], Origin.DRAWN))  # nobody saw the others
     elif isinstance(output, torch.Tensor):
         values.forget(output)
 
 
-def _given(values: Values, name: str, tensor: Any) -> tuple[torch.Tensor, Origin] | None:
+def _given(values: TensorValues, name: str, tensor: Any) -> tuple[torch.Tensor, Origin] | None:
     """Return what this rank gives, and where that comes from; whole numbers are worked out, which shapes may depend on."""
     if not isinstance(tensor, torch.Tensor):
         return None
@@ -168,7 +166,7 @@ def _broadcast(
     return None if told is None else (told, Origin.DRAWN)
 
 
-def _sent(original: Any, values: Values, others: Others) -> Callable[..., Any]:
+def _sent(original: Any, values: TensorValues, others: Others) -> Callable[..., Any]:
     """Return a send which writes down what it sends."""
 
     def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +177,7 @@ def _sent(original: Any, values: Values, others: Others) -> Callable[..., Any]:
     return send
 
 
-def _received(original: Any, values: Values, others: Others) -> Callable[..., Any]:
+def _received(original: Any, values: TensorValues, others: Others) -> Callable[..., Any]:
     """Return a receive after which it is known what was sent."""
 
     def receive(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:

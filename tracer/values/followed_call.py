@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,9 +13,7 @@ from vramcast.tracer.values import unknown_values
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_too_much, made
-
-if TYPE_CHECKING:
-    from vramcast.tracer.values.follower import Values
+from vramcast.tracer.values.tensor_values import TensorValues
 
 COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
@@ -54,7 +52,7 @@ class Call:
         known: Whether all of them are.
     """
 
-    def __init__(self, values: Values, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
+    def __init__(self, values: TensorValues, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
         self.func = func
         self.name = name
         self.args = args

@@ -32,14 +32,13 @@ from torch.overrides import TorchFunctionMode
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
-from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.values import collectives, max_shapes, unknown_values
 from vramcast.tracer.values.followed_call import COPIES, Call
 from vramcast.tracer.values.host_reads import masks, raw
-from vramcast.tracer.values.host_shadows import Shadows, is_small, version
 from vramcast.tracer.values.host_weights import HostWeights
-from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, host_only, work_out
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, host_only
+from vramcast.tracer.values.tensor_values import TensorValues
 
 # Calls which tell nothing of values, or are no business of a copy.
 _PASSED = frozenset({
@@ -68,7 +67,7 @@ class Answering(Protocol):
         """Say what the next reads give; return how many answers of the last call nobody took, which are forgotten."""
 
 
-class Values(TorchFunctionMode):
+class Values(TensorValues, TorchFunctionMode):
     """While active, values are followed.
 
     Args:
@@ -88,18 +87,14 @@ class Values(TorchFunctionMode):
         self, card: Answering, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
         answers: Answers = "drawn", host_weights: HostWeights | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
+        super().__init__(on_card, devices)
         self.drawn: Counter[str] = Counter()
         self.reads = self._reads_of_step = 0
         self.call = ""
-        self.on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._card = card
-        self._devices = devices
         self._answers = answers
         self._host_weights = host_weights
         self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
-        self._shadows = Shadows()
-        self._budget = Budget()
         self._compiles = False  # the job compiles something
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -205,77 +200,8 @@ class Values(TorchFunctionMode):
         finally:
             autograd._engine_run_backward = run
 
-    def same(self, result: torch.Tensor, source: torch.Tensor) -> None:
-        """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
-        if result is source:
-            self._shadows.changed(result)
-        elif (found := self.value(source)) is not None and result.numel() == source.numel():
-            known, origin = found  # a collective reads its tensors as they lie, whatever their shapes
-            self._shadows.keep(result, known.reshape(result.shape), origin)
-
-    def holds(self, result: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
-        """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
-        if result.numel() == value.numel():
-            self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
-
-    def forget(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor of the card now holds what nobody knows."""
-        self._shadows.forget(tensor)
-
     def _names_card(self, args: Any, kwargs: Any) -> bool:
         return any(self.is_card(value) for value in (*args, kwargs.get("device")))
-
-    def is_card(self, value: Any) -> bool:
-        """Return whether an argument names the card."""
-        if isinstance(value, str):
-            return value.partition(":")[0] in self._devices
-        return isinstance(value, torch.device) and value.type in self._devices
-
-    # -------------------------------------------------------------------------------------------- what a tensor holds
-    def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
-        """Return a host tensor with what `tensor` holds, and where that comes from; None when it is not there at once."""
-        if not is_small(tensor):
-            return None
-        if not self.on_card(tensor):
-            return None if _is_hollow(tensor) else (tensor.detach(), Origin.KNOWN)
-        shadow = self._shadows.find(tensor)
-        return (self._shadows.view(shadow, tensor), shadow.origin) if shadow is not None else None
-
-    def guess(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
-        """Return values for a small unknown tensor which meets something known, or is decided upon; None where it stays so."""
-        if not is_small(tensor) or not self.on_card(tensor):
-            return None
-        is_made = self._shadows.recipe(tensor) is not None
-        return self.work_out(tensor, name) if tensor.is_floating_point() or is_made else None
-
-    def recipe(self, tensor: torch.Tensor) -> Recipe:
-        """Return how to work out what `tensor` holds."""
-        if tensor.layout != torch.strided:
-            return drawn_leaf(tensor.shape, tensor.dtype)
-        if self.on_card(tensor):
-            if (shadow := self._shadows.find(tensor)) is not None:
-                later = self._shadows.later(shadow, tensor)
-                return Recipe(tensor.shape, tensor.dtype, shadow.origin, known=later)
-            return self._shadows.recipe(tensor) or drawn_leaf(tensor.shape, tensor.dtype)
-        if _is_hollow(tensor):
-            return drawn_leaf(tensor.shape, tensor.dtype)
-        noted, host = version(tensor), tensor.detach()
-        known = lambda: host if version(host) == noted else None  # noqa: E731
-        return Recipe(tensor.shape, tensor.dtype, Origin.KNOWN, known=known)
-
-    def work_out(self, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Origin] | None:
-        """Return what `tensor`, an argument of `name`, holds, and where that comes from; None where it is too much work."""
-        recipe = self.recipe(tensor)
-        if recipe.is_drawn and name.startswith("unique") and not tensor.is_floating_point():
-            value = torch.arange(tensor.numel(), device="cpu").view(tensor.shape).to(tensor.dtype)
-        else:
-            try:
-                value = work_out(recipe, self._budget)
-            except OverBudget:
-                return None
-        if self.on_card(tensor):
-            self._shadows.keep(tensor, value, recipe.origin)
-        return value, recipe.origin
 
     # -------------------------------------------------------------------------------------------- the two runs
     def _known(self, call: Call) -> Any:
@@ -430,8 +356,3 @@ class Values(TorchFunctionMode):
 def _reads_floats(call: Call) -> bool:
     """Whether a call hands floats to the host as they are: they are logged, or compared where nobody sees it."""
     return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
-
-
-def _is_hollow(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the host is all storage and no meaning."""
-    return tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES

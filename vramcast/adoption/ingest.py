@@ -67,7 +67,7 @@ def read_files(
     *,
     seen: Mapping[str, str],
     known: Mapping[str, dict[str, Any]],
-    told: Callable[[str], None] = lambda line: None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> Intake:
     """Return the runs of all files.
 
@@ -77,7 +77,7 @@ def read_files(
         rules: A file of `--join`.
         seen: `contents` of the files.
         known: Accounts of files whose runs are in the store, by content; they are not read again.
-        told: Hears of each file.
+        progress: Hears of each file.
     Raises:
         DatasetError, TraceFileError: a file cannot be read, or none of its rows.
         UsageError: a file does not tell its format.
@@ -87,7 +87,7 @@ def read_files(
     for file in files:
         if seen[file] in known:
             found.accounts[file] = known[seen[file]]
-            told(f"{file}: read before")
+            progress(f"{file}: read before")
             continue
         name = format_name or format_detection.format_of(file)
         reading = _read(file, name)
@@ -109,7 +109,7 @@ def read_files(
             "rejected_by_reason": _kinds(reading.rejected),
             "notes": reading.notes,
         }
-        told(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows kept aside")
+        progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows kept aside")
     return found
 
 

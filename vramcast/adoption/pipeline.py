@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import joblib
 
-from vramcast import learner
 from vramcast.adoption import ingest, sample, verdict
 from vramcast.adoption import report as findings
 from vramcast.adoption.artifact_store import Folder, as_json, sha256_of
 from vramcast.adoption.verdict import Judged
 from vramcast.core.errors import ArtifactError, DatasetError
+from vramcast.core.package import FOLDER
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
@@ -38,7 +38,7 @@ _EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AdoptOptions:
     """What is asked of an adoption; see `vramcast adopt --help`."""
 
     files: tuple[str, ...]
@@ -68,12 +68,12 @@ class Wanted:
 
 def _learners_code() -> str:
     """Return one name for the code which makes an artifact of examples."""
-    packages = (Path(next(iter(learner.__path__))), Path(__file__).parent)
+    packages = (FOLDER / "learner", Path(__file__).parent)
     return run_examples.digest(sha256_of(path) for package in packages for path in sorted(package.glob("*.py")))
 
 
 @contextmanager
-def _workers(wanted: Wanted) -> Iterator[None]:
+def _workers(wanted: AdoptOptions) -> Iterator[None]:
     """Let the engine's processes estimate jobs and grow trees while the block runs."""
     if wanted.engine == "local":
         yield
@@ -85,8 +85,8 @@ def _workers(wanted: Wanted) -> Iterator[None]:
 class _Clock:
     """Seconds by phase, told as they begin."""
 
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self.told = told
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self.progress = progress
         self.seconds: dict[str, float] = {}
         self._name, self._since = "", monotonic()
 
@@ -97,15 +97,15 @@ class _Clock:
             self.seconds[self._name] = round(self.seconds.get(self._name, 0.0) + now - self._since, 1)
         self._name, self._since = name, now
         if name:
-            self.told(f"{name}{f': {detail}' if detail else ''}")
+            self.progress(f"{name}{f': {detail}' if detail else ''}")
 
 
-def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+def adopt(wanted: AdoptOptions, progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Return the facts of this adoption, which are those of `adopted.json`.
 
     Args:
         wanted: What is asked.
-        told: Hears how far it is, a line at a time.
+        progress: Hears how far it is, a line at a time.
     Returns:
         Among them `promoted`, `nothing_new`, and the `reasons` for which a new artifact is refused.
     Raises:
@@ -116,13 +116,13 @@ def adopt(wanted: Wanted, told: Callable[[str], None] = lambda line: None) -> di
     folder = Folder(wanted.out)
     older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is reported before hours of tracing
     with nullcontext() if wanted.dry_run else folder.locked():
-        return _Adoption(wanted, folder, older, _Clock(told)).done()
+        return _Adoption(wanted, folder, older, _Clock(progress)).done()
 
 
 class _Adoption:
     """One adoption under way."""
 
-    def __init__(self, wanted: Wanted, folder: Folder, older: Learned | None, clock: _Clock) -> None:
+    def __init__(self, wanted: AdoptOptions, folder: Folder, older: Learned | None, clock: _Clock) -> None:
         self.wanted, self.folder, self.older, self.clock = wanted, folder, older, clock
         self.last = folder.last()
         # Whether the store is as the last adoption left it.
@@ -144,7 +144,7 @@ class _Adoption:
             self.wanted.rules,
             seen=self.seen,
             known=self._inputs(),
-            told=self.clock.told,
+            progress=self.clock.progress,
         )
         runs, changed = ingest.merged(ingest.stored(self.folder.store), taken.runs)
         if not runs:
@@ -204,7 +204,7 @@ class _Adoption:
             n_jobs=-1 if wanted.scheduler else wanted.jobs,  # -1: all workers
             trust=wanted.trust,
             store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run makes no folder
-            told=self._estimated(),
+            progress=self._estimated(),
         )
         if not found.examples:
             why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
@@ -280,6 +280,6 @@ class _Adoption:
             now = monotonic()
             if now - told >= _EVERY_S or done == of:
                 told = now
-                self.clock.told(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
+                self.clock.progress(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
 
         return tell

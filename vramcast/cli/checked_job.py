@@ -39,7 +39,7 @@ def _of_target(options: argparse.Namespace) -> Estimate:
         raise UsageError(f"--ranks {options.ranks} is for commands: a model's are chosen by their shards: leave it out.")
     job = shared.job_of(options)
     with progress(f"checking {options.target} on {job.device.name}"):
-        return shared.estimator_of(options).of(job)
+        return shared.estimator_of(options).estimate_job(job)
 
 
 def _of_command(options: argparse.Namespace) -> Estimate:

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from vramcast._version import __version__
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
 from vramcast.cli.terminal import painted
@@ -104,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
 def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     """Return the parser of the command line, with these of its verbs."""
     top = _Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
-    top.add_argument("--version", action="version", version=f"vramcast {_version()}")
+    top.add_argument("--version", action="version", version=f"vramcast {__version__}")
     top.set_defaults(json=False)  # of the verbs which have no --json
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name in verbs_wanted:
@@ -133,12 +134,6 @@ def _complete() -> None:
 def _verb(module: str) -> str:
     """Return the verb of a module: `import` is a keyword of Python, and a hyphen no letter."""
     return module.rstrip("_").replace("_", "-")
-
-
-def _version() -> str:
-    from vramcast import __version__
-
-    return __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from vramcast.jobs.parallel import parse as parse_parallel
 from vramcast.views import check_path
 
 if TYPE_CHECKING:
-    from vramcast.estimates.advice import Advice
+    from vramcast.estimates.advice_rows import Advice
 
 _TRAINING: Final = tuple(field.name for field in fields(Training))
 

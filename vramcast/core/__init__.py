@@ -1,1 +1,1 @@
-"""The lowest layer: errors, units, checked values, files, the cache, the compiler; no torch."""
+"""What every other package builds on, and what imports nothing of them."""

@@ -18,7 +18,7 @@
         ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
         ├── IncompleteTrace       what was recorded is not all that the job took
         ├── DoesNotFit            no peak is known, but it is certain that the job does not fit           exit 1
-        ├── NotSaid               a rank waits for what another one says, which did not come so far
+        ├── MissingPeerValue               a rank waits for what another one says, which did not come so far
         ├── JobError              the user's model, batch, loss or script raised
         └── WorkerError           the process which traces died or ran out of memory
             └── TimeLimit         it did not end in time
@@ -129,7 +129,7 @@ class DoesNotFit(CannotEstimate):
     exit_code = 1
 
 
-class NotSaid(CannotEstimate):
+class MissingPeerValue(CannotEstimate):
     """A rank waits for what another one says, which did not run before it, or did not come so far."""
 
 

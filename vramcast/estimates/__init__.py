@@ -1,1 +1,1 @@
-"""The answer: estimates, bounds, verdicts, advice and plans."""
+"""The answer to a job: its peaks, its bound, and what else the job could take."""

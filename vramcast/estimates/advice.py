@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.units import gib
+from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
-from vramcast.estimates.result import Estimate
+from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.devices import DEVICES
 from vramcast.jobs import optimizers
 from vramcast.jobs.job import Job, TensorSpec, map_batch
@@ -42,86 +42,6 @@ _SWAP: Final = "swapping without overhead"
 _SHARDED: Final = "sharded over {} cards (FSDP2)"
 _SHARDED_PRICE: Final = "{} cards, each with a batch of this size; parameters travel between them"
 _WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,024; some machines have 8, clusters more
-_NAME_WIDTH: Final = 34  # arbitrary
-_PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
-_NOTES: Final = (
-    "bounds of the pool and of swapping take a plan's height for reserved memory; only a program which follows the plan has it",
-    "8-bit optimizers are not in torch.optim and not traced here: pass one as vramcast.estimate(optimizer=...)",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One variant of the job; sizes in bytes, None where it could not be traced.
-
-    Attributes:
-        name: What is changed.
-        price: What it costs in time or exactness, as far as it is known.
-        reserved: Peak of segments, or the height of a plan.
-        bound: The process peak's bound at the estimate's level.
-        fits_card: Whether it fits on the card which was asked for, at that level.
-        fits: The same for each known device.
-        reason: Why it could not be traced; None: it was.
-    """
-
-    name: str
-    price: str
-    reserved: int | None = None
-    bound: int | None = None
-    fits_card: bool | None = None
-    fits: dict[str, bool] | None = None
-    reason: str | None = None
-
-    @property
-    def smallest_device(self) -> str | None:
-        """The known device with the least memory on which it fits; None: on none, or unknown."""
-        fitting = [key for key, fits in (self.fits or {}).items() if fits]
-        return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON."""
-        return {
-            "name": self.name,
-            "price": self.price,
-            "reserved": self.reserved,
-            "bound": self.bound,
-            "fits_card": self.fits_card,
-            "fits": self.fits,
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """The variants of one job.
-
-    Attributes:
-        rows: By bound, the least first; those which could not be traced come last.
-        level: Of the bounds.
-    """
-
-    rows: tuple[Row, ...]
-    level: float
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON."""
-        return [row.to_dict() for row in self.rows]
-
-    def __str__(self) -> str:
-        heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<12} price"
-        lines = [heading]
-        for row in self.rows:
-            if row.reserved is not None and row.bound is not None:
-                sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
-                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<12}"
-                lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
-        untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
-        level = f"bounds are at level {self.level:g}; the job's own card, and the smallest known one on which a row fits"
-        return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _PRICE_WIDTH else f"{text[: _PRICE_WIDTH - 4].rpartition(' ')[0]} ..."
 
 
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
@@ -136,11 +56,11 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     job = estimate.job
     if job.command is not None:
         raise UsageError(f"Advice changes the job, but '{job.command.program}' is a script: give its model as a TARGET.")
-    made_by = estimate.made_by if timeout_s is None else replace(estimate.made_by, timeout_s=timeout_s)
+    estimator = estimate.estimator if timeout_s is None else estimate.estimator.changed(timeout_s=timeout_s)
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:
-        watched = made_by.of(job, RunOptions(accesses=True))
+        watched = estimator.estimate_job(job, RunOptions(accesses=True))
         if not has_reads(watched.trace):
             raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
         accesses = watched.trace
@@ -155,11 +75,11 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
             return variant()
         name, price, changed = variant
         try:
-            return _row(name, price, made_by.of(changed))
+            return _row(name, price, estimator.estimate_job(changed))
         except VramcastError as error:
             return _untraced(name, price, error)
 
-    rows += in_parallel(row, [*_variants(estimate, accesses), *_ranks(estimate, made_by)])
+    rows += in_parallel(row, [*_variants(estimate, accesses), *_ranks(estimate, estimator)])
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 
@@ -294,20 +214,20 @@ def _optimizers(job: Job) -> Iterator[_Variant]:
         yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
 
 
-def _ranks(estimate: Estimate, made_by: Estimator) -> Iterator[_Variant]:
+def _ranks(estimate: Estimate, estimator: Maker) -> Iterator[_Variant]:
     """Yield a training job's parameters sharded: those of DDP over the ranks which there are, those of one card over more."""
     parallel = estimate.job.parallel
     if estimate.job.training.mode != "train":
         return
     if parallel is None:
-        yield functools.partial(_sharded, estimate, made_by)
+        yield functools.partial(_sharded, estimate, estimator)
     elif not parallel.is_sharded:
         sharded = replace(estimate.job, parallel=replace(parallel, kind="fsdp"))
         size = parallel.world.size
         yield _SHARDED.format(size), _SHARDED_PRICE.format(size), sharded
 
 
-def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
+def _sharded(estimate: Estimate, estimator: Maker) -> Row:
     """Return the row of FSDP2 over the least number of cards, a power of two, on which each rank fits with the whole batch.
 
     Where none is enough it is the row of the largest number: what is left is the batch's. More cards never need more of each.
@@ -315,7 +235,7 @@ def _sharded(estimate: Estimate, made_by: Estimator) -> Row:
     found: dict[int, Estimate] = {}
 
     def fits(size: int) -> bool:
-        found[size] = made_by.of(replace(estimate.job, parallel=Parallel("fsdp", World(size))))
+        found[size] = estimator.estimate_job(replace(estimate.job, parallel=Parallel("fsdp", World(size))))
         return found[size].fits()
 
     try:
@@ -392,4 +312,4 @@ def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
         out_of_memory=None,
         bound=PublicBound(height_bytes, estimate.libraries, estimate.unknown),
     )
-    return estimate.made_by.corrected(plain)
+    return estimate.estimator.apply_artifact(plain)

@@ -8,19 +8,14 @@ runs support; a second run gives the slow end, which the bound covers (docs/mult
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Peaks:
     """Peaks on a card of one speed, in bytes."""
 
     allocated: int
     reserved: int
-
-    def to_dict(self) -> dict[str, int]:
-        """Return it as JSON."""
-        return {"allocated": self.allocated, "reserved": self.reserved}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +29,5 @@ class CardSpeed:
     """
 
     decides: bool
-    fast: End
-    slow: End | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        slow = None if self.slow is None else self.slow.to_dict()
-        return {"speed_decides": self.decides, "fast": self.fast.to_dict(), "slow": slow}
+    fast: Peaks
+    slow: Peaks | None

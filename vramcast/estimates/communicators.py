@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from vramcast.core.units import MIB
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
@@ -77,10 +77,6 @@ class Communicator:
     bytes_assumed: int
     low_bytes: int
     high_bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"ranks": self.ranks, "calls": dict(self.calls), "bytes_assumed": self.bytes_assumed}
 
     def __str__(self) -> str:
         return f"{self.ranks} ranks: " + (", ".join(f"{kind} {n}" for kind, n in self.calls.items()) or "not used")

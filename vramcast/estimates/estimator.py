@@ -16,12 +16,12 @@ from vramcast.core.units import gib, shortened
 from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.card_speed import End
+from vramcast.estimates.card_speed import Peaks
 from vramcast.estimates.model_job import job_of_model
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate
-from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card, stack_of
+from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.hardware.devices import Device
 from vramcast.hardware.devices import device as find_device
 from vramcast.hardware.stack import Stack
@@ -30,12 +30,10 @@ from vramcast.jobs.commands import job_of_command
 from vramcast.jobs.job import TRACERS, Batch, Job, Mode, Precision, ZeroGrad
 from vramcast.learner.traits import traits_of
 from vramcast.simulator.curves import process_bytes
-from vramcast.simulator.replay import Replay, replay
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
 from vramcast.tracer.format.rank_peaks import world_size_of
-from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.portable_tracers import CPU, FAKE
@@ -44,7 +42,6 @@ from vramcast.tracer.protocol import alloc_conf as allocator_settings
 from vramcast.tracer.protocol.run_options import AS_USUAL, Answers, RunOptions
 
 if TYPE_CHECKING:
-    from vramcast.estimates.advice import Advice
     from vramcast.learner.model import Learned
 
 _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: nothing ends sooner
@@ -65,7 +62,7 @@ class Estimator:
     Attributes:
         device: The card of jobs which are given by model or command: its name, or a `Device`.
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
-        level: Of `upper_bound`.
+        level: Confidence level of `upper_bound`, in (0, 1).
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, else none.
         timeout_s: Each run of a job is stopped after so many seconds.
         stack: Software of the card's machine where it differs from this one's, as for `estimate`.
@@ -74,6 +71,10 @@ class Estimator:
         learned: A loaded artifact, by name, instead of one in a folder.
     Raises:
         UsageError: one of them is wrong.
+    Example:
+        >>> estimator = Estimator(device="a100-40gb", level=0.95)
+        >>> small, large = (estimator.estimate(model, TensorSpec((n, 3, 224, 224))) for n in (16, 64))
+        >>> estimator.command(["torchrun", "--nproc_per_node=2", "train.py"]).fits()
     """
 
     device: str | Device = "h200"
@@ -119,7 +120,7 @@ class Estimator:
             UsageError: An argument is wrong.
             CannotEstimate: No number can be given.
         """
-        return self.of(job_of_model(model, batch, self._card, stack=self._stack, **options))
+        return self.estimate_job(job_of_model(model, batch, self._card, stack=self._stack, **options))
 
     def command(self, command: Sequence[str], **options: Any) -> Estimate:
         """Return the estimate of a training command, `["torchrun", "train.py", "--epochs", "10"]`.
@@ -133,13 +134,13 @@ class Estimator:
             UsageError: An argument is wrong.
             CannotEstimate: No number can be given: it asked the card for nothing.
         """
-        found = self.of(job_of_command(command, self._card, stack=self._stack, **options))
+        found = self.estimate_job(job_of_command(command, self._card, stack=self._stack, **options))
         if not found.allocated:
             why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
             raise CannotEstimate(f"{command[0]} ended without asking the GPU for memory{why}")
         return found
 
-    def of(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
+    def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Return the estimate of a job, on its own card.
 
         A job which does not fit there is traced again on an unlimited card, so that its peaks say what it needs.
@@ -149,36 +150,26 @@ class Estimator:
             CannotEstimate: No number can be given.
         """
         _ = self._artifact  # a wrong one is reported before the job is traced
-        return self.corrected(self.first_principles(job, options))
+        return self.apply_artifact(self.uncorrected(job, options))
 
-    def attempt(self, job: Job) -> Estimate | CannotEstimate:
+    def try_estimate(self, job: Job) -> Estimate | CannotEstimate:
         """Return the estimate of a job, or why none can be given."""
         try:
-            return self.of(job)
+            return self.estimate_job(job)
         except CannotEstimate as error:
             return error
 
     def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
         """Return the estimates of a job with other batch sizes; where one cannot be given, why."""
         sizes = list(batch_sizes)
-        return dict(zip(sizes, in_parallel(lambda size: self.attempt(job.with_batch(size)), sizes), strict=True))
+        return dict(zip(sizes, in_parallel(lambda size: self.try_estimate(job.with_batch(size)), sizes), strict=True))
 
-    def advise(self, estimate: Estimate) -> Advice:
-        """Return what the estimated job would take if it were changed, one change at a time; see `vramcast.advise`."""
-        from vramcast.estimates.advice import advise
-
-        return advise(estimate)
-
-    def replay(self, path: str | os.PathLike[str]) -> Replay:
-        """Return how a recorded memory history, or a trace, compares with the simulated allocator.
-
-        Raises:
-            TraceFileError: The file is absent or damaged.
-        """
-        return replay(read_trace(path))
+    def changed(self, **changes: Any) -> Estimator:
+        """Return an estimator like this one, but for some of its attributes."""
+        return replace(self, **changes)
 
     # -------------------------------------------------------------------------------------------- how it is answered
-    def first_principles(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
+    def uncorrected(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
         _check_settings(job)
         try:
@@ -197,7 +188,7 @@ class Estimator:
                 f"{gib(job.total_bytes)}. How much it needs is not known, for it could not be traced ({_first_line(error)})."
             ) from None
 
-    def corrected(self, estimate: Estimate) -> Estimate:
+    def apply_artifact(self, estimate: Estimate) -> Estimate:
         """Return an estimate of first principles with the bound of the artifact in use.
 
         That is the chosen one; where nobody chose, the shipped one if it covers the job's class.
@@ -234,8 +225,8 @@ class Estimator:
             warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what {show}",)
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
-        made_by = replace(estimate.made_by, learned=self._artifact)
-        return replace(estimate, bound=bound, made_by=made_by, warnings=warnings, seconds=seconds)
+        estimator = estimate.estimator.changed(learned=self._artifact)
+        return replace(estimate, bound=bound, estimator=estimator, warnings=warnings, seconds=seconds)
 
     def _named(self, tracer: str, job: Job, options: RunOptions) -> Estimate:
         started = time.perf_counter()
@@ -295,9 +286,9 @@ class Estimator:
         if why:
             said = f"on an infinitely slow card the job does not come as far ({shortened(why, _SHOWN_REASON)})"
             return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
-        slow = End(other.allocated, other.reserved)
+        slow = Peaks(other.allocated, other.reserved)
         seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
-        return replace(found, slow=slow, seconds=seconds)
+        return replace(found, slow_card_peaks=slow, seconds=seconds)
 
     def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
         """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
@@ -308,9 +299,9 @@ class Estimator:
         kinds = {entry.kind for entry in on_card.seen.ledger}
         ways: tuple[tuple[Entered, Answers], ...] = ((Entered.LARGEST, "largest"), (Entered.BRANCH, "otherwise"))
         runs = [answers for kind, answers in ways if kind in kinds]
-        if options.answers != "drawn" or not (runs or found.open_calls):
+        if options.answers != "drawn" or not (runs or found.unbounded_calls):
             return found
-        open_calls, ceiling = [*found.open_calls], found.reserved
+        unbounded_calls, ceiling = [*found.unbounded_calls], found.reserved
         # arbitrary: the other way may be an endless loop
         limited = replace(self, timeout_s=min(self.timeout_s, 10 + 10 * found.seconds["total"]))
         way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
@@ -319,22 +310,27 @@ class Estimator:
                 other = limited._by(tracer, found.job, replace(way, answers=answers))
             except CannotEstimate as error:
                 if answers == "largest" or not isinstance(error, JobError):
-                    open_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
+                    unbounded_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
                 continue
             ceiling = max(ceiling, other.reserved)
-            open_calls += other.open_calls
-        open_calls = sorted(set(open_calls))
+            unbounded_calls += other.unbounded_calls
+        unbounded_calls = sorted(set(unbounded_calls))
         warnings = [*found.warnings]
         if runs:
             warnings.append(
                 "shapes depend on values of more than a million elements, which were drawn or not worked out: the most that is "
                 f"reserved with others is {gib(ceiling)}, which the bound covers"
             )
-        if open_calls:
+        if unbounded_calls:
             warnings.append(
-                f"there is no largest shape, and so no bound, for {', '.join(open_calls)}: measure this job on a GPU"
+                f"there is no largest shape, and so no bound, for {', '.join(unbounded_calls)}: measure this job on a GPU"
             )
-        return replace(found, ceiling=ceiling if runs else None, open_calls=tuple(open_calls), warnings=tuple(warnings))
+        return replace(
+            found,
+            max_shape_reserved_bytes=ceiling if runs else None,
+            unbounded_calls=tuple(unbounded_calls),
+            warnings=tuple(warnings),
+        )
 
 
 def estimate(
@@ -394,7 +390,7 @@ def estimate(
             `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It decides which cuDNN is asked and which CUDA context is counted.
         tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
             (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
-        level: Of `upper_bound`.
+        level: Confidence level of `upper_bound`, in (0, 1).
         timeout_s: The job is stopped after so many seconds.
         artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
         parallel: How the model is spread over ranks, of which each has a batch like `batch`: ddp, fsdp (FSDP2, block by block),
@@ -405,6 +401,10 @@ def estimate(
         UsageError: An argument is wrong.
         ArtifactError: The artifact is absent or damaged.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
+    Example:
+        >>> images, labels = TensorSpec((32, 3, 224, 224)), TensorSpec((32,), "int64", high=1000)
+        >>> estimate(resnet50(), (images, labels), optimizer="adamw", device="a100-40gb").fits()
+        True
     """
     of_training = {
         "optimizer": optimizer, "lr": lr, "precision": precision, "mode": mode, "steps": steps, "zero_grad": zero_grad,
@@ -437,14 +437,18 @@ def estimate_command(
             not run. The script itself runs in the current folder, with the current environment.
         device: The card, see `vramcast.hardware.devices.DEVICES`.
         stack: As for `estimate`.
-        level: Of `upper_bound`.
+        level: Confidence level of `upper_bound`, in (0, 1).
         timeout_s: The job is stopped after so many seconds.
         artifact: As for `estimate`.
         bracket: As for `Estimator`.
-        options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`.
+        options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
+            `nproc_per_node`, `ranks`.
     Raises:
         UsageError: An argument is wrong, or no Python program stands behind the command.
-        CannotEstimate: No number can be given: it asks for more than one rank, or the script raised.
+        CannotEstimate: No number can be given: the script raised, say, or asked the card for nothing.
+    Example:
+        >>> found = estimate_command("torchrun --nproc_per_node=8 train.py --epochs 10", device="h100", ranks="all")
+        >>> [one.reserved for one in found.ranks]
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
     return Estimator(device, "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
@@ -493,17 +497,16 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
-def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> Estimate:
+def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -> Estimate:
     seen = on_card.seen
     if seen.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(seen.foreign)}): the numbers cannot be "
             "trusted. Please report the torch version and how it was installed."
         )
-    open_calls = words(seen.ledger, Entered.OPEN)
-    unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in open_calls)
+    unbounded_calls = words(seen.ledger, Entered.OPEN)
+    unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)
     unknown = (*words(seen.ledger, Entered.REFUSED, Entered.ASSUMED), *unbounded)
-    stack = stack_of(job, seen.torch)
     return Estimate(
         job=job,
         trace=on_card.trace,
@@ -512,28 +515,28 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         process=int(process_bytes(on_card.trace).max(initial=0)),
         min_feasible=on_card.min_feasible,
         context=on_card.context,
-        made_by=made_by,
+        estimator=estimator,
         bound=PublicBound(on_card.reserved, seen.libraries, unknown),
         tracer=seen.tracer,
         alloc_conf=seen.alloc_conf,
         torch=seen.torch,
         cuda_major=on_card.cuda_major,
-        stack=stack,
+        stack=on_card.stack,
         steps=seen.steps if job.training.mode == "train" or job.command else job.training.steps,
         out_of_memory=on_card.out_of_memory,
         libraries=seen.libraries,
         unknown=unknown,
-        noops=words(seen.ledger, Entered.NOOP),
+        noop_calls=words(seen.ledger, Entered.NOOP),
         host_reads=seen.count(Entered.READ) + seen.count(Entered.DRAWN),
-        open_calls=open_calls,
-        warnings=tuple(remarks(job, on_card, stack)),
+        unbounded_calls=unbounded_calls,
+        warnings=tuple(remarks(job, on_card)),
         traits=traits_of(
             on_card.trace,
             gpu=job.device.key,
             reserved=on_card.reserved,
             tracer=seen.tracer,
             torch=seen.torch,
-            stack=stack,
+            stack=on_card.stack,
             asked_cudnn=cudnn_asked(job.stack) if "cudnn" in seen.libraries else "",
             ranks=world_size_of(on_card.trace),
             is_full=on_card.out_of_memory is not None,
@@ -541,5 +544,5 @@ def _estimate(made_by: Estimator, job: Job, on_card: OnCard, start_s: float) -> 
         ),
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
-        beside=on_card.beside,
+        other_rank=on_card.other_rank,
     )

@@ -29,7 +29,7 @@ def job_of_model(
     Raises:
         UsageError: an argument is wrong.
     """
-    from vramcast.tracer.program import meta_model
+    from vramcast.tracer.program import meta_pickle
 
     if loss is not None and not callable(loss):
         raise UsageError(f"loss is {shown(loss)}: give a callable, loss(output, labels).")
@@ -37,11 +37,11 @@ def job_of_model(
         raise UsageError(f"optimizer is {shown(optimizer)}: give a name of torch.optim, a class, or a callable.")
     return Job(
         device=device,
-        model=meta_model.dumps(model),
+        model=meta_pickle.dumps(model),
         batch=map_batch(batch, _spec_of),
         labels=map_batch(labels, _spec_of) if labels is not None else None,
-        loss=meta_model.dumps(loss) if loss is not None else None,
-        training=Training(optimizer=optimizer if isinstance(optimizer, str) else meta_model.dumps(optimizer), **training),
+        loss=meta_pickle.dumps(loss) if loss is not None else None,
+        training=Training(optimizer=optimizer if isinstance(optimizer, str) else meta_pickle.dumps(optimizer), **training),
         parallel=parse_parallel(parallel, world_size, nproc_per_node),
         alloc_conf=alloc_conf,
         stack=stack,

@@ -28,11 +28,6 @@ class Phase:
     allocated: int | None
     reserved: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        peaks = {"allocated": self.allocated, "reserved": self.reserved}
-        return {"name": self.name, "steps": self.steps, "reached": self.reached, "peaks": peaks}
-
 
 @dataclass(frozen=True, slots=True)
 class Course:

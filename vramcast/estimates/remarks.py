@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from vramcast.core.units import gib
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard
-from vramcast.hardware.stack import Stack, same_minor
+from vramcast.hardware.stack import same_minor
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, words
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
 
-def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
+def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     """Yield the warnings of an estimate.
 
     Args:
         job: What was asked.
         on_card: What came of it.
-        stack: For which it holds.
     """
     seen, context = on_card.seen, on_card.context
     yield from on_card.trace.header.get("warnings", [])
@@ -45,7 +44,7 @@ def remarks(job: Job, on_card: OnCard, stack: Stack) -> Iterator[str]:
                 f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as there is room: in none of "
                 "the peaks; a card with room holds it beside them"
             )
-    yield from _of_stack(job, on_card, stack, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
+    yield from _of_stack(job, on_card, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
     if reads := seen.count(Entered.READ):
         yield f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
     if drawn := seen.count(Entered.DRAWN):
@@ -72,9 +71,9 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
         yield f"the command ended after {steps} of {job.training.steps} training steps"
 
 
-def _of_stack(job: Job, on_card: OnCard, stack: Stack, *, is_another: bool) -> Iterator[str]:
+def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
     """Yield remarks on a stack which is not this machine's."""
-    torch = on_card.seen.torch
+    stack, torch = on_card.stack, on_card.seen.torch
     if stack.torch is not None and not same_minor(stack.torch, torch):
         # measured: docs/accuracy.md, 2026-11
         yield (

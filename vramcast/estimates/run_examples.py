@@ -20,6 +20,7 @@ import joblib
 
 from vramcast.core.cache import writable_record
 from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.package import FOLDER
 from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Journal, read_lines
 from vramcast.datasets.run import DRY_RUN, Run
@@ -42,6 +43,10 @@ _CANNOT = "cannot be estimated: "
 # What is wrong is not the job: it may go well another time.
 _OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
+# What makes features of a job, besides tracer and simulator.
+_FOLDERS = ("hardware", "jobs", "tracer", "simulator")
+_SUFFIXES = (".py", ".c", ".h", ".toml", ".txt")
+_OTHER_FILES = ("learner/features.py", "learner/traits.py", "estimates/estimator.py", "estimates/learner_input.py")
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ def _job(run: Run, *, trust: bool) -> Job | str:
 def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
     """Return what `vramcast estimate` sees of a job, or why it can see nothing."""
     try:
-        return observed(Estimator(timeout_s=timeout_s).first_principles(job))
+        return observed(Estimator(timeout_s=timeout_s).uncorrected(job))
     except UsageError as error:
         return f"wrong job: {error}"[:200]
     except CannotEstimate as error:
@@ -170,7 +175,7 @@ def examples_of_runs(
     n_jobs: int = 1,
     trust: bool = False,
     store_path: Path | None = None,
-    told: Callable[[int, int], None] = lambda done, wanted: None,
+    progress: Callable[[int, int], None] = lambda done, wanted: None,
 ) -> ExampleSet:
     """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
 
@@ -180,7 +185,7 @@ def examples_of_runs(
         trust: Whether the runs' targets may be code; without, such runs are left out.
         store_path: Where examples are kept beside the cache folder; jobs of which none can be made are kept there too, and
             are not tried again.
-        told: Hears how many jobs were estimated, of how many.
+        progress: Hears how many jobs were estimated, of how many.
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
@@ -200,7 +205,7 @@ def examples_of_runs(
         if store_path is not None:
             _refuse({key: one for key, one in fresh.items() if isinstance(one, str) and not _may_pass(one)}, store_path)
         done += len(fresh)
-        told(done, len(missing))
+        progress(done, len(missing))
     capped = second_rounds(runs)
     found_examples = ExampleSet()
     for run, key, job in jobs:
@@ -321,11 +326,5 @@ def _own_code() -> str:
 
 
 def _own_files() -> list[Path]:
-    from vramcast import hardware, jobs, learner, simulator, tracer
-
-    folders = [Path(path) for package in (hardware, jobs, tracer, simulator) for path in package.__path__]
-    suffixes = (".py", ".c", ".h", ".toml", ".txt")
-    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in suffixes]
-    files += [Path(next(iter(learner.__path__))) / name for name in ("features.py", "traits.py")]
-    files += [Path(__file__).with_name(name) for name in ("estimator.py", "learner_input.py")]
-    return files
+    files = [path for name in _FOLDERS for path in sorted((FOLDER / name).rglob("*")) if path.suffix in _SUFFIXES]
+    return [*files, *map(FOLDER.joinpath, _OTHER_FILES)]

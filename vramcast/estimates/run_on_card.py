@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
 from vramcast.core.units import torch_size
 from vramcast.estimates.communicators import context_of_process
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
+from vramcast.hardware.devices import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
@@ -33,6 +35,7 @@ class OnCard:
 
     Attributes:
         seen: The observation.
+        stack: For which it holds.
         trace: Its trace with segments, and with what the process takes beside the allocator.
         allocated, reserved: Peaks; of an unlimited card where the job's own was full.
         min_feasible: The smallest card on which it runs; None: unknown.
@@ -40,10 +43,11 @@ class OnCard:
         cuda_major: CUDA's major version on the card's machine.
         out_of_memory: What torch says where the job's card is full; None: it is not.
         seconds: How long observing and playing took.
-        beside: Of a job of several ranks another one: its number, and its trace with what the process takes besides.
+        other_rank: Of a job of several ranks another one: its number, and its trace with what the process takes besides.
     """
 
     seen: Observation
+    stack: Stack
     trace: Trace
     allocated: int
     reserved: int
@@ -52,7 +56,7 @@ class OnCard:
     cuda_major: int
     out_of_memory: str | None
     seconds: dict[str, float]
-    beside: tuple[int, Trace] | None = None
+    other_rank: tuple[int, Trace] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class _Answered:
     """An observation whose requests an allocator answered, or the simulator in its place; `full`: the card was, and how."""
 
     seen: Observation
+    stack: Stack
+    context: Context
     trace: Trace
     allocated: int
     reserved: int
@@ -95,13 +101,10 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     """
     started = time.perf_counter()
     cuda_major = (job.stack.cuda_major if job.stack is not None else None) or installed_stack().cuda_major or _ASSUMED_CUDA
+    torch = stack_of(job, installed_stack().torch or "").torch
 
-    def context(libraries: frozenset[str] | tuple[str, ...]) -> Context:
-        return context_bytes(job.device, cuda_major, libraries, torch=stack_of(job, installed_stack().torch or "").torch)
-
-    def of(seen: Observation) -> Context:
-        torch = stack_of(job, seen.torch).torch
-        return context_of_process(job.device, cuda_major, torch, seen.libraries, seen.trace, seen.outside_bytes)
+    def context(libraries: Collection[str]) -> Context:
+        return context_bytes(job.device, cuda_major, libraries, torch=torch)
 
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     options = replace(options, context_bytes=min(context(_COMMON).bytes, job.total_bytes))
@@ -123,39 +126,41 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
-    smallest = _smallest(job, found)
+    smallest = _smallest(found)
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
-    taken = of(found.seen)
     beside = found.seen.beside
     if beside is not None:
-        beside = beside[0], with_context(beside[1], [(0, taken.bytes)])
+        beside = beside[0], with_context(beside[1], [(0, found.context.bytes)])
     return OnCard(
-        found.seen, found.trace, found.allocated, found.reserved, smallest, taken, cuda_major, out_of_memory, seconds, beside
-    )
+        found.seen, found.stack, found.trace, found.allocated, found.reserved, smallest, found.context, cuda_major,
+        out_of_memory, seconds, beside,
+    )  # fmt: skip
 
 
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> _Answered:
     """Return an observation with its context in the trace, its requests answered."""
-    trace = _with_context(job, seen, cuda_major)
+    stack = stack_of(job, seen.torch)
+    context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
+    trace = _with_context(seen, job.device, cuda_major, stack, context)
     if seen.is_answered:
         peaks = trace.header["peaks"]
-        return _Answered(seen, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
-    played = simulate(trace, _settings(job, seen), Card(job.total_bytes) if limited else Card())
+        return _Answered(seen, stack, context, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
+    played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
     end = played.out_of_memory
     place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op))) if end is not None else ""
     full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}." if end is not None else ""
-    return _Answered(seen, played.replayed(), played.allocated, played.reserved, full)
+    return _Answered(seen, stack, context, played.replayed(), played.allocated, played.reserved, full)
 
 
-def _settings(job: Job, seen: Observation) -> Settings:
+def _settings(seen: Observation, stack: Stack) -> Settings:
     """Return the allocator's settings of an observation which no allocator answered, by the rules of the job's torch."""
-    return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack_of(job, seen.torch).torch))
+    return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack.torch))
 
 
-def _smallest(job: Job, found: _Answered) -> int | None:
+def _smallest(found: _Answered) -> int | None:
     """Return the smallest card on which the requests still run; None where the settings are those of a newer torch, say."""
     try:
-        settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(job, found.seen)
+        settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)
         return min_feasible(found.trace, settings)
     except UsageError:
         return None
@@ -166,13 +171,12 @@ def _first_use(trace: Trace, library: str) -> int:
     return first_row(trace, lambda operator: operator.library.loaded == library) or 0
 
 
-def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
+def _with_context(seen: Observation, card: Device, cuda_major: int, stack: Stack, context: Context) -> Trace:
     """Return the trace with what the process takes beside the allocator: cuBLAS's and cuDNN's part before their first operator.
 
     When NCCL, or whoever took something past the allocator, did so is not known; it counts from the start.
     """
     trace, libraries = seen.trace, seen.libraries
-    torch = stack_of(job, seen.torch).torch
     loaded: set[str] = set()
     taken = []
     at_bytes = 0
@@ -180,11 +184,10 @@ def _with_context(job: Job, seen: Observation, cuda_major: int) -> Trace:
         if library == "nccl" or (library and library not in libraries):
             continue
         loaded |= {library} - {""}
-        total_bytes = context_bytes(job.device, cuda_major, loaded, torch=torch).bytes
+        total_bytes = context_bytes(card, cuda_major, loaded, torch=stack.torch).bytes
         row = _first_use(trace, library) if library else 0
         taken.append((row, total_bytes - at_bytes))
         at_bytes = total_bytes
-    whole = context_of_process(job.device, cuda_major, torch, libraries, trace, seen.outside_bytes)
-    if whole.bytes > at_bytes:
-        taken.append((0, whole.bytes - at_bytes))
+    if context.bytes > at_bytes:
+        taken.append((0, context.bytes - at_bytes))
     return with_context(trace, sorted(taken))

@@ -333,7 +333,7 @@ class Job:
 
     Attributes:
         target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
-        model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow.dumps`.
+        model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow_pickle.dumps`.
         command: A training script and its arguments.
         batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
         labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.

@@ -1,83 +1,12 @@
-"""One job's report: a page which gives the answer first, and the part of it which a notebook shows.
+"""Everything that draws an estimate: `vramcast.estimates.view` says what each function here is for.
 
-`facts.py` are its words and tables, `card_bar.py` and `module_tree.py` its drawings as numbers; the timeline is that of
-`vramcast/views`, and the templates are in `vramcast/charts/templates`: job.html, and fragment.html for a notebook.
+`answer_text.py` is what people read in a terminal, `answer_json.py` what programs read, `job_page.py` the HTML page and a
+notebook's part of it, `drawing.py` the timeline as a picture. An answer is data (`result.py`) and knows none of them.
 """
 
-from __future__ import annotations
+from vramcast.report.answer_json import SCHEMA, to_dict
+from vramcast.report.answer_text import text
+from vramcast.report.drawing import plot, plot_text
+from vramcast.report.job_page import check_path, draw_fragment, draw_page, save
 
-import os
-from typing import TYPE_CHECKING, Any, Final
-
-import vramcast
-from vramcast.report import facts
-from vramcast.report.card_bar import card_bar
-from vramcast.report.module_tree import boxes, tree_of
-from vramcast.report.repeat import python_call
-from vramcast.tracer.format.labels import shown
-from vramcast.views import charts, timeline
-from vramcast.views.charts.page import render
-
-if TYPE_CHECKING:
-    from vramcast.estimates.advice import Advice
-    from vramcast.estimates.result import Estimate
-
-__all__ = ["check_path", "draw_fragment", "draw_page", "save"]
-
-_ENDINGS: Final = (".html", ".htm")
-_TOP_GROUPS: Final = 15  # arbitrary: rows of the table of the largest blocks
-_FRAGMENT_POINTS: Final = 500  # arbitrary: of the timeline; a notebook keeps what it shows
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError unless `save` can write to `path`: a page ends in .html."""
-    charts.check_path(path, _ENDINGS)
-
-
-def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | None = None, command: str = "") -> None:
-    """Write the report of `estimate` to `path`, one page which needs nothing from the network.
-
-    Args:
-        estimate: Whose report it is.
-        path: Ends in .html.
-        advice: What `vramcast.advise(estimate)` gave, for a table.
-        command: The command line which repeats it; "": the Python call stands in the page.
-    Raises:
-        UsageError: Another ending.
-        OutputError: The file cannot be written.
-    """
-    text = draw_page(estimate, advice=advice, command=command)
-    charts.save(path, {ending: lambda: text for ending in _ENDINGS})
-
-
-def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str = "") -> str:
-    """Return the report as an HTML page. Args: see `save`."""
-    _, row = estimate.trace.peak_live()
-    return render(
-        "job.html",
-        **_parts(estimate),
-        modules=facts.modules(estimate),
-        module_boxes=boxes(tree_of(estimate.trace, row)),
-        more=facts.more_tables(estimate, advice),
-        repeat=command or python_call(estimate),
-        made_with=facts.made_with(estimate, vramcast.__version__),
-        **timeline.content(estimate.trace, estimate.card_bytes, estimate.beside, top_groups=_TOP_GROUPS),
-    )
-
-
-def draw_fragment(estimate: Estimate) -> str:
-    """Return the part of the report which a notebook shows: no script, no ids, and styles for itself alone."""
-    figures = timeline.figures(estimate.trace, estimate.card_bytes, estimate.beside, _FRAGMENT_POINTS)
-    return render("fragment.html", **_parts(estimate), figures=figures)
-
-
-def _parts(estimate: Estimate) -> dict[str, Any]:
-    """Return what the page and the fragment both show."""
-    return {
-        "title": shown(estimate.title),
-        "answer": facts.answer(estimate),
-        "card": card_bar(estimate),
-        "margin": facts.margin(estimate),
-        "peaks": facts.peaks(estimate),
-        "assumed": facts.assumed(estimate),
-    }
+__all__ = ["SCHEMA", "check_path", "draw_fragment", "draw_page", "plot", "plot_text", "save", "text", "to_dict"]

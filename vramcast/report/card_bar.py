@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vramcast.core.units import gib
+from vramcast.estimates.result import Estimate
 from vramcast.tracer.format.trace import Category
 from vramcast.views.charts.chart import GREY
 from vramcast.views.style import CONTEXT, LOOKS, Look
-
-if TYPE_CHECKING:
-    from vramcast.estimates.result import Estimate
 
 MARGIN: Final = "margin"  # a colour of the page
 _FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")
@@ -92,14 +90,14 @@ class CardBar:
 def card_bar(estimate: Estimate) -> CardBar:
     """Return the bar of an estimate's card."""
     point_bytes, card_bytes = estimate.process, estimate.card_bytes
-    bound_bytes = None if estimate.open_calls else estimate.upper_bound
+    bound_bytes = None if estimate.unbounded_calls else estimate.upper_bound
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
     parts = estimate.breakdown
     held = [(look, parts[name]) for name, look in _LOOKS.items()]
     margin, bound = [], None
     if bound_bytes is not None:
         bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)
-        margin = [(Look(f"margin: {owed.part}", MARGIN, " "), owed.size_bytes) for owed in estimate.explain()]
+        margin = [(Look(f"margin: {part.part}", MARGIN, " "), part.size_bytes) for part in estimate.margin()]
     return CardBar(
         tuple(_stretches(held, 0, end_bytes)),
         tuple(_stretches(margin, point_bytes, end_bytes)),

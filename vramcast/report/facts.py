@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from vramcast.core.units import gib
+from vramcast.estimates.advice_rows import Advice
+from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
 from vramcast.hardware.devices import DEVICES
 from vramcast.tracer.format.labels import shown
 from vramcast.views.charts.table import Table
-
-if TYPE_CHECKING:
-    from vramcast.estimates.advice import Advice
-    from vramcast.estimates.result import Estimate
 
 _MODULES: Final = 15  # arbitrary: rows of the table
 _ANSWERS: Final = {0: ("Fits", "good"), 1: ("Does not fit", "alarm"), 4: ("Uncertain", "doubt")}  # spec: exit codes of `check`
@@ -36,7 +34,7 @@ def answer(estimate: Estimate) -> Answer:
 
 def _sentences(estimate: Estimate, reason: str) -> Iterator[str]:
     card, card_bytes = estimate.job.device.name, estimate.card_bytes
-    has_bound = not estimate.open_calls
+    has_bound = not estimate.unbounded_calls
     bound = f", and at most {gib(estimate.upper_bound)} with probability {estimate.level:g}" if has_bound else ""
     yield f"The job takes {gib(estimate.process)} of the card at its peak{bound}. {card} has {gib(card_bytes)}."
     if reason:
@@ -57,7 +55,7 @@ def _sentences(estimate: Estimate, reason: str) -> Iterator[str]:
 
 def margin(estimate: Estimate) -> Table:
     """Return what the margin between peak and bound is made of; nothing where no bound holds."""
-    parts = () if estimate.open_calls else estimate.explain()
+    parts = () if estimate.unbounded_calls else estimate.margin()
     rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
     columns = ("part", "size", "why it is uncertain", "what would narrow it", "by up to")
     return Table("What the margin is made of", columns, rows)
@@ -152,8 +150,8 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"On the card itself torch would say: {estimate.out_of_memory}")
     if estimate.unknown:
         found.append(f"Calls without a full answer: {_some(estimate.unknown)}")
-    if estimate.open_calls:
-        found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.open_calls)}")
+    if estimate.unbounded_calls:
+        found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.unbounded_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
     runs = f", from {n} runs or models" if n else ""

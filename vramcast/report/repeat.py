@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
 from vramcast.jobs.job import Batch, Command, Job, TensorSpec, Training, map_batch
-
-if TYPE_CHECKING:
-    from vramcast.estimates.result import Estimate
 
 
 def python_call(estimate: Estimate) -> str:
@@ -65,12 +64,12 @@ def _of_card(job: Job) -> dict[str, Any]:
 
 
 def _of_how(estimate: Estimate) -> dict[str, Any]:
-    made_by = estimate.made_by
+    estimator = estimate.estimator
     found: dict[str, Any] = {"tracer": estimate.tracer} if estimate.tracer != "nullgpu" else {}
-    if made_by.level != type(made_by).level:
-        found["level"] = made_by.level
-    if made_by.artifact is not None:
-        found["artifact"] = str(made_by.artifact)
+    if estimator.level != Estimator.level:
+        found["level"] = estimator.level
+    if estimator.artifact is not None:
+        found["artifact"] = str(estimator.artifact)
     return found
 
 

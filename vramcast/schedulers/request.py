@@ -64,7 +64,7 @@ class Request:
                 "a larger card, or make it smaller (vramcast estimate ... --advise says how)."
             )
         if size_bytes is None:
-            size_bytes = estimate.card_bytes if estimate.open_calls else estimate.upper_bound
+            size_bytes = estimate.card_bytes if estimate.unbounded_calls else estimate.upper_bound
         return cls(min(size_bytes, estimate.card_bytes), estimate.card_bytes, card, grain_bytes)
 
     @property

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import vramcast
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import UsageError
+from vramcast.core.package import FOLDER
 
 _NEEDED: Final = {"bwrap": "bubblewrap", "setpriv": "util-linux", "prlimit": "util-linux"}  # program -> Debian package
 _NOBODY: Final = 65534  # spec: Linux, the overflow user, who owns nothing
@@ -44,7 +44,7 @@ def sandboxed(program: Sequence[str], cache: Path) -> list[str]:
     """
     if lacking := missing():
         raise UsageError(f"Code cannot be run safely here: {lacking} is not installed.")
-    own = [sys.base_prefix, sys.prefix, str(Path(vramcast.__file__).resolve().parents[1])]
+    own = [sys.base_prefix, sys.prefix, str(FOLDER.resolve().parent)]
     above = {str(parent): None for path in own for parent in reversed(Path(path).parents[:-1])}
     folders = [word for path in above for word in ("--perms", "0755", "--dir", path)]  # bubblewrap's own are for root alone
     shown = [word for path in (*_SYSTEM, *dict.fromkeys(own)) for word in ("--ro-bind-try", path, path)]

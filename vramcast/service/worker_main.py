@@ -67,7 +67,7 @@ def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:
         return _of_trace(values, estimator)
     _write(values["files"])
     if values["command"] is None:
-        return estimator.of(job_of_question(values))
+        return estimator.estimate_job(job_of_question(values))
     os.environ.update(values["environment"])
     known = {name: values[name] for name in ("steps", "world_size", "nproc_per_node")}
     return estimator.command(values["command"], memory=values["capacity_bytes"], **known)
@@ -85,7 +85,7 @@ def _of_trace(values: dict[str, Any], estimator: Estimator) -> Estimate:
     trace = _read(values["trace"])
     observed = Observation(trace, str(trace.header.get("tracer", "recorded")), str(trace.header.get("torch", "")))
     job = Job(device(values["device"]), target="trace", memory_bytes=values["capacity_bytes"])
-    return replace(estimator, tracer=RecordedTracer(observed)).of(job)
+    return replace(estimator, tracer=RecordedTracer(observed)).estimate_job(job)
 
 
 def _read(text: str) -> Trace:

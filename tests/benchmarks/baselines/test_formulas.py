@@ -24,7 +24,7 @@ from vramcast.core.units import MIB
 from vramcast.hardware.devices import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.learner.examples import Example
-from vramcast.tracer.program import meta_model
+from vramcast.tracer.program import meta_pickle
 
 # A linear layer of 4 -> 3 and a ReLU on 2 samples.
 SMALL = Network(
@@ -54,7 +54,7 @@ def sample(network: Network | None, states: int = 0, *, reserved: int | None = N
 
 
 def job_of(model: nn.Module, *shape: int) -> Job:
-    return Job(device("a100-40gb"), model=meta_model.dumps(model), batch=TensorSpec(shape))
+    return Job(device("a100-40gb"), model=meta_pickle.dumps(model), batch=TensorSpec(shape))
 
 
 def test_horus_counts_a_gradient_for_each_sample() -> None:

@@ -140,4 +140,4 @@ def test_what_needs_a_handle_counts_as_unknown(tracer: Callable[[], NullGpuTrace
 @pytest.mark.parametrize("name", ["fake", "cpu"])
 def test_batch_norm_in_channels_last_counts_as_unknown_for_every_tracer(name: str, clean_environment: None) -> None:
     job = Job(device("h100"), target=f"{engines.LAYERS}:batch_norm", batch=TensorSpec.parse("8x1024x512"))
-    assert Code.CHANNELS_LAST_NORM in Estimator(tracer=name).first_principles(job).unknown
+    assert Code.CHANNELS_LAST_NORM in Estimator(tracer=name).uncorrected(job).unknown

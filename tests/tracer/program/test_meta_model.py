@@ -19,7 +19,8 @@ torch = pytest.importorskip("torch")
 
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.tracer.program import meta_model  # noqa: E402
-from vramcast.tracer.program.meta_model import BIG_BYTES, HollowInit, dumps, loads  # noqa: E402
+from vramcast.tracer.program.meta_model import BIG_BYTES, HollowInit, loads  # noqa: E402
+from vramcast.tracer.program.meta_pickle import dumps  # noqa: E402
 
 Need = Callable[[str], Any]
 BIG = BIG_BYTES // 4  # floats
@@ -122,7 +123,7 @@ def test_tied_weights_on_meta_stay_tied() -> None:
 def test_a_class_of_main_travels_by_value() -> None:
     code = """
         import sys, subprocess, torch
-        from vramcast.tracer.program.meta_model import dumps
+        from vramcast.tracer.program.meta_pickle import dumps
         class Mine(torch.nn.Module):
             def __init__(self):
                 super().__init__()

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from vramcast.core.errors import JobError, UsageError  # noqa: E402
 from vramcast.jobs.job import Job, TensorSpec  # noqa: E402
-from vramcast.tracer.program import meta_model, model_program  # noqa: E402
+from vramcast.tracer.program import meta_model, meta_pickle, model_program  # noqa: E402
 
 MakeJob = Callable[..., Job]
 Need = Callable[[str], Any]
@@ -138,7 +138,7 @@ def test_a_missing_package_says_what_to_install(make_job: MakeJob, monkeypatch: 
 
 
 def test_precision_memory_format_and_mode_reach_the_model(make_job: MakeJob) -> None:
-    data = meta_model.dumps(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+    data = meta_pickle.dumps(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
     half = model_program.build_model(make_job(model=data, precision="bf16", channels_last=True, mode="infer"))
     assert half[0].weight.dtype == torch.bfloat16
     assert half[0].weight.is_contiguous(memory_format=torch.channels_last)
@@ -148,7 +148,7 @@ def test_precision_memory_format_and_mode_reach_the_model(make_job: MakeJob) -> 
 
 def test_checkpointing_needs_a_switch(make_job: MakeJob, need: Need) -> None:
     with pytest.raises(UsageError, match=r"Linear has no switch for gradient checkpointing.*without --checkpointing"):
-        model_program.build_model(make_job(model=meta_model.dumps(torch.nn.Linear(2, 2)), checkpointing=True))
+        model_program.build_model(make_job(model=meta_pickle.dumps(torch.nn.Linear(2, 2)), checkpointing=True))
     need("transformers")
     assert model_program.build_model(make_job(target="hf:gpt2", checkpointing=True)).is_gradient_checkpointing
 
@@ -197,10 +197,10 @@ def test_a_wrong_optimizer_says_what_it_may_be(make_job: MakeJob, given: str, me
 
 
 def test_an_optimizer_may_be_a_class_or_a_callable(make_job: MakeJob) -> None:
-    by_class = model_program.build_optimizer(make_job(optimizer=meta_model.dumps(torch.optim.SGD), lr=0.5), parameters())
+    by_class = model_program.build_optimizer(make_job(optimizer=meta_pickle.dumps(torch.optim.SGD), lr=0.5), parameters())
     assert by_class.defaults["lr"] == 0.5
     by_call = model_program.build_optimizer(
-        make_job(optimizer=meta_model.dumps(lambda p: torch.optim.Adam(p, lr=0.125))), parameters()
+        make_job(optimizer=meta_pickle.dumps(lambda p: torch.optim.Adam(p, lr=0.125))), parameters()
     )
     assert by_call.defaults["lr"] == 0.125
 

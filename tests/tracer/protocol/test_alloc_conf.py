@@ -98,8 +98,8 @@ def test_every_tracer_answers_for_the_environments_settings_and_says_so(
         "steps": 1,
         "search_path": tuple(sys.path),
     }
-    pinned = Estimator(tracer=tracer_name).of(make_job(**asked))
-    followed = Estimator(tracer=tracer_name).of(make_job(**asked, alloc_conf=None))
+    pinned = Estimator(tracer=tracer_name).estimate_job(make_job(**asked))
+    followed = Estimator(tracer=tracer_name).estimate_job(make_job(**asked, alloc_conf=None))
     assert pinned.to_dict()["alloc_conf"] == {"value": "", "source": "option"}
     assert followed.to_dict()["alloc_conf"] == {"value": "roundup_power2_divisions:2", "source": "environment"}
     assert followed.allocated > pinned.allocated  # 100 x 1024 floats are rounded up to 512 KiB
@@ -132,7 +132,7 @@ def test_another_allocator_in_the_environment_is_refused(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(OtherAllocator, match=r"caching allocator|another allocator"):
-        Estimator(tracer=tracer_name).of(mlp(alloc_conf=None))
+        Estimator(tracer=tracer_name).estimate_job(mlp(alloc_conf=None))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
     mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     with pytest.raises(UsageError, match="alloc_conf is"):
-        Estimator().of(mlp(alloc_conf=value))
+        Estimator().estimate_job(mlp(alloc_conf=value))
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
     with pytest.raises(UsageError, match="the environment's PYTORCH_CUDA_ALLOC_CONF is"):
-        Estimator().of(mlp(alloc_conf=None))
+        Estimator().estimate_job(mlp(alloc_conf=None))
 
 
 def test_a_key_which_torch_does_not_know_is_refused_by_torch(tracer: object, mlp: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"'no_such_key:1' is refused by torch \d"):
-        Estimator().of(mlp(alloc_conf="no_such_key:1"))
+        Estimator().estimate_job(mlp(alloc_conf="no_such_key:1"))
 
 
 # ------------------------------------------------------------------------------------------------ the account

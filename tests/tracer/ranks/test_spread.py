@@ -125,9 +125,9 @@ def test_a_model_takes_what_its_script_takes(folder: Path, parallel: str, precis
     assert 2 * held_bytes <= model.breakdown["optimizer_state"] <= 2 * held_bytes + (64 << 10)
     assert model.breakdown["parameters"] >= held_bytes  # and the root's, which stay gathered from forward to backward
     assert curves.live_bytes(model.trace, Category.GRADIENT).max() >= held_bytes  # shards, or buckets of DDP
-    assert (model.beside is None) == (ranks == 1)
-    if model.beside is not None:
-        number, other = model.beside
+    assert (model.other_rank is None) == (ranks == 1)
+    if model.other_rank is not None:
+        number, other = model.other_rank
         assert (number, other.header["peaks"]["allocated"]) == (7, model.ranks[1].allocated)
         assert "rank 0 of 8, which reserves most" in model.plot_text()
     said = model.to_dict()

@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def estimate(target: str, rows: int, tracer: str) -> Estimate:
     batch, path = TensorSpec((rows, 1024)), tuple(sys.path)
     job = Job(device("a100-40gb"), target, batch=batch, training=Training(steps=1), search_path=path)
-    return Estimator(tracer=tracer).first_principles(job)
+    return Estimator(tracer=tracer).uncorrected(job)
 
 
 def covers(name: str, rows: int, tracer: str) -> bool:
@@ -68,7 +68,7 @@ def covers(name: str, rows: int, tracer: str) -> bool:
     found = estimate(f"{Path(value_programs.__file__)}:{name}", rows, tracer)
     is_open = rows == LARGE and name in WITHOUT_LARGEST
     truth_bytes = TRUTH_MIB[name][rows] * MIB + found.context.bytes
-    return found.upper_bound >= truth_bytes and bool(found.open_calls) == is_open
+    return found.upper_bound >= truth_bytes and bool(found.unbounded_calls) == is_open
 
 
 @pytest.mark.parametrize("name", sampled(list(PROGRAMS), 2))
@@ -85,20 +85,20 @@ def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> No
 @pytest.mark.parametrize("name", ["none_of_the_drawn", "counted", "other_way", "byte_flag", "too_much"])
 def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tracer: str) -> None:
     found = estimate(f"{models}:{name}", LARGE, auto_tracer)
-    assert found.ceiling is not None
-    assert found.upper_bound > found.ceiling > 20 * LARGE * 1024 * 4  # the repeated selection
-    assert not found.open_calls
+    assert found.max_shape_reserved_bytes is not None
+    assert found.upper_bound > found.max_shape_reserved_bytes > 20 * LARGE * 1024 * 4  # the repeated selection
+    assert not found.unbounded_calls
 
 
 def test_a_check_which_ends_the_job_has_no_other_way(models: Path, auto_tracer: str) -> None:
     found = estimate(f"{models}:raises_the_other_way", LARGE, auto_tracer)
-    assert found.ceiling == found.reserved
-    assert not found.open_calls
+    assert found.max_shape_reserved_bytes == found.reserved
+    assert not found.unbounded_calls
 
 
 def test_where_there_is_no_largest_nothing_is_promised(auto_tracer: str) -> None:
     found = estimate(f"{Path(value_programs.__file__)}:bincount", LARGE, auto_tracer)
-    assert found.open_calls == ("bincount",)
+    assert found.unbounded_calls == ("bincount",)
     assert found.point_fits()
     assert not found.fits()
     assert not any(found.to_dict()["fits"].values())

@@ -1,5 +1,5 @@
 /* libcuda.so.1: the driver's documented calls which PyTorch, Triton and NVRTC users reach directly. The state of the
- * null GPU (core.c, memory.c) is linked into this library. */
+ * null GPU (ledger.c, device.c, memory.c) is linked into this library. */
 #include "nullgpu.h"
 
 #define __CUDA_API_VERSION_INTERNAL /* the header then declares every name without its version suffix macro */

@@ -1,6 +1,6 @@
 /* The null GPU: what all stand-in libraries share.
  *
- * libcuda.so.1 holds the state (core.c, memory.c); libcudart, libcublas, libcudnn, ... are linked to it. Memory calls
+ * libcuda.so.1 holds the state (ledger.c, device.c, memory.c); libcudart, libcublas, libcudnn, ... are linked to it. Memory calls
  * keep exact accounts, launches and maths do nothing, and every call which is not fully answered is entered in the
  * ledger, which Python reads after the job (nullgpu_report).
  */
@@ -14,7 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* ---- ledger (core.c) ---------------------------------------------------------------------------------------------
+/* ---- ledger (ledger.c) -------------------------------------------------------------------------------------------
  * One counter per (kind, name). A counter is a static object of its call site; it enters the list at its first hit. */
 enum ng_kind {
     NG_NOOP,    /* a reviewed call without results: did nothing and succeeded              */
@@ -43,7 +43,12 @@ EXPORT void ng_hit(struct ng_counter *counter, uint64_t bytes);
 /* Sizes which a library was handed as workspace: the trace calls blocks of these sizes workspaces. */
 EXPORT void ng_workspace(uint64_t size_bytes);
 
-/* ---- device model (core.c) ----------------------------------------------------------------------------------------
+/* Hands each line of the ledger to `line`, with `to`. */
+typedef void ng_line(void *to, const char *kind, const char *name, uint64_t hits, uint64_t bytes);
+void ng_list(ng_line *line, void *to);
+uint64_t ng_launches(void); /* of kernels; ng_count_launch counts one */
+
+/* ---- device model (device.c) --------------------------------------------------------------------------------------
  * Set once per process, before the first CUDA call, from vramcast/hardware/devices.py through nullgpu_configure. */
 struct ng_device {
     char name[96];

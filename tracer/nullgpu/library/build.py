@@ -25,7 +25,7 @@ from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol
 
 # Which hand-written files make which library; all others are generated only. libcuda holds the common state.
 _SOURCES: dict[str, tuple[str, ...]] = {
-    "libcuda": ("core.c", "memory.c", "streams.c", "watchdog.c", "driver.c"),
+    "libcuda": ("ledger.c", "device.c", "memory.c", "streams.c", "watchdog.c", "driver.c", "report.c"),
     "libcudart": ("runtime.c",),
     "libcublas": ("blas.c",),
     "libcublasLt": ("blas.c",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast import __version__
+from vramcast._version import __version__
 from vramcast.core.errors import UsageError
 
 SCHEMA: Final = 1  # spec: docs/ci-gate.md

@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.adoption import pipeline
     if options.scheduler and options.engine != "dask":
         raise UsageError("--scheduler is of --engine dask: say that too.")
-    wanted = pipeline.Wanted(
+    wanted = pipeline.AdoptOptions(
         files=tuple(options.files),
         out=options.out,
         format_name=options.format,

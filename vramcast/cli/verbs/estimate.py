@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     questions = what_if_options.Questions(options)
     job = shared.job_of(options)
     with progress(f"tracing {options.target}"):
-        estimate = shared.estimator_of(options).of(job)
+        estimate = shared.estimator_of(options).estimate_job(job)
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0

@@ -26,7 +26,7 @@ from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
 from vramcast.core.units import gib, parse_bytes
 from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
-from vramcast.estimates.result import SCHEMA
+from vramcast.report import SCHEMA
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.swap import SwapPlan
@@ -128,7 +128,7 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
         return _recorded(options)
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
     with progress(f"tracing {options.target}"):
-        found = shared.estimator_of(options).of(job, how)
+        found = shared.estimator_of(options).estimate_job(job, how)
     return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 
 

@@ -64,5 +64,5 @@ def estimate_of(options: argparse.Namespace, command: Sequence[str]) -> Estimate
 
 def needs(estimate: Estimate) -> str:
     """Return what a job needs and what its card has, in words."""
-    bound = "" if estimate.open_calls else f", at most {gib(estimate.upper_bound)} at level {estimate.level:g}"
+    bound = "" if estimate.unbounded_calls else f", at most {gib(estimate.upper_bound)} at level {estimate.level:g}"
     return f"needs {gib(estimate.process)}{bound}; {estimate.job.device.name} has {gib(estimate.job.total_bytes)}"

@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
 
     def run(size: int) -> Estimate | CannotEstimate:
-        return estimator.attempt(sized.get(size) or job.with_batch(size))
+        return estimator.try_estimate(sized.get(size) or job.with_batch(size))
 
     def note(size: int, one: Estimate | CannotEstimate) -> None:
         found[size] = one

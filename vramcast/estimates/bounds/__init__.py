@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from vramcast.estimates.bounds.parts import Owed
+from vramcast.estimates.bounds.parts import MarginPart
 from vramcast.hardware.context import Context
 from vramcast.hardware.devices import Device
 
@@ -40,5 +40,5 @@ class Bound(Protocol):
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return in words how the bound at `level` was made, and how many runs or models stand behind it."""
 
-    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+    def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""

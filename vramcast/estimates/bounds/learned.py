@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from vramcast.core.checks import shown
 from vramcast.core.errors import ArtifactError, UsageError
-from vramcast.estimates.bounds.parts import Owed, above, explained
+from vramcast.core.package import FOLDER
+from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
 from vramcast.hardware.devices import Device
 from vramcast.learner import sum_quantile
@@ -103,10 +104,10 @@ class LearnedBound:
             return 0
         return self.at_least.quantile(level, card, context)
 
-    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+    def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """See `Bound`."""
         if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
-            return self.at_least.explain(level, card, context)
+            return self.at_least.margin(level, card, context)
         on_card = self.on_card(card, context)
         parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
         group = self.learned.process_bound(on_card, level).key
@@ -145,9 +146,7 @@ def named(artifact: str | os.PathLike[str] | None) -> Path:
         raise UsageError(f"artifact is {shown(artifact)}: give the folder of one, or '{SHIPPED}'.")
     folder = Path(artifact)
     if folder == Path(SHIPPED) and not folder.exists():
-        from vramcast import models
-
-        return Path(next(iter(models.__path__))) / SHIPPED
+        return FOLDER / "models" / SHIPPED
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _LIBRARIES: Final = "measure one job of as many ranks on the cluster (vramcast m
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class MarginPart:
     """One part of a margin.
 
     Attributes:
@@ -47,10 +47,6 @@ class Owed:
     def __str__(self) -> str:
         return f"{self.because}; {self.remedy}: up to -{gib(self.saves_bytes)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def above(context: Context) -> dict[str, Array]:
     """Return by part of it how much more a process may take beside than the table's point, bytes at `joined.LEVELS`."""
@@ -60,7 +56,7 @@ def above(context: Context) -> dict[str, Array]:
 
 def explained(
     parts: Mapping[str, Array], level: float, *, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]
-) -> tuple[Owed, ...]:
+) -> tuple[MarginPart, ...]:
     """Return what each part owes, largest first; those which owe nothing are left out.
 
     The margin is shared in proportion to what each part alone would save.
@@ -85,15 +81,15 @@ def explained(
         if saved < 1:
             continue
         because, remedy = _words(name, group, traits, context, unknown)
-        found.append(Owed(name, round(margin * saved / total), round(saved), because, remedy))
+        found.append(MarginPart(name, round(margin * saved / total), round(saved), because, remedy))
     return tuple(sorted(found, key=lambda one: -one.size_bytes))
 
 
-def owed_to_another_run(size_bytes: int, *, by_values: bool) -> Owed:
+def part_of_another_run(size_bytes: int, *, by_values: bool) -> MarginPart:
     """Return what a bound owes to a run of the job with the largest shapes, or on a slow card, whose peak lies above it."""
     run = "with the largest shapes" if by_values else "on an infinitely slow card"
     remedy = "measure this job once on the card"
-    return Owed("values" if by_values else "speed", size_bytes, size_bytes, f"the run {run} reserves more", remedy)
+    return MarginPart("values" if by_values else "speed", size_bytes, size_bytes, f"the run {run} reserves more", remedy)
 
 
 def _words(name: str, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vramcast.estimates.bounds.parts import Owed, above, explained
+from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
 from vramcast.hardware.devices import Device
 from vramcast.learner import sum_quantile
@@ -99,7 +99,7 @@ class PublicBound:
         """See `Bound`."""
         return METHOD, self._residuals.n
 
-    def explain(self, level: float, card: Device, context: Context) -> Sequence[Owed]:
+    def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """See `Bound`."""
         group = residual_group(self.libraries)
         return explained(

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import vramcast
+from vramcast.core.package import checkout_root
 from vramcast.hardware.devices import Device, checked_card_bytes
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.commands.launcher import first_rank
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command, Job, Training, Until, current_folder
 from vramcast.jobs.ranks import Rank, Ranks, World
-from vramcast.tracer.processes.job_process import checkout_root
 
 BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in less, once it is cut short
 
@@ -79,6 +78,6 @@ def _search_path(command: Command) -> tuple[str, ...]:
     """
     told = [entry for entry in dict(command.environment).get("PYTHONPATH", "").split(os.pathsep) if entry]
     named = [*told, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    ours = {"", current_folder(), str(checkout_root(vramcast))}
+    ours = {"", current_folder(), str(checkout_root())}
     path = (*map(os.path.abspath, told), *(entry for entry in sys.path if entry not in ours or entry in named))
     return tuple(dict.fromkeys(path))

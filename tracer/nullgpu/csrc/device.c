@@ -1,4 +1,4 @@
-/* The ledger, the device model and the report: see nullgpu.h. */
+/* The device model: what a card answers when it is asked for its properties. See nullgpu.h. */
 #include "nullgpu.h"
 
 #include <cuda.h>
@@ -7,88 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ ledger */
-static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_counter *ledger;
-static uint64_t launches;
-
-static uint64_t changes;
-
-void ng_device_changed(void) { __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED); }
-uint64_t ng_device_changes(void) { return __atomic_load_n(&changes, __ATOMIC_RELAXED); }
-
-/* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks, nor a setting. */
-static int changes_memory(const struct ng_counter *c) {
-    static const char *const settings[] = {"Attribute", "Descriptor", "SetStream", "estroy"};
-    if (c->kind != NG_NOOP || !strncmp(c->name, "nccl", 4) || !strncmp(c->name, "cuda", 4)) return 0;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if (strstr(c->name, settings[i])) return 0;
-    return 1;
-}
-
-void ng_hit(struct ng_counter *counter, uint64_t bytes) {
-    if (changes_memory(counter)) ng_device_changed();
-    pthread_mutex_lock(&ledger_lock);
-    if (!counter->listed) {
-        counter->listed = 1;
-        counter->next = ledger;
-        ledger = counter;
-        if (counter->kind == NG_REFUSED)
-            fprintf(stderr, "vramcast null GPU: %s is not implemented and must return a result: refused\n", counter->name);
-    }
-    counter->hits++;
-    counter->bytes += bytes;
-    pthread_mutex_unlock(&ledger_lock);
-}
-
-#define MAX_WORKSPACE_SIZES 4096 /* arbitrary: distinct sizes in one job; more are counted as one */
-static uint64_t workspace_sizes[MAX_WORKSPACE_SIZES];
-static size_t n_workspace_sizes;
-
-void ng_workspace(uint64_t size_bytes) {
-    size_t i = 0;
-    if (!size_bytes) return;
-    pthread_mutex_lock(&ledger_lock);
-    while (i < n_workspace_sizes && workspace_sizes[i] != size_bytes) i++;
-    if (i == n_workspace_sizes && i < MAX_WORKSPACE_SIZES) workspace_sizes[n_workspace_sizes++] = size_bytes;
-    pthread_mutex_unlock(&ledger_lock);
-}
-
-void ng_count_launch(void) {
-    __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
-    ng_device_changed();
-}
-
-struct report {
-    char *text;
-    size_t capacity, length;
-};
-
-static void report_line(struct report *r, const char *kind, const char *name, uint64_t hits, uint64_t bytes) {
-    const size_t room = r->length < r->capacity ? r->capacity - r->length : 0;
-    r->length += (size_t)snprintf(room ? r->text + r->length : NULL, room, "%s\t%s\t%llu\t%llu\n", kind, name,
-                                  (unsigned long long)hits, (unsigned long long)bytes);
-}
-
-/* Writes the ledger as lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length it needs. */
-EXPORT size_t nullgpu_report(char *text, size_t capacity);
-size_t nullgpu_report(char *text, size_t capacity) {
-    static const char *const kinds[] = {"noop", "refused", "assumed", "read", "bounded", "communicator", "context", "speed"};
-    struct report r = {text, capacity, 0};
-    pthread_mutex_lock(&ledger_lock);
-    for (const struct ng_counter *c = ledger; c; c = c->next) report_line(&r, kinds[c->kind], c->name, c->hits, c->bytes);
-    for (size_t i = 0; i < n_workspace_sizes; i++) report_line(&r, "workspace", "size", 1, workspace_sizes[i]);
-    pthread_mutex_unlock(&ledger_lock);
-    uint64_t outside, managed;
-    const char *by;
-    ng_beside(&outside, &by, &managed);
-    if (outside) report_line(&r, "outside", by, 1, outside);
-    if (managed) report_line(&r, "managed", "cudaMallocManaged", 1, managed);
-    report_line(&r, "launches", "kernels", launches, 0);
-    return r.length;
-}
-
-/* ------------------------------------------------------------------------------------------ device model */
 static struct ng_device device;
 static pthread_once_t configured = PTHREAD_ONCE_INIT;
 

@@ -1,0 +1,125 @@
+"""An estimate as the JSON object that programs read: `vramcast/schema/estimate.schema.json` describes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from vramcast.estimates.card_speed import CardSpeed, Peaks
+from vramcast.estimates.communicators import Communicator
+from vramcast.estimates.phases import Phase
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.devices import DEVICES
+from vramcast.jobs.job import Job
+from vramcast.tracer.format.rank_peaks import RankPeaks
+
+SCHEMA: Final = 1
+_QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
+
+
+def to_dict(estimate: Estimate) -> dict[str, Any]:
+    """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
+    return {
+        "schema": SCHEMA,
+        **_asked(estimate),
+        **_sizes(estimate),
+        "fits": {key: estimate.fits(key) for key in DEVICES},
+        "out_of_memory": estimate.out_of_memory,
+        **_ranks(estimate),
+        **_course(estimate),
+        "seconds": {"simulate": None, "learn": None, **estimate.seconds},
+        "artifact": estimate.bound.artifact,
+        "out_of_distribution": estimate.bound.is_out_of_distribution,
+        "unknown_calls": list(estimate.unknown),
+        "open_calls": list(estimate.unbounded_calls),
+        "traits": dict(estimate.traits),
+        "ceiling_bytes": estimate.max_shape_reserved_bytes,
+        "noop_calls": list(estimate.noop_calls),
+        "host_reads": estimate.host_reads,
+        "host_peak_bytes": estimate.max_resident_bytes,
+        "warnings": list(estimate.warnings),
+    }
+
+
+def _asked(estimate: Estimate) -> dict[str, Any]:
+    """Return what was asked, and how it was answered."""
+    job = estimate.job
+    return {
+        "target": job.target or (job.command.program if job.command else None),
+        "device": job.device.key,
+        "memory_bytes": job.total_bytes,
+        "tracer": estimate.tracer,
+        "torch": estimate.torch,
+        "stack": estimate.stack.to_dict(),
+        "alloc_conf": {"value": estimate.alloc_conf.value, "source": estimate.alloc_conf.source},
+        "precision": job.training.precision if job.command is None else None,
+        "optimizer": _optimizer(job),
+        "steps": estimate.steps,
+    }
+
+
+def _optimizer(job: Job) -> str | None:
+    if job.command is not None or job.training.mode != "train":
+        return None
+    return job.training.optimizer if isinstance(job.training.optimizer, str) else "callable"
+
+
+def _sizes(estimate: Estimate) -> dict[str, Any]:
+    """Return the peaks, the bound and where the bytes are."""
+    method, n_calibration = estimate.bound.method(estimate.level, estimate.job.device)
+    return {
+        "peaks": {**_peaks(estimate), "process": estimate.process, "min_feasible": estimate.min_feasible},
+        "quantiles": {str(level): estimate.quantile(level) for level in _QUANTILES},
+        "upper_bound": {
+            "level": estimate.level,
+            "bytes": estimate.upper_bound,
+            "method": method,
+            "n_calibration": n_calibration,
+            "covers": "all" if estimate.course.is_whole else "what was reached",
+            "margin": [asdict(part) for part in estimate.margin()],
+        },
+        "context_bytes": estimate.context.bytes,
+        "workspace_bytes": estimate.workspace_bytes,
+        "breakdown": estimate.breakdown,
+        "peak_at": estimate.peak_at,
+    }
+
+
+def _ranks(estimate: Estimate) -> dict[str, Any]:
+    """Return what the ranks of a job hold and say to each other."""
+    job = estimate.job
+    room_bytes = job.total_bytes - estimate.context.bytes
+    return {
+        "parallel": str(job.parallel) if job.parallel is not None else None,
+        "world_size": estimate.world_size,
+        "ranks": [{"rank": one.number, "peaks": _peaks(one), "fits": one.reserved <= room_bytes} for one in estimate.ranks],
+        "sharding": [asdict(held) for held in estimate.sharding],
+        "communicators": [_communicator(one) for one in estimate.communicators],
+        "streams": _streams(estimate.streams),
+    }
+
+
+def _communicator(one: Communicator) -> dict[str, Any]:
+    return {"ranks": one.ranks, "calls": dict(one.calls), "bytes_assumed": one.bytes_assumed}
+
+
+def _streams(found: CardSpeed) -> dict[str, Any]:
+    slow = None if found.slow is None else _peaks(found.slow)
+    return {"speed_decides": found.decides, "fast": _peaks(found.fast), "slow": slow}
+
+
+def _course(estimate: Estimate) -> dict[str, Any]:
+    """Return how far a command was followed."""
+    course = estimate.course
+    return {
+        "phases": [
+            {"name": phase.name, "steps": phase.steps, "reached": phase.reached, "peaks": _peaks(phase)}
+            for phase in course.phases
+        ],
+        "not_reached": list(course.not_reached),
+        "ended": course.ended or None,
+    }
+
+
+def _peaks(one: Estimate | Peaks | RankPeaks | Phase) -> dict[str, int | None]:
+    return {"allocated": one.allocated, "reserved": one.reserved}

@@ -1,0 +1,80 @@
+"""An estimate as text for people: what `print(estimate)` and the command line show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramcast.core.units import gib
+from vramcast.estimates.result import Estimate
+from vramcast.report.shard_table import shard_table
+
+
+def text(estimate: Estimate) -> str:
+    """Return all lines of an answer."""
+    return "\n".join([*_peaks(estimate), *_places(estimate), *_parts(estimate), *_limits(estimate)])
+
+
+def _sized(name: str, size: str, words: str) -> str:
+    return f"{name:<18}{size:>12}   {words}"
+
+
+def _peaks(estimate: Estimate) -> Iterator[str]:
+    """Yield the three peaks, the bound with its margin, and what the card says to it."""
+    context, course = estimate.context, estimate.course
+    claim = f"at level {estimate.level:g}" + ("" if course.is_whole else ", of what was reached")
+    smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
+    assumed = " (assumed)" if context.assumed else ""
+    yield _sized(
+        "process peak", gib(estimate.process), f"reserved {gib(estimate.reserved)} + context {gib(context.bytes)}{assumed}"
+    )
+    yield _sized("upper bound", gib(estimate.upper_bound), claim)
+    for part in estimate.margin():
+        yield _sized(f"  for {part.part}", gib(part.size_bytes), str(part))
+    yield _sized("reserved", gib(estimate.reserved), "torch.cuda.max_memory_reserved()")
+    yield _sized("allocated", gib(estimate.allocated), "torch.cuda.max_memory_allocated()")
+    yield _sized("smallest card", smallest, "on which the job runs")
+    yield _sized("card", gib(estimate.card_bytes), f"{estimate.job.device.name}: {estimate.verdict}")
+
+
+def _places(estimate: Estimate) -> Iterator[str]:
+    """Yield what holds the bytes at the peak, and where that is."""
+    if estimate.alloc_conf.value:
+        yield f"allocator         {estimate.alloc_conf.value}   by the {estimate.alloc_conf.source}"
+    parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in estimate.breakdown.items() if size)
+    yield f"at the peak       {parts}"
+    at = estimate.peak_at
+    place = f"{at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}"
+    yield f"peak in           {_step(at['step'])}, {at['phase']}, {place}"
+
+
+def _step(number: int | None) -> str:
+    """Return a step's number for people, who count from 1 as `--steps` does."""
+    return "no step" if number is None else "before step 1" if number < 0 else f"step {number + 1}"
+
+
+def _parts(estimate: Estimate) -> Iterator[str]:
+    """Yield the peaks of a command's phases and of a job's ranks."""
+    for phase in estimate.course.phases:
+        if phase.reached:
+            yield _sized(phase.name, gib(phase.reserved or 0), f"reserved, {gib(phase.allocated or 0)} allocated")
+    for one in estimate.ranks:
+        name = f"rank {one.number} of {estimate.world_size}"
+        yield _sized(name, gib(one.reserved), f"reserved, {gib(one.allocated)} allocated")
+    if estimate.job.parallel is not None:
+        yield f"batch             of each rank; all {estimate.world_size} ranks make a step together"
+    if estimate.sharding:
+        yield from shard_table(estimate.sharding)
+    for communicator in estimate.communicators:
+        if communicator.calls:
+            yield _sized("communicator", gib(communicator.bytes_assumed), f"assumed, {communicator}")
+
+
+def _limits(estimate: Estimate) -> Iterator[str]:
+    """Yield what the numbers do not cover, and the warnings."""
+    if (slow := estimate.slow_card_peaks) is not None:
+        why = "blocks of several streams come back as late as possible"
+        yield _sized("on a slow card", gib(slow.reserved), f"reserved, {gib(slow.allocated)} allocated: {why}")
+    if estimate.course.not_reached:
+        yield f"not reached       {'; '.join(estimate.course.not_reached)}"
+    for warning in estimate.warnings:
+        yield f"warning: {warning}"

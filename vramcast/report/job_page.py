@@ -1,0 +1,79 @@
+"""One job's report: a page that gives the answer first, and the part of it that a notebook shows.
+
+`facts.py` are its words and tables, `card_bar.py` and `module_tree.py` its drawings as numbers; the timeline is that of
+`vramcast/views`, and the templates are in `vramcast/charts/templates`: job.html, and fragment.html for a notebook.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from vramcast._version import __version__
+from vramcast.estimates.advice_rows import Advice
+from vramcast.estimates.result import Estimate
+from vramcast.report import facts
+from vramcast.report.card_bar import card_bar
+from vramcast.report.module_tree import boxes, tree_of
+from vramcast.report.repeat import python_call
+from vramcast.tracer.format.labels import shown
+from vramcast.views import charts, timeline
+from vramcast.views.charts.page import render
+
+_ENDINGS: Final = (".html", ".htm")
+_TOP_GROUPS: Final = 15  # arbitrary: rows of the table of the largest blocks
+_FRAGMENT_POINTS: Final = 500  # arbitrary: of the timeline; a notebook keeps what it shows
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise UsageError unless `save` can write to `path`: a page ends in .html."""
+    charts.check_path(path, _ENDINGS)
+
+
+def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | None = None, command: str = "") -> None:
+    """Write the report of `estimate` to `path`, one page which needs nothing from the network.
+
+    Args:
+        estimate: Whose report it is.
+        path: Ends in .html.
+        advice: What `vramcast.advise(estimate)` gave, for a table.
+        command: The command line which repeats it; "": the Python call stands in the page.
+    Raises:
+        UsageError: Another ending.
+        OutputError: The file cannot be written.
+    """
+    text = draw_page(estimate, advice=advice, command=command)
+    charts.save(path, {ending: lambda: text for ending in _ENDINGS})
+
+
+def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str = "") -> str:
+    """Return the report as an HTML page. Args: see `save`."""
+    _, row = estimate.trace.peak_live()
+    return render(
+        "job.html",
+        **_parts(estimate),
+        modules=facts.modules(estimate),
+        module_boxes=boxes(tree_of(estimate.trace, row)),
+        more=facts.more_tables(estimate, advice),
+        repeat=command or python_call(estimate),
+        made_with=facts.made_with(estimate, __version__),
+        **timeline.content(estimate.trace, estimate.card_bytes, estimate.other_rank, top_groups=_TOP_GROUPS),
+    )
+
+
+def draw_fragment(estimate: Estimate) -> str:
+    """Return the part of the report which a notebook shows: no script, no ids, and styles for itself alone."""
+    figures = timeline.figures(estimate.trace, estimate.card_bytes, estimate.other_rank, _FRAGMENT_POINTS)
+    return render("fragment.html", **_parts(estimate), figures=figures)
+
+
+def _parts(estimate: Estimate) -> dict[str, Any]:
+    """Return what the page and the fragment both show."""
+    return {
+        "title": shown(estimate.title),
+        "answer": facts.answer(estimate),
+        "card": card_bar(estimate),
+        "margin": facts.margin(estimate),
+        "peaks": facts.peaks(estimate),
+        "assumed": facts.assumed(estimate),
+    }
