@@ -10,6 +10,8 @@ import fcntl
 import gzip
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,12 @@ class Reading:
 
 
 _SHOWN_CHARACTERS = 200  # arbitrary: enough to find the line again
+_REASON_CHARACTERS = 120  # arbitrary: by which reasons are told apart
+
+
+def counted_reasons(rejected: Iterable[Rejected]) -> Counter[str]:
+    """Return how many rows were kept aside why; values are left out of the reasons."""
+    return Counter(re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON_CHARACTERS] for one in rejected)
 
 
 class Journal:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from vramcast.core.errors import DatasetError, UsageError
@@ -14,7 +15,7 @@ from vramcast.core.plain import from_plain, to_plain
 from vramcast.hardware.devices import Device
 from vramcast.hardware.stack import Stack, of_passport
 from vramcast.jobs.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
-from vramcast.jobs.targets import refusal
+from vramcast.jobs.targets import inlined, refusal
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
@@ -250,6 +251,13 @@ def upgraded(values: dict[str, Any]) -> dict[str, Any]:
 def with_source(run: Run, source: str) -> Run:
     """Return the run with the file it was read from in its passport."""
     return replace(run, passport=replace(run.passport, source=source))
+
+
+def with_config(run: Run, folder: Path) -> Run:
+    """Return a run whose target names a config in `folder` with the config itself: the same wherever it is read."""
+    if run.workload.target is None:
+        return run
+    return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
 
 
 def _positive(where: str, values: dict[str, int | None]) -> None:

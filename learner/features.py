@@ -173,8 +173,7 @@ def _operators(trace: Trace) -> dict[str, float]:
 
 def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
     """Return what libraries' workspaces are and what the job would take without those of convolutions."""
-    is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
-    rows = np.flatnonzero(is_workspace & trace.where(lambda operator: operator.is_convolution))
+    rows = np.flatnonzero((trace.action == Action.ALLOC) & trace.is_convolution_workspace())
     forward = rows[trace.phase[rows] == Phase.FORWARD]
     backward = rows[trace.phase[rows] == Phase.BACKWARD]
     sizes = trace.size_bytes[rows]

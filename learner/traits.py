@@ -7,7 +7,7 @@ which is meant. Each is a trait with few values; `learner/residual_tree.py` find
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from vramcast.core.units import GIB, MIB
 from vramcast.hardware.stack import Stack, same_minor
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.operators import Kind
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
@@ -98,13 +98,13 @@ def traits_of(
         "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
         "workspaces": _workspaces(trace, reserved) if operators == CONVOLUTION else "none",
         "plans": _plans(operators, stack, asked_cudnn),
-        "compiled": _yes(any(operator.is_compiled for operator in trace.operators)),
+        "compiled": "yes" if any(operator.is_compiled for operator in trace.operators) else "no",
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
         "batches": "vary" if batches_vary or _steps_vary(trace) else "alike",
         "ranks": "one" if ranks == 1 else "several",
         "speed": "decides" if any(entry.kind is Entered.SPEED for entry in ledger) else "any",
         "torch": "same" if stack.torch is None or same_minor(stack.torch, torch) else "other",
-        "unknown": "some" if _unknown(ledger) else "none",
+        "unknown": "some" if any(entry.is_unknown for entry in ledger) else "none",
         "card": "full" if is_full or retries else "free",
         "size": next((name for most, name in _SIZES if reserved < most), "4 GiB or more"),
         "precision": _precision(str(seen.get("precision", "fp32"))),
@@ -154,8 +154,7 @@ def _steps_vary(trace: Trace) -> bool:
 
 
 def _workspaces(trace: Trace, reserved: int) -> str:
-    is_workspace = (trace.action == Action.ALLOC) & (trace.category == Category.WORKSPACE)
-    rows = np.flatnonzero(is_workspace & trace.where(lambda operator: operator.is_convolution))
+    rows = np.flatnonzero((trace.action == Action.ALLOC) & trace.is_convolution_workspace())
     if not len(rows):
         return "none"
     bare = simulate(trace.without_blocks(rows), recorded_settings(trace)).reserved
@@ -169,13 +168,5 @@ def _plans(operators: str, stack: Stack, asked_cudnn: str) -> str:
     return "exact" if asked_cudnn and asked_cudnn.split(".")[:3] == wanted.split(".")[:3] else "other"
 
 
-def _unknown(ledger: Iterable[Entry]) -> bool:
-    return any(entry.is_unknown for entry in ledger)
-
-
 def _precision(seen: str) -> str:
     return "amp" if seen.startswith("amp-") else "fp32" if seen == "fp32" else "half"
-
-
-def _yes(is_so: bool) -> str:
-    return "yes" if is_so else "no"

@@ -25,9 +25,9 @@ from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.core.units import torch_size
 from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range
 from vramcast.simulator.card import Card
+from vramcast.simulator.outcome import Statistics
 from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import NO_LIMIT, Settings
-from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.format.trace import Action
 
 # What the allocator did: action, address, bytes, stream. For ALLOC and FREE_* the requested bytes.

@@ -12,7 +12,7 @@ import numpy as np
 from vramcast.core.compiler import shared_library
 from vramcast.core.errors import CompilerError
 from vramcast.simulator.card import AddressPolicy, Card
-from vramcast.simulator.outcome import EVENT, LEVELS, TOTALS, Outcome, statistics_of
+from vramcast.simulator.outcome import COUNTS, EVENT, LEVELS, Outcome, Statistics
 from vramcast.simulator.requests import Requests
 from vramcast.simulator.rules import N_INTERVALS
 from vramcast.simulator.settings import NO_LIMIT, Settings
@@ -42,8 +42,21 @@ class _Outcome(ctypes.Structure):
         *((name, _pointer) for name in ("address", "block_size", "allocated", "active", "reserved", "events")),
         ("n_events", _int64),
         ("stopped_at", _int64),
-        ("statistics", _int64 * (2 * len(LEVELS) + len(TOTALS))),
+        ("statistics", _int64 * (2 * len(LEVELS) + len(COUNTS))),
     )
+
+
+def load(source: Path, *, sanitize: bool = False) -> ctypes.CDLL:
+    """Return the library made of one C file.
+
+    Raises:
+        CompilerError: it cannot be made here.
+    """
+    path = shared_library(source, sanitize=sanitize)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"{path} does not load ({error}): delete it and try again.") from None
 
 
 @functools.cache
@@ -53,11 +66,7 @@ def library(*, sanitize: bool = False) -> ctypes.CDLL:
     Raises:
         CompilerError: it cannot be made here; `vramcast doctor` says so, and `play` falls back to plain Python.
     """
-    path = shared_library(SOURCE, sanitize=sanitize)
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"{path} does not load ({error}): delete it and try again.") from None
+    loaded = load(SOURCE, sanitize=sanitize)
     loaded.caching_play.restype = ctypes.c_int
     loaded.caching_play.argtypes = [_pointer, _pointer, _pointer]
     loaded.caching_free.restype = None
@@ -116,6 +125,6 @@ def play(
         active_bytes=results.get("active"),
         reserved_bytes=results.get("reserved"),
         events=events,
-        statistics=statistics_of(list(outcome.statistics)),
+        statistics=Statistics.of(list(outcome.statistics)),
         stopped_at=None if outcome.stopped_at < 0 else outcome.stopped_at,
     )

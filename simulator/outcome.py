@@ -1,24 +1,62 @@
-"""What became of a list of requests: addresses, what was reserved when, every segment that came and went."""
+"""What became of a list of requests: addresses, every segment that came and went, and what is counted meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.simulator.statistics import Level, Statistics
-
 # One segment event: `action` is an `Action` (SEGMENT_* or OOM), `request` the row which caused it, sizes in bytes.
 EVENT: Final = np.dtype([(name, np.int64) for name in ("action", "request", "address", "size_bytes", "stream")])
 
-LEVELS: Final = (
-    *("requested", "allocated", "active", "reserved", "inactive_split"),
-    *("n_allocated", "n_segments", "n_inactive_split"),
-)
-TOTALS: Final = ("n_retries", "n_ooms", "n_device_allocs", "n_device_frees")
+
+@dataclass(slots=True)
+class Level:
+    """A quantity over time; all in bytes or counts."""
+
+    current: int = 0
+    peak: int = 0
+
+    def add(self, amount: int) -> None:
+        """Move the current value; the peak follows."""
+        self.current += amount
+        if self.current > self.peak:
+            self.peak = self.current
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What `torch.cuda.memory_stats()` counts, over both pools; bytes unless the name says otherwise.
+
+    `active` blocks are allocated or wait for another stream. `inactive_split` is free memory in segments which are
+    partly in use; expandable segments do not count there.
+    """
+
+    requested: Level = field(default_factory=Level)
+    allocated: Level = field(default_factory=Level)
+    active: Level = field(default_factory=Level)
+    reserved: Level = field(default_factory=Level)
+    inactive_split: Level = field(default_factory=Level)
+    n_allocated: Level = field(default_factory=Level)
+    n_segments: Level = field(default_factory=Level)
+    n_inactive_split: Level = field(default_factory=Level)
+    n_retries: int = 0
+    n_ooms: int = 0
+    n_device_allocs: int = 0
+    n_device_frees: int = 0
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Statistics:
+        """Return those of the numbers that the compiled allocator gives: current and peak of each level, then the counts."""
+        levels = {name: Level(numbers[2 * at], numbers[2 * at + 1]) for at, name in enumerate(LEVELS)}
+        return cls(**levels, **dict(zip(COUNTS, numbers[2 * len(LEVELS) :], strict=True)))  # type: ignore[arg-type]
+
+
+COUNTS: Final = ("n_retries", "n_ooms", "n_device_allocs", "n_device_frees")
+LEVELS: Final = tuple(one.name for one in fields(Statistics) if one.name not in COUNTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,10 +82,3 @@ class Outcome:
     events: npt.NDArray[Any]
     statistics: Statistics
     stopped_at: int | None
-
-
-def statistics_of(numbers: Sequence[int]) -> Statistics:
-    """Return the statistics of `LEVELS` (current, peak each) and `TOTALS` in order."""
-    levels = {name: Level(numbers[2 * i], numbers[2 * i + 1]) for i, name in enumerate(LEVELS)}
-    totals = dict(zip(TOTALS, numbers[2 * len(LEVELS) :], strict=True))
-    return Statistics(**levels, **totals)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
-from vramcast.tracer.format.trace import Action, BlockState, Category, Trace
+from vramcast.tracer.format.trace import Action, BlockState, Trace
 
 _MAX_STREAMS: Final = 1 << 16  # arbitrary: above any process; a pool keeps a list for each
 _MAX_POOLS: Final = 1 << 16  # arbitrary: above any process
@@ -139,7 +139,7 @@ class Requests:
         kind = np.full(n, 255, np.uint8)
         for mask, value in (
             (is_malloc, Kind.MALLOC),
-            (is_malloc & _convolution_workspaces(trace), Kind.TRY),
+            (is_malloc & trace.is_convolution_workspace(), Kind.TRY),
             (at_once | alone, Kind.FREE),
             (retired, Kind.RETIRE),
             (late, Kind.COMPLETE),
@@ -177,11 +177,6 @@ class Requests:
             block=np.insert(moved, places, blocks),
             source=np.insert(self.source, places, rows),
         )
-
-
-def _convolution_workspaces(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Return which rows ask for the workspace of a convolution: where there is none, PyTorch takes cuDNN's next plan."""
-    return np.asarray((trace.category == Category.WORKSPACE) & trace.where(lambda operator: operator.is_convolution))
 
 
 def _empty_cache_rows(trace: Trace) -> npt.NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Late terms: what a trace lacks, put into it as events where it happens, so that it moves the peak there and not at the end.
 
-A learned or measured workspace becomes a block beside the operator's own (`with_workspaces`), a better known one changes the
-block which is there (`resized`), and what the process takes beside the allocator becomes a CONTEXT row (`with_context`).
+A better known workspace changes the block that is there (`resized`), and what the process takes outside of the allocator
+becomes a CONTEXT row (`with_context`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
 from vramcast.tracer.format.operators import Operator
-from vramcast.tracer.format.trace import Action, Category, Trace
+from vramcast.tracer.format.trace import Action, Trace
 
 
 def with_context(trace: Trace, taken: Sequence[tuple[int, int]]) -> Trace:
@@ -40,26 +40,6 @@ def first_row(trace: Trace, is_wanted: Callable[[Operator], bool]) -> int | None
     """Return the first row of an operator which `is_wanted` takes; None when there is none."""
     rows = np.flatnonzero(trace.where(is_wanted))
     return int(rows[0]) if len(rows) else None
-
-
-def with_workspaces(trace: Trace, sizes: Mapping[int, int]) -> Trace:
-    """Return the trace with more workspaces, each taken and given back right after a row.
-
-    Args:
-        trace: Any.
-        sizes: {row: bytes}; the row is one of the operator's, its first ALLOC say. 0 bytes change nothing.
-    """
-    rows = np.array(sorted(row for row, size_bytes in sizes.items() if size_bytes), np.int64)
-    _check_rows(trace, rows)
-    size_bytes = np.array([sizes[row] for row in rows.tolist()], np.int64)
-    events = {
-        "action": np.tile([Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(rows)),
-        "size_bytes": np.repeat(size_bytes, 3),
-        "block": np.repeat(np.arange(len(rows)) * 3, 3),
-        "category": np.tile([Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN], len(rows)),
-        **{name: np.repeat(getattr(trace, name)[rows], 3) for name in ("stream", "step", "phase", "operator", "time_us")},
-    }
-    return trace.insert(np.repeat(rows + 1, 3), events)
 
 
 def resized(trace: Trace, sizes: Mapping[int, int]) -> Trace:

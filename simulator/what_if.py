@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -46,24 +46,14 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the case as JSON."""
-        end = self.out_of_memory
         return {
             "settings": self.settings,
             "card_bytes": self.card_bytes,
-            "fits": end is None,
+            "fits": self.out_of_memory is None,
             "peaks": {"allocated": self.allocated, "reserved": self.reserved, "min_feasible": self.min_feasible},
             "fragmentation": self.fragmentation,
             "retries": self.retries,
-            "out_of_memory": None
-            if end is None
-            else {
-                "row": end.row,
-                "size_bytes": end.size_bytes,
-                "step": end.step,
-                "phase": end.phase,
-                "op": end.op,
-                "module": end.module,
-            },
+            "out_of_memory": None if self.out_of_memory is None else asdict(self.out_of_memory),
         }
 
 

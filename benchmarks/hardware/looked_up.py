@@ -15,7 +15,7 @@ import textwrap
 import zipfile
 from pathlib import Path
 
-from vramcast.tracer.nullgpu.library.entry_points import looked_up_by
+from vramcast.tracer.nullgpu.library.entry_points import guess, run_tool
 
 _HEAD = """\
 # Entry points of NVIDIA's which libraries of the PyTorch ecosystem look up beside those of torch itself, as
@@ -50,6 +50,13 @@ _FROM_SOURCES = {
         cublasLtMatrixLayoutInit_internal""",
     },
 }
+
+
+def looked_up_by(path: Path) -> dict[str, str]:
+    """Return {symbol: library} of the entry points of NVIDIA's which a shared library needs; without those that it brings."""
+    text = run_tool("nm", "-D", "--undefined-only", str(path))
+    names = {line.split()[-1].partition("@")[0] for line in text.splitlines() if line}
+    return {name: library for name in sorted(names) if (library := guess(name))}
 
 
 def of_wheel(path: Path) -> dict[str, str]:

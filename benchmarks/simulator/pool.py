@@ -40,7 +40,7 @@ from vramcast.hardware.devices import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.planning import pool, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.simulator.planning.packing import Fit
+from vramcast.simulator.planning.packing import Fit, Items, place
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import Trace
@@ -114,6 +114,18 @@ def histories() -> Iterator[tuple[str, Trace]]:
                 yield f"{path.parent.name} {path.name[:8]} #{index}", simulate(trace_from_snapshot(snapshot, index)).replayed()
 
 
+def simple(lifetimes: Lifetimes, fit: Fit) -> pool.PoolPlan:
+    """Return the plan of the paper: by descending size, in the lowest hole (first fit) or the smallest one (best fit)."""
+    started = time.perf_counter()
+    n = len(lifetimes)
+    items = Items(lifetimes.size_bytes, np.arange(n + 1), lifetimes.birth, lifetimes.death)
+    order = np.lexsort((lifetimes.birth, -lifetimes.size_bytes))
+    offset = place(items, order, np.full(n, fit, np.uint8)).offset_bytes
+    height_bytes = int((offset + items.size_bytes).max(initial=0))
+    name = {Fit.LOWEST: "size descending, first fit", Fit.SMALLEST: "size descending, best fit"}[fit]
+    return pool.PoolPlan(offset, items.size_bytes, height_bytes, name, time.perf_counter() - started)
+
+
 def compare(name: str, trace: Trace, solve_seconds: float) -> Row:
     """Return what `trace` takes by each allocator and plan."""
     lifetimes = Lifetimes.of(trace)
@@ -121,7 +133,7 @@ def compare(name: str, trace: Trace, solve_seconds: float) -> Row:
     started = time.process_time()
     plan = pool.plan(lifetimes)
     seconds = time.process_time() - started
-    plans = [plan, *(pool.simple(lifetimes, fit) for fit in (Fit.LOWEST, Fit.SMALLEST))]
+    plans = [plan, *(simple(lifetimes, fit) for fit in (Fit.LOWEST, Fit.SMALLEST))]
     iterations = repetition.find(trace)
     plans += [] if iterations is None else [pool.plan(lifetimes, iterations)]
     for made in plans:

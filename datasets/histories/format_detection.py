@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import os
 import zlib
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import plain_csv, series
+from vramcast.datasets.histories.reader import opened
 
 SET: Final = "runs"
 _LOOKED_AT: Final = 65_536  # arbitrary: bytes; a header stands in the first ones
@@ -45,11 +45,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def _head(path: Path) -> bytes:
     try:
-        with open(path, "rb") as file:
-            head = file.read(_LOOKED_AT)
-        if head[:2] != b"\x1f\x8b":  # spec: RFC 1952, 2.3.1
-            return head
-        with gzip.open(path, "rb") as file:
+        with opened(path) as file:
             return file.read(_LOOKED_AT)
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"'{path}' cannot be read ({getattr(error, 'strerror', None) or error}): check the path.") from None

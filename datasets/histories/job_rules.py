@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -64,15 +64,6 @@ def _rule(value: Any, where: str) -> Rule:
     except ValueError as error:  # a UsageError, or a number of thousands of digits
         raise DatasetError(f"{where}: {error}") from None
     return Rule(known, **{keys[0]: value[keys[0]]})
-
-
-def rules_of(runs: Iterable[Run]) -> list[Rule]:
-    """Return a rule for every run whose script and job are known: measured runs serve as rules for a history."""
-    return [
-        Rule(run.workload, script_sha256=run.workload.script_sha256)
-        for run in runs
-        if run.workload.script_sha256 is not None and run.workload.target is not None
-    ]
 
 
 def join(runs: Sequence[Run], known: Sequence[Rule]) -> tuple[list[Run], int]:

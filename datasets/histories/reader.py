@@ -115,7 +115,7 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             while raw := file.readline(_MAX_LINE + 1):
                 number += 1
                 if len(raw) > _MAX_LINE:
@@ -145,7 +145,7 @@ def whole_bytes(path: str | os.PathLike[str]) -> bytes:
         DatasetError: the file cannot be read, or is too large.
     """
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             data = file.read(_MAX_TEXT_BYTES + 1)
     except Exception as error:  # gzip and zlib raise several kinds; a damaged file is one and the same news
         raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
@@ -155,7 +155,8 @@ def whole_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file for reading, unpacked where it is gzipped."""
     with open(path, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
         file.seek(0)
@@ -188,7 +189,7 @@ def _refused_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number")
 
 
-def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
+def csv_rows(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str] | None]]:
     """Yield (number of its first line, cells) of each row; None where the quotes are damaged; blank lines are left out.
 
     Quotes do not reach over lines: so one stray quote costs one row.
@@ -197,7 +198,7 @@ def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> It
         if not text.strip():
             continue
         try:
-            yield number, next(csv.reader([text], delimiter=delimiter, strict=False))
+            yield number, next(csv.reader([text], strict=False))
         except (csv.Error, StopIteration):
             yield number, None
 

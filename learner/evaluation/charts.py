@@ -105,9 +105,9 @@ CHARTS: Final[Mapping[str, Callable[[Sequence[Scored]], Chart]]] = {
 }
 
 
-def binomial_band(n: int, share: float, level: float = BAND) -> tuple[float, float]:
-    """Return the ends of the middle `level` of the shares that n independent runs, each below with `share`, would show."""
-    tail, total, low = (1 - level) / 2, 0.0, None
+def binomial_band(n: int, share: float) -> tuple[float, float]:
+    """Return the ends of the middle 95 % of the shares that n independent runs, each below with `share`, would show."""
+    tail, total, low = (1 - BAND) / 2, 0.0, None
     for hits in range(n + 1):
         log_ways = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
         total += math.exp(log_ways + hits * math.log(share) + (n - hits) * math.log1p(-share))

@@ -1,4 +1,4 @@
-"""What the error depends on, and how sure its figures are: an analysis of variance, and draws of runs.
+"""What the error depends on, and how sure its figures are: an analysis of variance, and draws of models.
 
 xMem's protocol has both: runs over a grid of model, optimizer and batch size for the analysis of variance, and Monte-Carlo
 draws of configurations for the figures. Here any list of runs does for either.
@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.core.errors import UsageError
 from vramcast.learner.evaluation.metrics import verdict
 from vramcast.learner.evaluation.scored_run import Scored
 
@@ -113,43 +112,28 @@ def anova(
     return Anova(len(runs), tuple(effects), left)
 
 
-def draws(
-    scored: Sequence[Scored],
-    *,
-    unit: Literal["run", "model"] = "model",
-    size: int | None = None,
-    n_draws: int = N_DRAWS,
-    seed: int = 0,
-) -> Draws:
-    """Return the figures of seeded draws of `scored`.
+def draws(scored: Sequence[Scored], *, n_draws: int = N_DRAWS, seed: int = 0) -> Draws:
+    """Return the figures of seeded draws of whole models with replacement: how far they may be from those of models not seen.
+
+    It is a bootstrap by cluster: runs of one model err alike, so that draws of single runs would vary too little.
 
     Args:
         scored: All runs.
-        unit: "run": single runs without replacement, as xMem draws configurations: how much the figures of `size` runs vary.
-            "model": whole models with replacement, a bootstrap by cluster: how far the figures may be from those of models
-            not seen. Runs of one model err alike, so this one is wider.
-        size: Of a draw, in runs or models; None: half of the runs, or as many models as there are.
         n_draws, seed: Of the draws.
-    Raises:
-        UsageError: `size` is not between 1 and the number of runs or models.
     """
-    members: dict[object, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for place, run in enumerate(scored):
-        members.setdefault(run.group if unit == "model" else place, []).append(place)
-    units = [np.array(places) for places in members.values()]
-    if not units:
+        members.setdefault(run.group, []).append(place)
+    models = [np.array(places) for places in members.values()]
+    if not models:
         return Draws((), ())
-    chosen = size if size is not None else (max(len(units) // 2, 1) if unit == "run" else len(units))
-    if not 1 <= chosen <= len(units):
-        raise UsageError(f"A draw of {chosen} {unit}s from {len(units)} was asked for: 1 to {len(units)} are possible.")
     nan = math.nan  # stays inside: what a draw cannot judge
     errors = np.array([abs(run.error) if run.error is not None and not run.said_out_of_memory else nan for run in scored])
     failures = np.array([nan if (failed := verdict(run).failed) is None else float(failed) for run in scored])
     random = np.random.default_rng(seed)
     mre, pef = [], []
     for _ in range(n_draws):
-        picked = random.choice(len(units), chosen, replace=unit == "model")
-        rows = np.concatenate([units[index] for index in picked])
+        rows = np.concatenate([models[index] for index in random.choice(len(models), len(models))])
         sizes, failed_rows = (values[rows][~np.isnan(values[rows])] for values in (errors, failures))
         if len(sizes):
             mre.append(float(np.median(sizes)))
@@ -158,11 +142,11 @@ def draws(
     return Draws(tuple(mre), tuple(pef))
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Return the two ends between which a share `level` of `values` lies, in the middle; None of no values."""
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the two ends between which 95 % of `values` lie, in the middle; None of no values."""
     if not values:
         return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -1,4 +1,4 @@
-"""The whole evaluation as one HTML page: figures, charts, tables by group; and the charts as pictures.
+"""The whole evaluation as one HTML page: figures, charts, tables by group.
 
 Nothing comes from the network; no script runs.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.files import atomic_write
@@ -18,8 +16,7 @@ from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.tracer.format.labels import shown
-from vramcast.views import charts
-from vramcast.views.charts import png, svg
+from vramcast.views.charts import svg
 from vramcast.views.charts.page import render
 from vramcast.views.charts.table import Table
 
@@ -27,7 +24,6 @@ _TITLE: Final = "Estimates and bounds, judged"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
 _MODELS: Final = 25  # arbitrary: rows of the table of models
 
-_INCHES: Final = (7.0, 5.0)  # arbitrary: of a picture
 _COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PEF", "MCP")
 
 
@@ -42,19 +38,6 @@ def write_report(
     text = report(scored, title=title)
     with atomic_write(path) as file:
         file.write(text.encode())
-
-
-def save_plots(scored: Sequence[Scored], folder: str | os.PathLike[str]) -> list[Path]:
-    """Draw all charts of `scored` into `folder` and return the files: parity.png, coverage.png, errors.png, ...
-
-    Raises:
-        UsageError: matplotlib is not installed.
-        OutputError: a file cannot be written.
-    """
-    paths = {Path(folder) / f"{name}.png": chart for name, chart in CHARTS.items()}
-    for path, chart in paths.items():
-        charts.save(path, {".png": partial(png.draw, [chart(scored)], inches=_INCHES)})
-    return list(paths)
 
 
 def report(scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> str:

@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.core.compiler import shared_library
-from vramcast.core.errors import CompilerError
+from vramcast.simulator.compiled import load
 
 SOURCE: Final = Path(__file__).parents[1] / "csrc" / "packing.c"
 NO_TARGET: Final = 2**62  # arbitrary: above any sum of sizes in a trace
@@ -66,11 +65,7 @@ def library() -> ctypes.CDLL:
     Raises:
         CompilerError: it cannot be made here.
     """
-    path = shared_library(SOURCE)
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"{path} does not load ({error}): delete it and try again.") from None
+    loaded = load(SOURCE)
     loaded.packing_place.restype = _int64
     loaded.packing_place.argtypes = [*[_pointer] * 3, _int64, _int64, ctypes.c_uint64, _pointer, _pointer]
     return loaded

@@ -102,14 +102,6 @@ class PoolPlan:
     seconds: float
     period: Period | None = None
 
-    def offset_of(self, number: int) -> int | None:
-        """Return the place of the job's block `number`, from 0; None where it has none. With a period, the job goes on."""
-        period = self.period
-        if period is not None and number >= period.end_block:
-            k = (number - period.first_block) % period.n_blocks
-            return None if k in period.unplanned else int(self.offset_bytes[period.first_block + k])
-        return int(self.offset_bytes[number]) if number < len(self.offset_bytes) else None
-
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON: block number in the order of requests -> offset.
 
@@ -188,17 +180,6 @@ def plan(lifetimes: Lifetimes, iterations: Repetition | None = None, *, work: in
     items = _items(lifetimes, item)
     height_bytes, offset, algorithm = _Planner(lifetimes, items, work).run()
     return PoolPlan(offset[item], lifetimes.size_bytes.copy(), height_bytes, algorithm, time.perf_counter() - started, period)
-
-
-def simple(lifetimes: Lifetimes, fit: Fit) -> PoolPlan:
-    """Return the plan of the paper: by descending size, in the lowest hole (first fit) or the smallest one (best fit)."""
-    started = time.perf_counter()
-    items = _items(lifetimes, np.arange(len(lifetimes)))
-    order = np.lexsort((lifetimes.birth, -lifetimes.size_bytes))
-    offset = place(items, order, np.full(len(items), fit, np.uint8)).offset_bytes
-    height_bytes = int((offset + items.size_bytes).max(initial=0))
-    name = {Fit.LOWEST: "size descending, first fit", Fit.SMALLEST: "size descending, best fit"}[fit]
-    return PoolPlan(offset, items.size_bytes, height_bytes, name, time.perf_counter() - started)
 
 
 # ---------------------------------------------------------------------------------------------------- taking turns

@@ -160,7 +160,8 @@ class _Planner:
         least_bytes = int(self.scheduler.least_load(everything).max())
         if least_bytes > limit_bytes:
             return self._plan(limit_bytes, None, least_bytes)
-        return self._plan(limit_bytes, self._search(lambda order: self._kept_to(order, limit_bytes), _overhead))
+        best = self._search(lambda order: self._kept_to(order, limit_bytes), lambda found: found.overhead_us)
+        return self._plan(limit_bytes, best)
 
     def _lowest(self, order: Int64s, target_bytes: int) -> Schedule:
         """Return the schedule of the candidates, taken in `order`, which lower the peak; enough of them for the target."""
@@ -256,10 +257,6 @@ class _Planner:
             step_ms=line.period_us / 1000,
             peak_live_bytes=int(line.load_bytes.max()),
         )
-
-
-def _overhead(found: Schedule) -> int:
-    return found.overhead_us
 
 
 def _optuna() -> Any:

@@ -30,11 +30,6 @@ class SwapCheck:
     overhead_us: int
     faults: tuple[str, ...]
 
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.faults
-
 
 @dataclass(slots=True)
 class _Operator:

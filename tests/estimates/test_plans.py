@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulator.planning.blocks import offset_of
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.estimates import plans
 from vramcast.simulator.planning import pool_checker
@@ -37,7 +38,7 @@ def test_a_plan_of_equal_iterations_goes_on_behind_the_trace() -> None:
     plan = plans.plan_pool(trace)
     assert pool_checker.check(Lifetimes.of(trace), plan) == []
     assert plan.period is not None
-    assert plan.offset_of(10_000) == plan.offset_of(10_000 + plan.period.n_blocks)
+    assert offset_of(plan, 10_000) == offset_of(plan, 10_000 + plan.period.n_blocks)
 
 
 def test_what_repeats_far_below_the_peak_is_no_iteration() -> None:
@@ -75,7 +76,7 @@ def test_less_work_is_another_search_and_a_proved_plan_too() -> None:
 
 
 def test_a_trace_without_accesses_has_no_swap_plan() -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="accesses=True"):
         plans.plan_swap(repeating(2, before_mib=1))
 
 

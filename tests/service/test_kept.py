@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def test_what_was_kept_is_there_for_the_next_one(tmp_path: Path) -> None:
         assert (store.answer("a"), store.answer("b")) == (b"answer", None)
         assert store.observation("7") == id_
         assert store.groups() == {"dense": GroupState(0.98, 1, 1, 0.5)}
-        assert store.observations() == [{"id": id_, **SEEN, "group": "dense"}]
+    with closing(sqlite3.connect(tmp_path / "service.sqlite")) as file:
+        assert [json.loads(text) for (text,) in file.execute("SELECT text FROM observations")] == [{**SEEN, "group": "dense"}]
 
 
 def test_an_observation_which_cannot_be_kept_moves_no_group(tmp_path: Path) -> None:

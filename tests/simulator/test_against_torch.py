@@ -18,10 +18,9 @@ from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
-from vramcast.simulator.outcome import Outcome
+from vramcast.simulator.outcome import Outcome, Statistics
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.simulator.statistics import Statistics
 from vramcast.tracer.format.trace import Action
 from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
 from vramcast.tracer.nullgpu.client import NullGpuTracer

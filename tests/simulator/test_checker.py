@@ -13,7 +13,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from vramcast.simulator.card import BASE, AddressPolicy, Card
-from vramcast.simulator.checker import Rule, check, overlaps
 from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
@@ -21,6 +20,7 @@ from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
+from .checker import Rule, check, overlaps
 from .sequences import decode, requests_of
 from .sequences import settings as any_settings
 

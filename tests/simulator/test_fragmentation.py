@@ -17,7 +17,6 @@ from vramcast.core.errors import UsageError
 from vramcast.simulator.fragmentation import OLDER, Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
-from vramcast.simulator.trace_edits import with_workspaces
 from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
 
 MIB = 2**20
@@ -246,7 +245,8 @@ def test_a_row_which_is_not_there_is_refused(row: int) -> None:
 
 
 def test_a_block_without_a_place_is_counted_outside() -> None:
-    trace = with_workspaces(history(DRAWING), {1: 700})
+    workspace = {"action": [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED], "size_bytes": 700, "block": [0, 0, 0]}
+    trace = history(DRAWING).insert([2, 2, 2], workspace)
     found = fragmentation(trace, 2)
     assert (found.outside_bytes, found.live_bytes) == (1024, 2 * MIB)
     assert "outside" in str(found)

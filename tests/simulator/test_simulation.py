@@ -13,7 +13,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from vramcast.simulator.card import BASE, Card
-from vramcast.simulator.checker import check
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
@@ -21,6 +20,7 @@ from vramcast.simulator.simulation import OutOfMemory, Simulation, simulate
 from vramcast.tracer.format.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_COLUMNS, Action, BlockState, Phase, Trace
 from vramcast.tracer.protocol.job_result import Result
 
+from .checker import check
 from .sequences import settings as any_settings
 from .test_checker import random_requests
 from .test_requests import layout, trace_of

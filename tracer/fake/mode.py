@@ -12,15 +12,19 @@ from vramcast.hardware.devices import Device
 from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recurrent import RULES as RECURRENT
-from vramcast.tracer.fake.refusals import check_dtypes, check_ordinal
-from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, on_card
+from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, check_ordinal, on_card
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.values.known_values import Known
 
-_SCALAR = torch.ops.aten.scalar_tensor.default
+aten = torch.ops.aten
+_SCALAR = aten.scalar_tensor.default
+# Their CUDA kernels take operands of one dtype; the meta kernels do not look.
+_OF_ONE_DTYPE = frozenset(
+    op.default for op in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addbmm, aten.mv, aten.addmv, aten.dot, aten.vdot)
+) | {aten.convolution.default, aten.cudnn_convolution.default, aten.linear.default}
 
 
 class CardMode(TorchDispatchMode):
@@ -65,7 +69,7 @@ class CardMode(TorchDispatchMode):
                 kwargs = {**kwargs, "pin_memory": False}
             return func(*args, **kwargs)
         self.card.recorder.note()
-        check_dtypes(func, args, kwargs)
+        _check_dtypes(func, args, kwargs)
         answer = ANSWERS.get(func) or NAMED.get(func._schema.name)
         if answer is not None:
             result = answer(self, func, args, kwargs)
@@ -89,6 +93,15 @@ class CardMode(TorchDispatchMode):
         self.card.play(func, args, kwargs, results)
         wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
         return type(result)(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
+
+
+def _check_dtypes(func: Any, args: Any, kwargs: Any) -> None:
+    """Raise as CUDA would where a product's operands are of several dtypes."""
+    if func not in _OF_ONE_DTYPE:
+        return
+    dtypes = list(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors_in(args, kwargs)))
+    if len(dtypes) > 1:
+        raise RuntimeError(f"{func.name()}: all operands must have the same dtype, but got {' and '.join(dtypes)}")
 
 
 def _on_card(value: Any) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.fake.refusals import check_ordinal
 from vramcast.tracer.hooks.torch_api import (
     DisableTorchDispatch,
     PreserveDispatchKeyGuard,
@@ -49,6 +48,12 @@ class CudaTensor(torch.Tensor):
 
     def data_ptr(self) -> int:  # noqa: D102
         return 0
+
+
+def check_ordinal(device: torch.device) -> None:
+    """Raise as CUDA would for another card than cuda:0, the only one."""
+    if device.type == "cuda" and device.index:
+        raise RuntimeError(f"CUDA error: invalid device ordinal ({device}): the job has one card, cuda:0")
 
 
 def _device(value: Any, card: torch.device) -> Any:

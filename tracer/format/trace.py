@@ -242,6 +242,10 @@ class Trace:
         """Return which rows are of an operator that `is_wanted` takes."""
         return np.array([*map(is_wanted, self.operators), False])[self.operator]
 
+    def is_convolution_workspace(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are of a block that a convolution takes as its workspace."""
+        return np.asarray((self.category == Category.WORKSPACE) & self.where(lambda operator: operator.is_convolution))
+
     def operator_at(self, row: int) -> Operator:
         """Return the operator of a row; one without a name where it is not known."""
         at = int(self.operator[row])
@@ -366,13 +370,7 @@ class Trace:
 
     def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
         """Return the trace without the blocks which begin at these rows: all rows which name them are left out."""
-        return self._kept(~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0))
-
-    def without_accesses(self) -> Trace:
-        """Return the trace without its READ and WRITE rows."""
-        return self._kept(~self.is_access())
-
-    def _kept(self, kept: npt.NDArray[np.bool_]) -> Trace:
+        kept = ~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0)
         moved = np.cumsum(kept) - 1
         columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
         columns["block"] = np.where(columns["block"] >= 0, moved[columns["block"]], -1)
@@ -429,34 +427,6 @@ class Trace:
     def _completed(self) -> npt.NDArray[np.int64]:
         """Return the rows at which blocks of this trace end."""
         return np.flatnonzero((self.action == Action.FREE_COMPLETED) & (self.block >= 0))
-
-    def describe(self) -> str:
-        """Return what a person wants to know first, in a few lines."""
-        counts = {action: int((self.action == action).sum()) for action in Action}
-        peak_bytes, row = self.peak_live()
-        steps = int(self.step.max(initial=-1)) + 1
-        made_by = [str(self.header[key]) for key in ("tracer", "torch", "device") if self.header.get(key)]
-        lines = [
-            f"Trace of {len(self):,} events" + (f" ({', '.join(made_by)})" if made_by else ""),
-            "  " + ", ".join(f"{count:,} {action.name.lower()}" for action, count in counts.items() if count),
-            f"  {steps} steps, {len(self.stream_ids)} streams, {len(self.ops)} ops, {len(self.modules)} modules",
-        ]
-        if row >= 0:
-            lines.append(f"  peak of live blocks {gib(peak_bytes)} at row {row}: {_place(self, row)}")
-            lines += [f"    {c.name.lower():<16}{gib(size)}" for c, size in self.by_category_at(row).items() if size]
-        if self.segments is not None:
-            reserved_bytes = int(self.segments.total_size.sum())
-            lines.append(f"  at the end {len(self.segments.address)} segments, {gib(reserved_bytes)}")
-        warnings = self.header.get("warnings")
-        lines += [f"  warning: {text}" for text in warnings] if isinstance(warnings, list) else []
-        return "\n".join(lines)
-
-
-def _place(trace: Trace, row: int) -> str:
-    """Return where in the job the event `row` happens."""
-    operator = trace.operator_at(row)
-    words = [f"step {trace.step[row]}", Phase(trace.phase[row]).name, operator.name or "-", operator.module or "-"]
-    return " ".join(words)
 
 
 def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:

@@ -59,7 +59,8 @@ _ROWS_A_BLOCK = 32  # measured
 _PARTIAL_LIMIT_BYTES = 4 << 20  # measured: of one buffer of partial sums
 
 
-def _layer_norm(call: Call) -> None:
+def _contiguous_first(call: Call) -> None:
+    """The kernel reads a contiguous tensor: one that lies otherwise is copied."""
     copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     call.begin_all()
     call.free(*copies)
@@ -219,13 +220,17 @@ def _elements(call: Call) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, target.dtype), device="meta")
 
 
+def _reduce_all(call: Call, elements: torch.Tensor, held: int) -> None:
+    """Add up a loss an element, which the block `held` has until then."""
+    call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+
+
 def _loss(call: Call) -> None:
     """One number is the mean or sum of a loss an element."""
     call.begin_all()
     if call.argument("reduction", 1):
         elements = _elements(call)
-        held = call.ask(elements.nbytes)
-        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+        _reduce_all(call, elements, call.ask(elements.nbytes))
 
 
 def _huber_loss(call: Call) -> None:
@@ -233,7 +238,7 @@ def _huber_loss(call: Call) -> None:
     held = call.ask(elements.nbytes if call.argument("reduction", 1) else 0)
     call.begin_all()
     if held >= 0:
-        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+        _reduce_all(call, elements, held)
 
 
 def _binary_cross_entropy(call: Call) -> None:
@@ -241,8 +246,7 @@ def _binary_cross_entropy(call: Call) -> None:
     call.begin_all()
     if call.argument("reduction", 1):
         elements = _elements(call)
-        number = call.ask(elements.dtype.itemsize)
-        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), number)
+        _reduce_all(call, elements, call.ask(elements.dtype.itemsize))
 
 
 def _binary_cross_entropy_with_logits(call: Call) -> None:
@@ -253,7 +257,7 @@ def _binary_cross_entropy_with_logits(call: Call) -> None:
     held = call.ask(elements.nbytes if reduced else 0)
     call.begin_all()
     if reduced:
-        call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
+        _reduce_all(call, elements, held)
     call.free(logarithm, kept)
 
 
@@ -286,12 +290,6 @@ def _copied_gradient(call: Call) -> None:
     """The gradient is copied where it does not lie as the result does, for example when a sum spread it."""
     call.begin_all()
     call.free(*call.hold_copies((call.args[0],), suggest_memory_format(call.results[0])))
-
-
-def _col2im(call: Call) -> None:
-    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
-    call.begin_all()
-    call.free(*copies)
 
 
 def _roll(call: Call) -> None:
@@ -367,10 +365,9 @@ def _convolution_backward(call: Call) -> None:
 
 # ------------------------------------------------------------------------------------------------ indices
 def _embedding(call: Call) -> None:
-    indices = call.args[1]
-    copied = call.ask(0 if indices.is_contiguous() else indices.nbytes)
+    copies = call.hold_copies((call.args[1],), torch.contiguous_format)
     call.begin_all()
-    call.free(copied)
+    call.free(*copies)
 
 
 def _index(call: Call) -> None:
@@ -474,7 +471,7 @@ RULES: dict[Any, Rule] = {
     aten.convolution_backward: _convolution_backward,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),
-    aten.native_layer_norm: _layer_norm,
+    **dict.fromkeys((aten.native_layer_norm, aten.col2im), _contiguous_first),
     aten.native_layer_norm_backward: _layer_norm_backward,
     aten.native_group_norm: _group_norm,
     aten.native_group_norm_backward: _group_norm_backward,
@@ -509,7 +506,6 @@ RULES: dict[Any, Rule] = {
     aten.log_sigmoid_forward: _log_sigmoid,
     aten._ctc_loss: _ctc_loss,
     aten._ctc_loss_backward: _ctc_loss_backward,
-    aten.col2im: _col2im,
     aten.roll: _roll,
     aten.unfold_backward: _unfold_backward,
     aten.sort: _sort,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from vramcast.adoption.artifact_store import sha256_of
 from vramcast.core.errors import DatasetError
 from vramcast.datasets.histories import format_detection, job_rules
 from vramcast.datasets.histories.formats import find
-from vramcast.datasets.journal import Journal, Reading, Rejected, read_runs
-from vramcast.datasets.run import Run, with_source
+from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons, read_runs
+from vramcast.datasets.run import Run, with_config, with_source
 from vramcast.datasets.tables import read_set
-from vramcast.jobs.targets import inlined
-
-_REASON: Final = 120  # arbitrary: characters by which reasons are told apart
 
 
 @dataclass(slots=True)
@@ -47,11 +43,6 @@ class Intake:
     def notes(self) -> list[str]:
         """What a reader of the numbers should know: each file's account."""
         return list(dict.fromkeys(note for account in self.accounts.values() for note in account["notes"]))
-
-
-def _kinds(rejected: Sequence[Rejected]) -> dict[str, int]:
-    """Return how many rows were kept aside why; values are left out of the reasons."""
-    return dict(Counter(re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON] for one in rejected))
 
 
 def contents(files: Sequence[str], format_name: str | None, rules: str | None) -> dict[str, str]:
@@ -106,7 +97,7 @@ def read_files(
             "content": seen[file],
             "format": name,
             "runs": len(runs),
-            "rejected_by_reason": _kinds(reading.rejected),
+            "rejected_by_reason": dict(counted_reasons(reading.rejected)),
             "notes": reading.notes,
         }
         progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows kept aside")
@@ -121,10 +112,7 @@ def _read(file: str, name: str) -> Reading:
 def _settled(run: Run, file: Path) -> Run:
     """Return a run which says where it is from, and whose config is in it, so that it is the same in the store."""
     run = run if run.passport.source else with_source(run, file.name)
-    if run.workload.target is None:
-        return run
-    target = inlined(run.workload.target, file if file.is_dir() else file.parent)
-    return run if target == run.workload.target else replace(run, workload=replace(run.workload, target=target))
+    return with_config(run, file if file.is_dir() else file.parent)
 
 
 def stored(path: Path) -> dict[str, Run]:

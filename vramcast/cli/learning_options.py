@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramcast.cli import values
 from vramcast.cli.streams import say
 from vramcast.core.errors import UsageError
-from vramcast.datasets.run import Run
+from vramcast.datasets.run import Run, with_config
 from vramcast.datasets.tables import read_set
-from vramcast.jobs.targets import inlined
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
@@ -58,18 +56,11 @@ def read_all(paths: list[str]) -> list[Run]:
     for path in paths:
         reading = read_set(path)
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
-        found.update({run.id: _with_config(run, folder) for run in reading.runs})
+        found.update({run.id: with_config(run, folder) for run in reading.runs})
         if reading.rejected:
             first = reading.rejected[0]
             say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
     return list(found.values())
-
-
-def _with_config(run: Run, folder: Path) -> Run:
-    """Return a run whose target names a config beside it with the config itself: so it is the same run wherever it is read."""
-    if run.workload.target is None:
-        return run
-    return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
 
 
 def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:

@@ -42,7 +42,7 @@ class Request:
         card_bytes = whole("card_bytes", self.card_bytes, least=1)
         grain_bytes = whole("grain_bytes", self.grain_bytes, least=1)
         size_bytes = whole("size_bytes", self.size_bytes, least=1, most=card_bytes, advice=", the size of the card")
-        object.__setattr__(self, "size_bytes", min(_rounded_up(size_bytes, grain_bytes), card_bytes))
+        object.__setattr__(self, "size_bytes", min(-(-size_bytes // grain_bytes) * grain_bytes, card_bytes))
 
     @classmethod
     def of(cls, estimate: Estimate, size_bytes: int | None = None, *, grain_bytes: int = GRAIN_BYTES) -> Request:
@@ -110,7 +110,3 @@ def request_of(sizing: Sizing, arguments: Sequence[Any] = (), named: Mapping[str
     if not isinstance(found, Request):
         raise UsageError(f"A job's memory is {shown(found)}: give an Estimate, a Request, or a function which returns one.")
     return found
-
-
-def _rounded_up(size_bytes: int, grain_bytes: int) -> int:
-    return -(-size_bytes // grain_bytes) * grain_bytes

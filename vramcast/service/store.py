@@ -114,12 +114,6 @@ class Store:
                 raise
         return id_
 
-    def observations(self) -> list[dict[str, Any]]:
-        """Return all that was observed, in order."""
-        with self._lock:
-            rows = self._file.execute("SELECT id, text FROM observations ORDER BY at, id").fetchall()
-        return [{"id": id_, **json.loads(text)} for id_, text in rows]
-
     def groups(self) -> dict[str, GroupState]:
         """Return where each group stands."""
         with self._lock:

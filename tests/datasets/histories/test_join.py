@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.errors import DatasetError
-from vramcast.datasets.histories.job_rules import join, read_rules, rules_of
+from vramcast.datasets.histories.job_rules import Rule, join, read_rules
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 
@@ -39,9 +39,9 @@ def test_the_first_rule_whose_pattern_matches_fills_what_is_open(tmp_path: Path)
 
 
 def test_a_script_is_known_by_the_hash_of_its_text_and_unmatched_runs_stay_as_they_are() -> None:
-    measured = [run("measured", script_sha256="ab", target="torchvision:vgg16")]
+    measured = run("measured", script_sha256="ab", target="torchvision:vgg16").workload
     history = [run("one", script_sha256="ab"), run("two", script_sha256="cd"), run("three")]
-    joined, matched = join(history, rules_of(measured))
+    joined, matched = join(history, [Rule(measured, script_sha256="ab")])
     assert [one.workload.target for one in joined] == ["torchvision:vgg16", None, None]
     assert joined[1:] == history[1:]
     assert matched == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.errors import OutputError
 from vramcast.core.units import GIB
 from vramcast.learner.evaluation import charts
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
-from vramcast.learner.evaluation.report import report, save_plots, write_report
+from vramcast.learner.evaluation.report import report, write_report
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts import svg
 from vramcast.views.charts.chart import COLOURS, Axis, Chart, Series
@@ -193,21 +192,3 @@ def test_every_list_of_runs_makes_a_page(runs: list[Scored]) -> None:
 def test_a_page_which_cannot_be_written_says_where(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"missing.*cannot be written"):
         write_report([], tmp_path / "missing" / "report.html")
-
-
-def test_plots_are_written_as_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    paths = save_plots([*drawn_runs(30), run(100, 100, family="a $ and \udcff", censored=True)], tmp_path)
-    assert [path.name for path in paths] == ["parity.png", "coverage.png", "errors.png", "overprovision.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-
-
-def test_plots_of_no_runs_are_written_too(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    assert len(save_plots([], tmp_path)) == 4
-
-
-def test_without_matplotlib_plots_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="pip install"):
-        save_plots([], tmp_path)

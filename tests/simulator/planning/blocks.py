@@ -1,4 +1,4 @@
-"""Random blocks, as traces and as lifetimes."""
+"""Random blocks, as traces and as lifetimes; where a plan puts one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.tracer.format.trace import Action, Trace
 
 Event = tuple[Action, int, int]  # action, bytes, block
@@ -41,6 +42,15 @@ def traces(draw: st.DrawFn, max_blocks: int = 40, max_size_bytes: int = 20_000) 
 def lifetimes(max_blocks: int = 40, max_size_bytes: int = 20_000) -> st.SearchStrategy[Lifetimes]:
     """Lifetimes of such traces."""
     return traces(max_blocks, max_size_bytes).map(Lifetimes.of)
+
+
+def offset_of(plan: PoolPlan, number: int) -> int | None:
+    """Return the place of the job's block `number`, from 0, as `PoolPlan.to_dict` tells a program to; None: it has none."""
+    period = plan.period
+    if period is not None and number >= period.end_block:
+        k = (number - period.first_block) % period.n_blocks
+        return None if k in period.unplanned else int(plan.offset_bytes[period.first_block + k])
+    return int(plan.offset_bytes[number]) if number < len(plan.offset_bytes) else None
 
 
 def training(n_steps: int, *, n_layers: int = 30, kept: int = 2, leak: bool = False) -> Trace:

@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from benchmarks.simulator.pool import simple
 from vramcast.core.compiler import FLAGS, SANITIZERS, find_compiler
 from vramcast.core.errors import CompilerError, TraceFileError
 from vramcast.simulator.planning import packing, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import Fit, Items, place
-from vramcast.simulator.planning.pool import Period, PoolPlan, plan, simple
+from vramcast.simulator.planning.pool import PoolPlan, plan
 from vramcast.tracer.format.trace import Trace
 
-from .blocks import lifetimes, training
+from .blocks import lifetimes, offset_of, training
 
 WORK = 300_000  # arbitrary: some milliseconds of search
 
@@ -69,7 +70,7 @@ def test_a_plan_of_a_few_iterations_holds_for_many(leak: bool) -> None:
     assert bool(made.period.unplanned) == leak
     # The trace of six steps ends where the seventh would begin, so the long one is the same up to there.
     many = Lifetimes.of(training(20, leak=leak))
-    offsets = [made.offset_of(number) for number in range(len(many))]
+    offsets = [offset_of(made, number) for number in range(len(many))]
     planned = np.array([offset is not None for offset in offsets])
     assert (~planned).sum() == (0 if not leak else pytest.approx(14, abs=2))
     followed = PoolPlan(
@@ -94,6 +95,15 @@ def test_blocks_which_outlive_an_iteration_take_turns() -> None:
     assert made.period == replace(made.period, n_blocks=2 * per_iteration, unplanned=())
 
 
+def test_the_first_block_behind_the_planned_iterations_is_the_first_of_a_period() -> None:
+    trace = training(6)
+    blocks, iterations = Lifetimes.of(trace), repetition.find(trace)
+    assert iterations is not None
+    made = plan(blocks, iterations, work=WORK)
+    assert made.period is not None
+    assert made.period.end_block == np.searchsorted(blocks.birth, iterations.borders[-1])
+
+
 def test_with_two_iterations_what_lives_longer_is_not_planned_ahead() -> None:
     trace = training(4, kept=1)
     iterations = repetition.find(trace)
@@ -102,7 +112,7 @@ def test_with_two_iterations_what_lives_longer_is_not_planned_ahead() -> None:
     made = plan(Lifetimes.of(trace), iterations, work=WORK)
     assert made.period is not None
     assert len(made.period.unplanned) == 1
-    assert made.offset_of(made.period.end_block + made.period.unplanned[0]) is None
+    assert offset_of(made, made.period.end_block + made.period.unplanned[0]) is None
 
 
 def test_outputs_which_the_next_step_frees_cost_nothing() -> None:
@@ -307,10 +317,3 @@ def test_a_search_ends_when_its_work_is_done() -> None:
     orders_only, searched = plan(blocks, work=1), plan(blocks, work=WORK)
     assert orders_only.algorithm == "size descending, first fit"
     assert searched.height_bytes <= orders_only.height_bytes
-
-
-def test_the_first_block_behind_the_planned_iterations_has_its_place_of_a_period_before() -> None:
-    # Block 0 comes before the iterations of two blocks each; block 5 of the trace is of the job's end, and lies elsewhere.
-    offsets = np.array([0, 512, 1024, 512, 1024, 1536])
-    made = PoolPlan(offsets, np.full(6, 512), 2048, "by hand", 0.0, Period(first_block=1, n_blocks=2, end_block=5))
-    assert [made.offset_of(number) for number in range(9)] == [0, 512, 1024, 512, 1024, 512, 1024, 512, 1024]

@@ -31,6 +31,8 @@ from vramcast.tracer.format.trace import (
     Trace,
 )
 
+from .traces import without_accesses
+
 # A segment, three blocks, the second freed before the third begins, and a free of something older than the trace.
 #   row          0    1      2     3     4     5    6
 #   rounded           1,024  512               512
@@ -218,14 +220,6 @@ def test_the_fast_counts_equal_the_slow_ones(trace: Trace) -> None:
     assert peak_bytes == (sum(states[row].values()) if row >= 0 else 0)
 
 
-def test_the_description_names_the_peak_and_its_place() -> None:
-    text = small_trace().describe()
-    assert "7 events (test, 2.11.0)" in text
-    assert "row 2: step 0 FORWARD aten::mm layers.0" in text
-    assert "warning: invented" in text
-    assert Trace.build({"action": [], "size_bytes": [], "block": []}).describe().startswith("Trace of 0 events")
-
-
 # The file ---------------------------------------------------------------------------------------------------------
 
 
@@ -394,7 +388,7 @@ def test_a_trace_with_accesses_travels_and_comes_back_without_them(tmp_path: Pat
     accessed.save(tmp_path / "job.npz")
     loaded = Trace.load(tmp_path / "job.npz")
     assert_same(loaded, accessed)
-    assert_same(loaded.without_accesses(), plain)
+    assert_same(without_accesses(loaded), plain)
     assert loaded.peak_live()[0] == plain.peak_live()[0]
 
 

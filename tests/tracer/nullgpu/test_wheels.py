@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hardware.looked_up import looked_up_by
 from vramcast.hardware.context import context_bytes
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.nullgpu.library.build import build
-from vramcast.tracer.nullgpu.library.entry_points import Symbol, exported, looked_up_by, read_list, read_wheels
+from vramcast.tracer.nullgpu.library.entry_points import Symbol, exported, read_list, read_wheels
 from vramcast.tracer.observation import Observation
 from vramcast.tracer.protocol.job_result import Result
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,16 +23,17 @@ from typing import TYPE_CHECKING, Any, Final
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
+from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers
-from vramcast.tracer.nullgpu.child.completion import complete
 from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question
-from vramcast.tracer.nullgpu.library.loader import NullGpu
+from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 from vramcast.tracer.program.cutoff import STOP, stoppable
 from vramcast.tracer.program.training_loop import Limits, StopJob
-from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.job_result import Result, peak_resident_bytes
 from vramcast.tracer.protocol.messages import LENT
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -130,16 +132,39 @@ class Watched:
         self._around.close()
 
     def complete(self, result: Result, *, is_whole: bool, ended: str) -> None:
-        """Put into a result all that was seen; see `completion.complete`."""
-        followed = self.values.ledger() if self.values is not None else ()
-        complete(
-            result, self._job, self._gpu, self.recorder, self._observer, self._settings, followed=followed,
-            is_whole=is_whole, ended=ended,
-        )  # fmt: skip
+        """End the recording and put into a result all that was seen; a job which failed has no trace.
+
+        Args:
+            result: With its status and the versions.
+            is_whole: Whether a command came to its own end.
+            ended: Why it ended before, in words, if that was no wish of ours.
+        """
+        has_failed = result.status == "error"
+        result.steps = self.recorder.steps
+        result.ledger = [*self._gpu.ledger(), *(self.values.ledger() if self.values is not None else ())]
+        result.taken = self._gpu.taken()
+        result.note_settings(self._settings)
+        if not has_failed:
+            result.trace = self._trace(result, is_whole=is_whole, ended=ended)
+        result.foreign = foreign_libraries()
+        result.max_resident_bytes = peak_resident_bytes()
         if self._absent is not None:
             result.said, result.answers = self._absent.said(), dict(self._absent.account.answers)
             result.ledger = sized(result.ledger, self._absent.group_sizes)
         _KEPT.append(self)
+
+    def _trace(self, result: Result, *, is_whole: bool, ended: str) -> Trace:
+        """Return what was recorded; in its header what was seen beside it."""
+        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
+        header: dict[str, Any] = {CIRCUMSTANCES: self._observer.seen(), "tracer": "nullgpu", "device": self._job.device.key}
+        header |= {"torch": result.torch, "cuda": result.cuda}
+        if self._job.world.size > 1:
+            header[SHARDING] = self.recorder.holdings.to_header()
+        trace = self.recorder.stop(header=header, workspace_sizes=sizes)
+        if self._job.command is None:
+            return trace
+        course = self.recorder.course.facts(self.recorder.phases(trace), is_whole=is_whole, ended=ended)
+        return replace(trace, header={**trace.header, COURSE: course})
 
     def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:
         if threading.current_thread() is not threading.main_thread():  # a handler of signals cannot be set here

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DOES(call, action) NG_DOES(cublasStatus_t, CUBLAS_STATUS_SUCCESS, call, action)
+
 struct cublasContext {
     cudaStream_t stream;
     cublasPointerMode_t pointer_mode;
@@ -19,82 +21,38 @@ EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
-    free(handle);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
-    handle->stream = stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream) {
-    *stream = handle->stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode) {
-    handle->pointer_mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *mode) {
-    *mode = handle->pointer_mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
-    handle->math_mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode) {
-    *mode = handle->math_mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version) {
-    (void)handle;
-    *version = CUBLAS_VERSION;
-    return CUBLAS_STATUS_SUCCESS;
-}
+DOES(cublasDestroy_v2(cublasHandle_t handle), free(handle))
+DOES(cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream), handle->stream = stream)
+DOES(cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream), *stream = handle->stream)
+DOES(cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode), handle->pointer_mode = mode)
+DOES(cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *mode), *mode = handle->pointer_mode)
+DOES(cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode), handle->math_mode = mode)
+DOES(cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode), *mode = handle->math_mode)
+DOES(cublasGetVersion_v2(cublasHandle_t handle, int *version), *version = CUBLAS_VERSION)
 
 EXPORT const char *cublasGetStatusString(cublasStatus_t status) {
     return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS_NOT_SUPPORTED";
 }
 
-EXPORT cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size_bytes) {
-    (void)handle, (void)workspace;
-    ng_workspace(size_bytes);
-    return CUBLAS_STATUS_SUCCESS;
-}
+DOES(cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size_bytes), ng_workspace(size_bytes))
 
 EXPORT size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
 
-EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
-    *handle = ng_new_handle();
-    return CUBLAS_STATUS_SUCCESS;
-}
+DOES(cublasLtCreate(cublasLtHandle_t *handle), *handle = ng_new_handle())
 
 EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *descriptor, cublasComputeType_t compute,
                                                cudaDataType_t scale) {
-    (void)compute, (void)scale;
     *descriptor = ng_new_handle();
     return CUBLAS_STATUS_SUCCESS;
 }
 
 EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
                                                  uint64_t columns, int64_t leading) {
-    (void)type, (void)rows, (void)columns, (void)leading;
     *layout = ng_new_handle();
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
-    *preference = ng_new_handle();
-    return CUBLAS_STATUS_SUCCESS;
-}
+DOES(cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference), *preference = ng_new_handle())
 
 /* PyTorch allocates its own cuBLASLt workspace before it asks, whatever the algorithm then needs: zero is enough. */
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
@@ -102,7 +60,6 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cu
                                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                                      cublasLtMatmulPreference_t preference, int wanted,
                                                      cublasLtMatmulHeuristicResult_t results[], int *found) {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
     memset(results, 0, (size_t)wanted * sizeof *results);
     *found = wanted > 0;
     return CUBLAS_STATUS_SUCCESS;
@@ -114,8 +71,6 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
                                      cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                                      const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                                      cudaStream_t stream) {
-    (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c;
-    (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)stream;
     ng_workspace(workspace_bytes);
     ng_device_changed();
     return CUBLAS_STATUS_SUCCESS;
@@ -127,21 +82,17 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     EXPORT cublasStatus_t cublas##T##getrsBatched(cublasHandle_t h, cublasOperation_t op, int n, int columns,                 \
                                                   const element *const a[], int lda, const int *pivots, element *const b[],   \
                                                   int ldb, int *info, int batch) {                                            \
-        (void)h, (void)op, (void)n, (void)columns, (void)a, (void)lda, (void)pivots, (void)b, (void)ldb, (void)batch;         \
         *info = 0;                                                                                                            \
         return CUBLAS_STATUS_SUCCESS;                                                                                         \
     }                                                                                                                         \
     EXPORT cublasStatus_t cublas##T##geqrfBatched(cublasHandle_t h, int m, int n, element *const a[], int lda,                \
                                                   element *const tau[], int *info, int batch) {                               \
-        (void)h, (void)m, (void)n, (void)a, (void)lda, (void)tau, (void)batch;                                                \
         *info = 0;                                                                                                            \
         return CUBLAS_STATUS_SUCCESS;                                                                                         \
     }                                                                                                                         \
     EXPORT cublasStatus_t cublas##T##gelsBatched(cublasHandle_t h, cublasOperation_t op, int m, int n, int columns,           \
                                                  element *const a[], int lda, element *const c[], int ldc, int *info,         \
                                                  int *device_info, int batch) {                                               \
-        (void)h, (void)op, (void)m, (void)n, (void)columns, (void)a, (void)lda, (void)c, (void)ldc, (void)device_info;        \
-        (void)batch;                                                                                                          \
         *info = 0;                                                                                                            \
         return CUBLAS_STATUS_SUCCESS;                                                                                         \
     }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DOES(call, action) NG_DOES(ncclResult_t, ncclSuccess, call, action)
+
 #define UNSPLIT (-1) /* spec: nccl.h, colors are not negative */
 
 enum call { MADE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, SEND, RECEIVE, ALL_TO_ALL, GATHER, SCATTER, N_CALLS };
@@ -50,35 +52,24 @@ static ncclResult_t collective(ncclComm_t c, enum call call) {
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclGetVersion(int *version) {
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-    memset(id, 0, sizeof *id);
-    return ncclSuccess;
-}
+DOES(ncclGetVersion(int *version), *version = NCCL_VERSION_CODE)
+DOES(ncclGetUniqueId(ncclUniqueId *id), memset(id, 0, sizeof *id))
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int rank) {
-    (void)id;
     return new_communicator(out, size, rank, UNSPLIT);
 }
 
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config) {
-    (void)config;
     return ncclCommInitRank(out, size, id, rank);
 }
 
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *out, int n_devices, const int *devices) {
-    (void)devices;
     for (int i = 0; i < n_devices; i++)
         if (new_communicator(&out[i], n_devices, i, UNSPLIT)) return ncclSystemError;
     return ncclSuccess;
 }
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
-    (void)key, (void)config;
     if (color < 0) { /* spec: nccl.h, NCCL_SPLIT_NOCOLOR: this rank is in no part */
         *out = NULL;
         return ncclSuccess;
@@ -86,17 +77,8 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
     return new_communicator(out, parent->size, parent->rank, color);
 }
 
-EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t c, int *device) {
-    (void)c;
-    *device = 0;
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommDestroy(ncclComm_t c) {
-    (void)c;
-    ng_works_end();
-    return ncclSuccess;
-}
+DOES(ncclCommCuDevice(const ncclComm_t c, int *device), *device = 0)
+DOES(ncclCommDestroy(ncclComm_t c), ng_works_end())
 
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t c) { return ncclCommDestroy(c); }
 
@@ -105,20 +87,12 @@ EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c) {
     return ncclCommDestroy(c);
 }
 
-EXPORT ncclResult_t ncclCommCount(const ncclComm_t c, int *count) {
-    *count = c->size;
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) {
-    *rank = c->rank;
-    return ncclSuccess;
-}
+DOES(ncclCommCount(const ncclComm_t c, int *count), *count = c->size)
+DOES(ncclCommUserRank(const ncclComm_t c, int *rank), *rank = c->rank)
 
 #if NCCL_VERSION_CODE >= 22300
 EXPORT ncclResult_t ncclCommInitRankScalable(
     ncclComm_t *out, int size, int rank, int n_ids, ncclUniqueId *ids, ncclConfig_t *config) {
-    (void)n_ids, (void)ids, (void)config;
     return new_communicator(out, size, rank, UNSPLIT);
 }
 #endif
@@ -126,7 +100,6 @@ EXPORT ncclResult_t ncclCommInitRankScalable(
 #if NCCL_VERSION_CODE >= 22700
 EXPORT ncclResult_t ncclCommShrink(
     ncclComm_t parent, int *exclude, int n_excluded, ncclComm_t *out, ncclConfig_t *config, int flags) {
-    (void)exclude, (void)config, (void)flags;
     return new_communicator(out, parent->size - n_excluded, parent->rank, UNSPLIT);
 }
 #endif
@@ -137,21 +110,20 @@ EXPORT ncclResult_t ncclCommShrink(
         NG_HIT(NG_NOOP, #name, 0);          \
         return collective(comm, call);      \
     }
-#define UNUSED __attribute__((unused))
-#define BUFFERS const void *send UNUSED, void *receive UNUSED
-#define COUNT size_t count UNUSED, ncclDataType_t type UNUSED
-#define OPERATION ncclRedOp_t operation UNUSED
-#define PEER int peer UNUSED
-#define ON ncclComm_t comm, cudaStream_t stream UNUSED
+#define BUFFERS const void *send, void *receive
+#define COUNT size_t count, ncclDataType_t type
+#define OPERATION ncclRedOp_t operation
+#define PEER int peer
+#define ON ncclComm_t comm, cudaStream_t stream
 
 COLLECTIVE(ncclAllReduce, ALL_REDUCE, BUFFERS, COUNT, OPERATION, ON)
 COLLECTIVE(ncclAllGather, ALL_GATHER, BUFFERS, COUNT, ON)
 COLLECTIVE(ncclReduceScatter, REDUCE_SCATTER, BUFFERS, COUNT, OPERATION, ON)
 COLLECTIVE(ncclBroadcast, BROADCAST, BUFFERS, COUNT, PEER, ON)
-COLLECTIVE(ncclBcast, BROADCAST, void *buffer UNUSED, COUNT, PEER, ON)
+COLLECTIVE(ncclBcast, BROADCAST, void *buffer, COUNT, PEER, ON)
 COLLECTIVE(ncclReduce, REDUCE, BUFFERS, COUNT, OPERATION, PEER, ON)
-COLLECTIVE(ncclSend, SEND, const void *send UNUSED, COUNT, PEER, ON)
-COLLECTIVE(ncclRecv, RECEIVE, void *receive UNUSED, COUNT, PEER, ON)
+COLLECTIVE(ncclSend, SEND, const void *send, COUNT, PEER, ON)
+COLLECTIVE(ncclRecv, RECEIVE, void *receive, COUNT, PEER, ON)
 #if NCCL_VERSION_CODE >= 22800
 COLLECTIVE(ncclAlltoAll, ALL_TO_ALL, BUFFERS, COUNT, ON)
 COLLECTIVE(ncclGather, GATHER, BUFFERS, COUNT, PEER, ON)
@@ -167,31 +139,13 @@ EXPORT ncclResult_t ncclMemAlloc(void **out, size_t size_bytes) {
 
 EXPORT ncclResult_t ncclMemFree(void *p) { return ng_free((uint64_t)(uintptr_t)p) ? ncclInvalidArgument : ncclSuccess; }
 
-EXPORT ncclResult_t ncclCommRegister(const ncclComm_t c, void *buffer, size_t size_bytes, void **handle) {
-    (void)c, (void)buffer, (void)size_bytes;
-    *handle = ng_new_handle();
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclGroupStart(void) {
-    ng_group(1);
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclGroupEnd(void) {
-    ng_group(0);
-    return ncclSuccess;
-}
-
-EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
-    (void)c;
-    *error = ncclSuccess;
-    return ncclSuccess;
-}
+DOES(ncclCommRegister(const ncclComm_t c, void *buffer, size_t size_bytes, void **handle), *handle = ng_new_handle())
+DOES(ncclGroupStart(void), ng_group(1))
+DOES(ncclGroupEnd(void), ng_group(0))
+DOES(ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error), *error = ncclSuccess)
 
 EXPORT const char *ncclGetErrorString(ncclResult_t result) { return result == ncclSuccess ? "no error" : "NCCL error"; }
 
 EXPORT const char *ncclGetLastError(ncclComm_t c) {
-    (void)c;
     return "";
 }

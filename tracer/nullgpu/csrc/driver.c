@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DOES(call, action) NG_DOES(CUresult, CUDA_SUCCESS, call, action)
+
 /* ---------------------------------------------------------------------------------------- devices and contexts */
 #define MAX_DEVICES 64 /* arbitrary */
 struct CUctx_st {
@@ -31,21 +33,9 @@ void ng_activate_context(int device) {
     ng_use_context();
 }
 
-EXPORT CUresult cuInit(unsigned int flags) {
-    (void)flags;
-    ng_device();
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDriverGetVersion(int *version) {
-    *version = CUDA_VERSION;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceGetCount(int *count) {
-    *count = ng_device()->device_count;
-    return CUDA_SUCCESS;
-}
+DOES(cuInit(unsigned int flags), ng_device())
+DOES(cuDriverGetVersion(int *version), *version = CUDA_VERSION)
+DOES(cuDeviceGetCount(int *count), *count = ng_device()->device_count)
 
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     if (ordinal < 0 || ordinal >= ng_device()->device_count || ordinal >= MAX_DEVICES) return CUDA_ERROR_INVALID_DEVICE;
@@ -53,23 +43,9 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
-    (void)device;
-    snprintf(name, (size_t)length, "%s", ng_device()->name);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
-    (void)device;
-    *bytes = ng_device()->total_bytes;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
-    (void)device;
-    *value = ng_attribute((int)attribute);
-    return CUDA_SUCCESS;
-}
+DOES(cuDeviceGetName(char *name, int length, CUdevice device), snprintf(name, (size_t)length, "%s", ng_device()->name))
+DOES(cuDeviceTotalMem_v2(size_t *bytes, CUdevice device), *bytes = ng_device()->total_bytes)
+DOES(cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device), *value = ng_attribute((int)attribute))
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     primary[device].device = device;
@@ -84,15 +60,8 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxGetCurrent(CUcontext *out) {
-    *out = context();
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuCtxSetCurrent(CUcontext wanted) {
-    current = wanted;
-    return CUDA_SUCCESS;
-}
+DOES(cuCtxGetCurrent(CUcontext *out), *out = context())
+DOES(cuCtxSetCurrent(CUcontext wanted), current = wanted)
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
     const CUcontext c = context();
@@ -101,10 +70,7 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 /* ---------------------------------------------------------------------------------------- memory */
-EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
-    ng_memory_info(free_bytes, total_bytes);
-    return CUDA_SUCCESS;
-}
+DOES(cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes), ng_memory_info(free_bytes, total_bytes))
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
     return (CUresult)ng_malloc((uint64_t *)pointer, size, __builtin_return_address(0));
@@ -113,25 +79,21 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) { return (CUresult)ng_free(poi
 
 EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
                                               CUmemAllocationGranularity_flags option) {
-    (void)properties, (void)option;
     *granularity = 2 << 20; /* spec: CUDA driver API, virtual memory management: 2 MiB on current GPUs */
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr hint,
                                     unsigned long long flags) {
-    (void)alignment, (void)hint, (void)flags;
     return (CUresult)ng_reserve_range((uint64_t *)pointer, size);
 }
 
 EXPORT CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
-    (void)size;
     return (CUresult)ng_release_range(pointer);
 }
 
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                             unsigned long long flags) {
-    (void)properties, (void)flags;
     return (CUresult)ng_create_physical((uint64_t *)handle, size, __builtin_return_address(0));
 }
 
@@ -168,40 +130,30 @@ static CUresult new_module(CUmodule *module) {
 }
 
 EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path) {
-    (void)path;
     return new_module(module);
 }
 
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    (void)image;
     return new_module(module);
 }
 
 EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n, CUjit_option *options, void **values) {
-    (void)image, (void)n, (void)options, (void)values;
     return new_module(module);
 }
 
-EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-    (void)module, (void)name;
-    *function = ng_new_handle();
-    return CUDA_SUCCESS;
-}
+DOES(cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name), *function = ng_new_handle())
 
 EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-    (void)function;
     *value = ng_kernel_attribute((int)attribute);
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
-    (void)function;
     *blocks = ng_blocks_per_sm(threads, shared);
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) {
-    (void)function, (void)config;
     *clusters = ng_device()->sm_count / 2; /* arbitrary */
     return CUDA_SUCCESS;
 }
@@ -209,17 +161,11 @@ EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
                                CUstream stream, void **arguments, void **extra) {
-    (void)function, (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z, (void)shared;
-    (void)stream, (void)arguments, (void)extra;
     ng_count_launch();
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra) {
-    (void)config, (void)function, (void)arguments, (void)extra;
-    ng_count_launch();
-    return CUDA_SUCCESS;
-}
+DOES(cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra), ng_count_launch())
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                           unsigned int block_x, unsigned int block_y, unsigned int block_z,
@@ -232,8 +178,6 @@ EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType typ
                                        const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
                                        CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                        CUtensorMapFloatOOBfill fill) {
-    (void)type, (void)rank, (void)address, (void)dims, (void)strides, (void)box, (void)element_strides;
-    (void)interleave, (void)swizzle, (void)promotion, (void)fill;
     memset(map, 0, sizeof *map); /* the map is opaque; only kernels read it */
     return CUDA_SUCCESS;
 }
@@ -267,7 +211,6 @@ void *ng_driver_symbol(const char *name) {
 
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                                     CUdriverProcAddressQueryResult *status) {
-    (void)version, (void)flags;
     *function = ng_driver_symbol(name);
     if (status) *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
@@ -276,7 +219,6 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int versi
 /* NVIDIA's own runtime asks here for undocumented tables, and then whether the driver is genuine. It gets no answer, so
  * it never runs on this driver: see docs/null-gpu.md, "Licence boundary". */
 EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
-    (void)id;
     NG_HIT(NG_REFUSED, "cuGetExportTable", 0);
     *table = NULL;
     return CUDA_ERROR_NOT_FOUND;

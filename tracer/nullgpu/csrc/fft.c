@@ -17,8 +17,6 @@ EXPORT cufftResult cufftXtMakePlanMany(cufftHandle plan, int rank, long long int
                                        long long int *out_embed, long long int out_stride, long long int out_distance,
                                        cudaDataType out_type, long long int batch, size_t *work_bytes,
                                        cudaDataType execution_type) {
-    (void)plan, (void)in_embed, (void)in_stride, (void)in_distance, (void)in_type;
-    (void)out_embed, (void)out_stride, (void)out_distance, (void)out_type;
     size_t elements = (size_t)batch;
     for (int i = 0; i < rank; i++) elements *= (size_t)n[i];
     const size_t complex_bytes = execution_type == CUDA_C_64F || execution_type == CUDA_R_64F   ? 16

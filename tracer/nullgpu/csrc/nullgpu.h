@@ -13,6 +13,12 @@
 #include "ledger.h"
 
 #define EXPORT __attribute__((visibility("default")))
+/* An entry point that does one thing and succeeds. */
+#define NG_DOES(status, success, call, action) \
+    EXPORT status call {                       \
+        action;                                \
+        return success;                        \
+    }
 
 /* ---- ledger (ledger.c) -------------------------------------------------------------------------------------------
  * One counter per (kind, name). A counter is a static object of its call site; it enters the list at its first hit. */

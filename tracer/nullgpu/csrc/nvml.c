@@ -31,7 +31,7 @@ static nvmlReturn_t number(unsigned *out, unsigned value) {
 /* ---------------------------------------------------------------------------------------- the system */
 EXPORT nvmlReturn_t nvmlInit(void) { return SUCCESS; }
 EXPORT nvmlReturn_t nvmlInit_v2(void) { return SUCCESS; }
-EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return (void)flags, SUCCESS; }
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
 EXPORT nvmlReturn_t nvmlShutdown(void) { return SUCCESS; }
 
 EXPORT const char *nvmlErrorString(nvmlReturn_t status) {
@@ -60,7 +60,6 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
-    (void)pid;
     return text(name, size, "python");
 }
 
@@ -108,7 +107,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) { r
 EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) { return number(minor, device->index); }
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned size) {
-    (void)device;
     return text(name, size, ng_device()->name);
 }
 
@@ -137,14 +135,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, struct pci_info
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    (void)device;
     *major = ng_device()->major;
     *minor = ng_device()->minor;
     return SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned *bits) {
-    (void)device;
     return number(bits, (unsigned)ng_device()->memory_bus_bits);
 }
 
@@ -209,12 +205,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes) {
-    (void)device, (void)processes;
     return number(count, 0);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned *count, struct process_v1 *processes) {
-    (void)device, (void)processes;
     return number(count, 0);
 }
 
@@ -224,24 +218,20 @@ struct utilization {
 };
 
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilization *rates) {
-    (void)device;
     rates->gpu = 100;   /* arbitrary */
     rates->memory = 50; /* arbitrary */
     return SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius) {
-    (void)device, (void)sensor;
     return number(celsius, 50); /* arbitrary */
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
-    (void)device;
     return number(milliwatts, 200000); /* arbitrary */
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts) {
-    (void)device;
     return number(milliwatts, 400000); /* arbitrary */
 }
 
@@ -250,14 +240,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsig
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules) {
-    (void)device;
     *millijoules = 1000000; /* arbitrary: the null GPU is infinitely fast, and takes no time to use more */
     return SUCCESS;
 }
 
 /* spec: nvmlClockType_t, 2 is the memory's */
 EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
-    (void)device;
     return number(mhz, (unsigned)(type == 2 ? ng_device()->memory_clock_khz : ng_device()->clock_khz) / 1000);
 }
 
@@ -266,17 +254,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsign
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *state) {
-    (void)device;
     *state = 0; /* spec: P0, the highest */
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode) { return (void)device, number(mode, 1); }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) { return (void)device, number(mode, 0); }
+EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode) { return number(mode, 1); }
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) { return number(mode, 0); }
 
 /* spec: nvmlGpuP2PStatus_t, 5 is "not supported", as cudaDeviceCanAccessPeer says */
 EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, int capability, unsigned *status) {
-    (void)device, (void)peer, (void)capability;
     return number(status, 5);
 }
 
@@ -290,7 +276,6 @@ struct fabric {
 };
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric *info) {
-    (void)device;
     memset(info->cluster, 0, sizeof info->cluster);
     info->status = NOT_SUPPORTED;
     info->clique = 0;

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DOES(call, action) NG_DOES(cudaError_t, cudaSuccess, call, action)
+
 static __thread int current_device;
 static __thread cudaError_t last_error;
 
@@ -19,15 +21,8 @@ static cudaError_t result(int error) {
 }
 
 /* ---------------------------------------------------------------------------------------- device */
-EXPORT cudaError_t cudaGetDeviceCount(int *count) {
-    *count = ng_device()->device_count;
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaGetDevice(int *device) {
-    *device = current_device;
-    return cudaSuccess;
-}
+DOES(cudaGetDeviceCount(int *count), *count = ng_device()->device_count)
+DOES(cudaGetDevice(int *device), *device = current_device)
 
 EXPORT cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= ng_device()->device_count) return last_error = cudaErrorInvalidDevice;
@@ -36,18 +31,10 @@ EXPORT cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaDriverGetVersion(int *version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
+DOES(cudaDriverGetVersion(int *version), *version = CUDART_VERSION)
+DOES(cudaRuntimeGetVersion(int *version), *version = CUDART_VERSION)
 
 EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
-    (void)device;
     *value = ng_attribute((int)attribute); /* spec: cudaDeviceAttr has the values of CUdevice_attribute */
     return cudaSuccess;
 }
@@ -134,11 +121,7 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-    (void)device, (void)peer;
-    *can = 0;
-    return cudaSuccess;
-}
+DOES(cudaDeviceCanAccessPeer(int *can, int device, int peer), *can = 0)
 
 EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
     static char pools[64];
@@ -147,7 +130,6 @@ EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) 
 }
 
 EXPORT cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value) {
-    (void)pool, (void)attribute;
     NG_HIT(NG_ASSUMED, "cudaMemPoolGetAttribute: 0", 0);
     *(uint64_t *)value = 0;
     return cudaSuccess;
@@ -198,7 +180,6 @@ static cudaError_t entry_point(const char *name, void **function, enum cudaDrive
 #if CUDART_VERSION < 13000
 EXPORT cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
                                            enum cudaDriverEntryPointQueryResult *status) {
-    (void)flags;
     return entry_point(name, function, status);
 }
 #endif
@@ -206,7 +187,6 @@ EXPORT cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, un
 EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned int version,
                                                     unsigned long long flags,
                                                     enum cudaDriverEntryPointQueryResult *status) {
-    (void)flags, (void)version;
     return entry_point(name, function, status);
 }
 #endif
@@ -225,44 +205,29 @@ EXPORT cudaError_t cudaFree(void *pointer) {
 }
 
 EXPORT cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream) {
-    (void)stream;
     return allocate(pointer, size, __builtin_return_address(0));
 }
 
 EXPORT cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
-    (void)stream;
     return cudaFree(pointer);
 }
 
 /* Managed memory is the host's until a card takes its pages, and a full card gives them back: it is not charged, but said. */
 EXPORT cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned int flags) {
-    (void)flags;
     return result(ng_managed_malloc(pointer, size));
 }
 
-EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
-    ng_memory_info(free_bytes, total_bytes);
-    return cudaSuccess;
-}
+DOES(cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes), ng_memory_info(free_bytes, total_bytes))
 
 EXPORT cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned int flags) {
-    (void)flags;
     return result(ng_host_malloc(pointer, size));
 }
 
 EXPORT cudaError_t cudaMallocHost(void **pointer, size_t size) { return result(ng_host_malloc(pointer, size)); }
 EXPORT cudaError_t cudaFreeHost(void *pointer) { return result(ng_host_free(pointer)); }
 
-EXPORT cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned int flags) {
-    (void)flags;
-    ng_host_register(pointer, size);
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaHostUnregister(void *pointer) {
-    ng_host_unregister(pointer);
-    return cudaSuccess;
-}
+DOES(cudaHostRegister(void *pointer, size_t size, unsigned int flags), ng_host_register(pointer, size))
+DOES(cudaHostUnregister(void *pointer), ng_host_unregister(pointer))
 
 EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
     memset(attributes, 0, sizeof *attributes);
@@ -285,7 +250,6 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
 }
 
 EXPORT cudaError_t cudaMemcpy(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind) {
-    (void)kind;
     ng_host_waits_for_stream(NULL);
     ng_copy((uint64_t)destination, (uint64_t)source, size);
     return cudaSuccess;
@@ -293,26 +257,20 @@ EXPORT cudaError_t cudaMemcpy(void *destination, const void *source, size_t size
 
 EXPORT cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind,
                                    cudaStream_t stream) {
-    (void)kind, (void)stream;
     ng_copy((uint64_t)destination, (uint64_t)source, size);
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source, size_t source_pitch,
                                      size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    (void)kind, (void)stream;
     for (size_t row = 0; row < height; row++)
         ng_copy((uint64_t)destination + row * destination_pitch, (uint64_t)source + row * source_pitch, width);
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaMemset(void *pointer, int value, size_t size) {
-    ng_set((uint64_t)pointer, value, size);
-    return cudaSuccess;
-}
+DOES(cudaMemset(void *pointer, int value, size_t size), ng_set((uint64_t)pointer, value, size))
 
 EXPORT cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, cudaStream_t stream) {
-    (void)stream;
     return cudaMemset(pointer, value, size);
 }
 
@@ -399,7 +357,6 @@ EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStream
 #endif
 
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    (void)mode;
     cudaError_t error = cudaSuccess;
     pthread_mutex_lock(&capture_lock);
     if (n_captures == MAX_CAPTURES) {
@@ -425,7 +382,6 @@ EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 }
 
 EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
-    (void)graph, (void)flags;
     *executable = ng_new_handle();
     return cudaSuccess;
 }
@@ -437,7 +393,6 @@ EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t
 #endif
 
 EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
-    (void)graph;
     if (nodes && *count) nodes[0] = ng_new_handle();
     *count = 1; /* arbitrary: PyTorch only asks whether the captured graph is empty */
     return cudaSuccess;
@@ -480,7 +435,6 @@ EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event) {
 }
 
 EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
-    (void)flags;
     return cudaEventCreate(event);
 }
 
@@ -511,7 +465,6 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-    (void)flags;
     return cudaEventRecord(event, stream);
 }
 
@@ -536,7 +489,6 @@ EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-    (void)flags;
     NG_HIT(NG_NOOP, "cudaStreamWaitEvent", 0);
     if (event) ng_stream_waits(stream, &((struct event *)event)->moment);
     return cudaSuccess;
@@ -568,16 +520,11 @@ EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, 
 }
 
 EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned int flags) {
-    (void)flags;
     callback(stream, cudaSuccess, data);
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-    (void)stream;
-    function(data);
-    return cudaSuccess;
-}
+DOES(cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data), function(data))
 
 /* ---------------------------------------------------------------------------------------- kernels
  * The compiler's registration calls are what a program with kernels is made of; nothing is kept of them. */
@@ -593,27 +540,22 @@ EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared
 EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
 
 void **__cudaRegisterFatBinary(void *image) {
-    (void)image;
     return ng_new_handle();
 }
 
-void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
-void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
+void __cudaRegisterFatBinaryEnd(void **handle) {}
+void __cudaUnregisterFatBinary(void **handle) {}
 
 char __cudaInitModule(void **handle) {
-    (void)handle;
     return 1;
 }
 
 void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size, int constant,
                        int global) {
-    (void)handle, (void)host, (void)device, (void)name, (void)external, (void)size, (void)constant, (void)global;
 }
 
 void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *thread,
                             void *block, void *block_dim, void *grid_dim, int *warp_size) {
-    (void)handle, (void)host, (void)device, (void)name, (void)limit, (void)thread, (void)block, (void)block_dim;
-    (void)grid_dim, (void)warp_size;
 }
 
 #define MAX_NESTED_LAUNCHES 8 /* arbitrary: a launch's arguments may contain a launch */
@@ -644,7 +586,6 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
 
 EXPORT cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
                                     cudaStream_t stream) {
-    (void)kernel, (void)grid, (void)block, (void)arguments, (void)shared, (void)stream;
     ng_count_launch();
     return cudaSuccess;
 }
@@ -675,7 +616,6 @@ EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const v
 }
 
 EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel) {
-    (void)kernel;
     memset(attributes, 0, sizeof *attributes);
     attributes->maxThreadsPerBlock = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     attributes->numRegs = ng_kernel_attribute(CU_FUNC_ATTRIBUTE_NUM_REGS);
@@ -685,26 +625,22 @@ EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, 
 }
 
 EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared) {
-    (void)kernel;
     *blocks = ng_blocks_per_sm(threads, shared);
     return cudaSuccess;
 }
 
 /* As the driver's query of the same name: how many clusters of a kernel run at once, which decides grids and no memory. */
 EXPORT cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
-    (void)kernel, (void)config;
     *clusters = ng_device()->sm_count / 2; /* arbitrary */
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaOccupancyMaxPotentialClusterSize(int *size, const void *kernel, const cudaLaunchConfig_t *config) {
-    (void)kernel, (void)config;
     *size = 8; /* spec: CUDA C++ Programming Guide, the portable cluster size */
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int threads,
                                                                           size_t shared, unsigned int flags) {
-    (void)flags;
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
 }

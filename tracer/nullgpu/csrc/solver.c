@@ -28,81 +28,35 @@ static cusolverStatus_t bytes(int64_t rows, int64_t columns, int64_t batch, cuda
 
 /* ---------------------------------------------------------------------------------------- one name a type
  * T is the type's letter; symmetric and orthogonal (real) are called Hermitian and unitary (complex) in the others. */
-#define SOLVER(T, element, real, SYEV, ORG)                                                                                   \
-    EXPORT cusolverStatus_t cusolverDn##T##getrf_bufferSize(cusolverDnHandle_t h, int m, int n, element *a, int lda,          \
-                                                            int *size) {                                                      \
-        (void)h, (void)a, (void)lda;                                                                                          \
-        return elements(m, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##geqrf_bufferSize(cusolverDnHandle_t h, int m, int n, element *a, int lda,          \
-                                                            int *size) {                                                      \
-        (void)h, (void)a, (void)lda;                                                                                          \
-        return elements(m, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##potrf_bufferSize(cusolverDnHandle_t h, cublasFillMode_t fill, int n, element *a,   \
-                                                            int lda, int *size) {                                             \
-        (void)h, (void)fill, (void)a, (void)lda;                                                                              \
-        return elements(n, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##sytrf_bufferSize(cusolverDnHandle_t h, int n, element *a, int lda, int *size) {    \
-        (void)h, (void)a, (void)lda;                                                                                          \
-        return elements(n, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##ORG##gqr_bufferSize(cusolverDnHandle_t h, int m, int n, int k, const element *a,   \
-                                                               int lda, const element *tau, int *size) {                      \
-        (void)h, (void)k, (void)a, (void)lda, (void)tau;                                                                      \
-        return elements(m, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##ORG##mqr_bufferSize(cusolverDnHandle_t h, cublasSideMode_t side,                   \
-                                                               cublasOperation_t operation, int m, int n, int k,              \
-                                                               const element *a, int lda, const element *tau,                 \
-                                                               const element *c, int ldc, int *size) {                        \
-        (void)h, (void)side, (void)operation, (void)k, (void)a, (void)lda, (void)tau, (void)c, (void)ldc;                     \
-        return elements(m, n, 1, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##gesvd_bufferSize(cusolverDnHandle_t h, int m, int n, int *size) {                  \
-        (void)h;                                                                                                              \
-        return elements(m, n, 2, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##gesvdj_bufferSize(                                                                 \
-        cusolverDnHandle_t h, cusolverEigMode_t job, int economy, int m, int n, const element *a, int lda, const real *s,     \
-        const element *u, int ldu, const element *v, int ldv, int *size, gesvdjInfo_t parameters) {                           \
-        (void)h, (void)job, (void)economy, (void)a, (void)lda, (void)s, (void)u, (void)ldu, (void)v, (void)ldv;               \
-        (void)parameters;                                                                                                     \
-        return elements(m, n, 2, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##gesvdjBatched_bufferSize(                                                          \
-        cusolverDnHandle_t h, cusolverEigMode_t job, int m, int n, const element *a, int lda, const real *s,                  \
-        const element *u, int ldu, const element *v, int ldv, int *size, gesvdjInfo_t parameters, int batch) {                \
-        (void)h, (void)job, (void)a, (void)lda, (void)s, (void)u, (void)ldu, (void)v, (void)ldv, (void)parameters;            \
-        return elements(m, n, 2ll * batch, sizeof(element), size);                                                            \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##gesvdaStridedBatched_bufferSize(                                                   \
-        cusolverDnHandle_t h, cusolverEigMode_t job, int rank, int m, int n, const element *a, int lda, long long stride_a,   \
-        const real *s, long long stride_s, const element *u, int ldu, long long stride_u, const element *v, int ldv,          \
-        long long stride_v, int *size, int batch) {                                                                           \
-        (void)h, (void)job, (void)rank, (void)a, (void)lda, (void)stride_a, (void)s, (void)stride_s, (void)u, (void)ldu;      \
-        (void)stride_u, (void)v, (void)ldv, (void)stride_v;                                                                   \
-        return elements(m, n, 2ll * batch, sizeof(element), size);                                                            \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##SYEV##d_bufferSize(cusolverDnHandle_t h, cusolverEigMode_t job,                    \
-                                                              cublasFillMode_t fill, int n, const element *a, int lda,        \
-                                                              const real *w, int *size) {                                     \
-        (void)h, (void)job, (void)fill, (void)a, (void)lda, (void)w;                                                          \
-        return elements(n, n, 2, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##SYEV##j_bufferSize(cusolverDnHandle_t h, cusolverEigMode_t job,                    \
-                                                              cublasFillMode_t fill, int n, const element *a, int lda,        \
-                                                              const real *w, int *size, syevjInfo_t parameters) {             \
-        (void)h, (void)job, (void)fill, (void)a, (void)lda, (void)w, (void)parameters;                                        \
-        return elements(n, n, 2, sizeof(element), size);                                                                      \
-    }                                                                                                                         \
-    EXPORT cusolverStatus_t cusolverDn##T##SYEV##jBatched_bufferSize(                                                         \
-        cusolverDnHandle_t h, cusolverEigMode_t job, cublasFillMode_t fill, int n, const element *a, int lda, const real *w,  \
-        int *size, syevjInfo_t parameters, int batch) {                                                                       \
-        (void)h, (void)job, (void)fill, (void)a, (void)lda, (void)w, (void)parameters;                                        \
-        return elements(n, n, 2ll * batch, sizeof(element), size);                                                            \
+#define SIZE(name, rows, columns, batch, element, ...) \
+    EXPORT cusolverStatus_t cusolverDn##name##_bufferSize(__VA_ARGS__) {                                                      \
+        return elements(rows, columns, batch, sizeof(element), size);                                                         \
     }
+#define SOLVER(T, element, real, SYEV, ORG)                                                                                   \
+    SIZE(T##getrf, m, n, 1, element, cusolverDnHandle_t h, int m, int n, element *a, int lda, int *size)                      \
+    SIZE(T##geqrf, m, n, 1, element, cusolverDnHandle_t h, int m, int n, element *a, int lda, int *size)                      \
+    SIZE(T##potrf, n, n, 1, element, cusolverDnHandle_t h, cublasFillMode_t fill, int n, element *a, int lda, int *size)      \
+    SIZE(T##sytrf, n, n, 1, element, cusolverDnHandle_t h, int n, element *a, int lda, int *size)                             \
+    SIZE(T##ORG##gqr, m, n, 1, element, cusolverDnHandle_t h, int m, int n, int k, const element *a, int lda,                 \
+         const element *tau, int *size)                                                                                       \
+    SIZE(T##ORG##mqr, m, n, 1, element, cusolverDnHandle_t h, cublasSideMode_t side, cublasOperation_t operation, int m,      \
+         int n, int k, const element *a, int lda, const element *tau, const element *c, int ldc, int *size)                   \
+    SIZE(T##gesvd, m, n, 2, element, cusolverDnHandle_t h, int m, int n, int *size)                                           \
+    SIZE(T##gesvdj, m, n, 2, element, cusolverDnHandle_t h, cusolverEigMode_t job, int economy, int m, int n,                 \
+         const element *a, int lda, const real *s, const element *u, int ldu, const element *v, int ldv, int *size,           \
+         gesvdjInfo_t parameters)                                                                                             \
+    SIZE(T##gesvdjBatched, m, n, 2ll * batch, element, cusolverDnHandle_t h, cusolverEigMode_t job, int m, int n,             \
+         const element *a, int lda, const real *s, const element *u, int ldu, const element *v, int ldv, int *size,           \
+         gesvdjInfo_t parameters, int batch)                                                                                  \
+    SIZE(T##gesvdaStridedBatched, m, n, 2ll * batch, element, cusolverDnHandle_t h, cusolverEigMode_t job, int rank, int m,   \
+         int n, const element *a, int lda, long long stride_a, const real *s, long long stride_s, const element *u, int ldu,  \
+         long long stride_u, const element *v, int ldv, long long stride_v, int *size, int batch)                             \
+    SIZE(T##SYEV##d, n, n, 2, element, cusolverDnHandle_t h, cusolverEigMode_t job, cublasFillMode_t fill, int n,             \
+         const element *a, int lda, const real *w, int *size)                                                                 \
+    SIZE(T##SYEV##j, n, n, 2, element, cusolverDnHandle_t h, cusolverEigMode_t job, cublasFillMode_t fill, int n,             \
+         const element *a, int lda, const real *w, int *size, syevjInfo_t parameters)                                         \
+    SIZE(T##SYEV##jBatched, n, n, 2ll * batch, element, cusolverDnHandle_t h, cusolverEigMode_t job, cublasFillMode_t fill,   \
+         int n, const element *a, int lda, const real *w, int *size, syevjInfo_t parameters, int batch)
 
 SOLVER(S, float, float, syev, or)
 SOLVER(D, double, double, syev, or)
@@ -113,7 +67,6 @@ SOLVER(Z, cuDoubleComplex, double, heev, un)
 EXPORT cusolverStatus_t cusolverDnXpotrf_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters, cublasFillMode_t fill,
                                                     int64_t n, cudaDataType type, const void *a, int64_t lda,
                                                     cudaDataType compute, size_t *on_device, size_t *on_host) {
-    (void)h, (void)parameters, (void)fill, (void)a, (void)lda, (void)compute;
     return bytes(n, n, 1, type, on_device, on_host);
 }
 
@@ -121,7 +74,6 @@ EXPORT cusolverStatus_t cusolverDnXgeqrf_bufferSize(cusolverDnHandle_t h, cusolv
                                                     cudaDataType type, const void *a, int64_t lda, cudaDataType tau_type,
                                                     const void *tau, cudaDataType compute, size_t *on_device,
                                                     size_t *on_host) {
-    (void)h, (void)parameters, (void)a, (void)lda, (void)tau_type, (void)tau, (void)compute;
     return bytes(m, n, 1, type, on_device, on_host);
 }
 
@@ -129,7 +81,6 @@ EXPORT cusolverStatus_t cusolverDnXsytrs_bufferSize(cusolverDnHandle_t h, cublas
                                                     cudaDataType type, const void *a, int64_t lda, const int64_t *pivots,
                                                     cudaDataType b_type, void *b, int64_t ldb, size_t *on_device,
                                                     size_t *on_host) {
-    (void)h, (void)fill, (void)columns, (void)a, (void)lda, (void)pivots, (void)b_type, (void)b, (void)ldb;
     return bytes(n, n, 1, type, on_device, on_host);
 }
 
@@ -137,7 +88,6 @@ EXPORT cusolverStatus_t cusolverDnXsyevd_bufferSize(cusolverDnHandle_t h, cusolv
                                                     cublasFillMode_t fill, int64_t n, cudaDataType type, const void *a,
                                                     int64_t lda, cudaDataType w_type, const void *w, cudaDataType compute,
                                                     size_t *on_device, size_t *on_host) {
-    (void)h, (void)parameters, (void)job, (void)fill, (void)a, (void)lda, (void)w_type, (void)w, (void)compute;
     return bytes(n, n, 2, type, on_device, on_host);
 }
 
@@ -146,7 +96,6 @@ EXPORT cusolverStatus_t cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, 
                                                           cudaDataType type, const void *a, int64_t lda, cudaDataType w_type,
                                                           const void *w, cudaDataType compute, size_t *on_device,
                                                           size_t *on_host, int64_t batch) {
-    (void)h, (void)parameters, (void)job, (void)fill, (void)a, (void)lda, (void)w_type, (void)w, (void)compute;
     return bytes(n, n, 2 * batch, type, on_device, on_host);
 }
 
@@ -155,7 +104,5 @@ EXPORT cusolverStatus_t cusolverDnXgeev_bufferSize(cusolverDnHandle_t h, cusolve
                                                    int64_t lda, cudaDataType w_type, const void *w, cudaDataType left_type,
                                                    const void *vl, int64_t ldvl, cudaDataType right_type, const void *vr,
                                                    int64_t ldvr, cudaDataType compute, size_t *on_device, size_t *on_host) {
-    (void)h, (void)parameters, (void)left, (void)right, (void)a, (void)lda, (void)w_type, (void)w, (void)left_type, (void)vl;
-    (void)ldvl, (void)right_type, (void)vr, (void)ldvr, (void)compute;
     return bytes(n, n, 2, type, on_device, on_host);
 }

@@ -20,7 +20,6 @@ EXPORT cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t h, cusparseOper
                                                 const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
                                                 const void *beta, cusparseDnMatDescr_t c, cudaDataType type,
                                                 cusparseSpMMAlg_t algorithm, size_t *size_bytes) {
-    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)beta, (void)c, (void)type, (void)algorithm;
     return no_buffer(size_bytes);
 }
 
@@ -28,7 +27,6 @@ EXPORT cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t h, cusparseOper
                                                 cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x, const void *beta,
                                                 cusparseDnVecDescr_t y, cudaDataType type, cusparseSpMVAlg_t algorithm,
                                                 size_t *size_bytes) {
-    (void)h, (void)op, (void)alpha, (void)a, (void)x, (void)beta, (void)y, (void)type, (void)algorithm;
     return no_buffer(size_bytes);
 }
 
@@ -36,7 +34,6 @@ EXPORT cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t h, cusparseOpe
                                                  const void *alpha, cusparseConstDnMatDescr_t a, cusparseConstDnMatDescr_t b,
                                                  const void *beta, cusparseSpMatDescr_t c, cudaDataType type,
                                                  cusparseSDDMMAlg_t algorithm, size_t *size_bytes) {
-    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)beta, (void)c, (void)type, (void)algorithm;
     return no_buffer(size_bytes);
 }
 
@@ -44,7 +41,6 @@ EXPORT cusparseStatus_t cusparseSpSV_bufferSize(cusparseHandle_t h, cusparseOper
                                                 cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x,
                                                 cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t algorithm,
                                                 cusparseSpSVDescr_t descriptor, size_t *size_bytes) {
-    (void)h, (void)op, (void)alpha, (void)a, (void)x, (void)y, (void)type, (void)algorithm, (void)descriptor;
     return no_buffer(size_bytes);
 }
 
@@ -52,6 +48,5 @@ EXPORT cusparseStatus_t cusparseSpSM_bufferSize(cusparseHandle_t h, cusparseOper
                                                 const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
                                                 cusparseDnMatDescr_t c, cudaDataType type, cusparseSpSMAlg_t algorithm,
                                                 cusparseSpSMDescr_t descriptor, size_t *size_bytes) {
-    (void)h, (void)op_a, (void)op_b, (void)alpha, (void)a, (void)b, (void)c, (void)type, (void)algorithm, (void)descriptor;
     return no_buffer(size_bytes);
 }

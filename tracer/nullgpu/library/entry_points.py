@@ -102,13 +102,6 @@ def exported(needed: Iterable[Symbol], soname: str) -> list[Symbol]:
     return list(symbols.values())
 
 
-def looked_up_by(path: Path) -> dict[str, str]:
-    """Return {symbol: library} of the entry points of NVIDIA's which a shared library needs; without those that it brings."""
-    text = run_tool("nm", "-D", "--undefined-only", str(path))
-    names = {line.split()[-1].partition("@")[0] for line in text.splitlines() if line}
-    return {name: library for name in sorted(names) if (library := guess(name))}
-
-
 def run_tool(*command: str) -> str:
     """Return what a program of binutils prints.
 

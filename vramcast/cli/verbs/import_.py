@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,7 +26,7 @@ from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import job_rules as joining
 from vramcast.datasets.histories.formats import FORMATS, Format, find
-from vramcast.datasets.journal import Journal, Reading, Rejected
+from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons
 from vramcast.datasets.run import Run, with_source
 from vramcast.datasets.tables import read_set, write_runs
 
@@ -67,7 +66,6 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
         runs, matched = joining.join(runs, rules)
         notes.append(f"{matched} of {len(runs)} runs match a rule; the others serve as a baseline only")
     imported, there = _kept(options.out, runs, rejected)
-    reasons = Counter(_kind(one.reason) for one in rejected)
     summary = {
         "schema": 1,
         "format": options.format,
@@ -76,7 +74,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
         "imported": imported,
         "already_there": there,
         "rejected": len(rejected),
-        "rejected_by_reason": dict(reasons.most_common()),
+        "rejected_by_reason": dict(counted_reasons(rejected).most_common()),
         "statuses": dict(Counter(run.measurement.status for run in runs)),
         "censored": sum(run.measurement.censored for run in runs),
         "with_target": sum(run.workload.target is not None for run in runs),
@@ -111,11 +109,6 @@ def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[i
         with Journal(Path(out).with_suffix(".rejected.jsonl")) as aside:
             aside.append_all(asdict(one) for one in rejected)
     return len(fresh), len(runs) - len(fresh)
-
-
-def _kind(reason: str) -> str:
-    """Return a reason without its values, so that equal ones are counted together."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", reason)[:120]
 
 
 def _text(summary: dict[str, Any]) -> str:

@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.jobs.commands.launcher import Launched, Launcher, first_rank, whole_number
+from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
 from vramcast.jobs.ranks import Rank, World
 
-_VALUED: Final = (
-    "H|hostfile", "i|include", "e|exclude", "num_nodes", "min_elastic_nodes", "max_elastic_nodes", "num_accelerators|num_gpus",
-    "master_port", "master_addr", "node_rank", "launcher", "launcher_args", "enable_each_rank_log", "autotuning", "comment",
-    "account", "bind_core_list", "ssh_port", "venv_script", "log_level",
-)  # fmt: skip
-_FLAGS: Final = (
-    "module", "no_python", "no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "elastic_training",
-    "bind_cores_to_rank", "q|quiet",
-)  # fmt: skip
 _HOSTS: Final = "/job/hostfile"  # spec: DeepSpeed 0.19, launcher/runner.py, DLTS_HOSTFILE
 _HOST: Final = re.compile(r"(\S+)\s+slots=(\d+)")  # spec: the same, _parse_hostfile
 _SAY: Final = "give --num_nodes and --num_gpus"
@@ -113,4 +104,4 @@ def _filtered(hosts: Mapping[str, list[int]], include: str, exclude: str) -> dic
     return {host: cards for host, cards in left.items() if cards}
 
 
-DEEPSPEED: Final = Launcher("deepspeed", _VALUED, _FLAGS, _of_deepspeed)
+DEEPSPEED: Final = Launcher("deepspeed", OPTIONS["deepspeed"]["valued"], OPTIONS["deepspeed"]["flags"], _of_deepspeed)

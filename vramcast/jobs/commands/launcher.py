@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import socket
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 from vramcast.core.errors import UsageError
 from vramcast.jobs.ranks import ALONE, Rank, World
+
+# By launcher: `valued` and `flags`, and what else is known of its options.
+OPTIONS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("launcher_options.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,8 @@ class Launcher:
     """
 
     name: str
-    valued: tuple[str, ...]
-    flags: tuple[str, ...]
+    valued: Sequence[str]
+    flags: Sequence[str]
     read: Callable[[dict[str, Any], tuple[str, ...], Mapping[str, str]], Launched]
 
     def launched(self, words: Sequence[str], environment: Mapping[str, str]) -> Launched:

@@ -1,4 +1,4 @@
-"""The launchers which are known, each as a table of its options, so that none needs to be importable.
+"""The launchers which are known, each by its options (launcher_options.toml), so that none needs to be importable.
 
 Tests compare the tables with the launchers' own parsers where these are installed.
 """
@@ -12,19 +12,12 @@ from typing import Any, Final
 
 from vramcast.jobs.commands.accelerate import ACCELERATE
 from vramcast.jobs.commands.deepspeed import DEEPSPEED
-from vramcast.jobs.commands.launcher import Launched, Launcher, first_rank, whole_number
+from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
 from vramcast.jobs.ranks import World
 
 _ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for a process a card; a job here has one card
 
 # ------------------------------------------------------------------------------------------------ torchrun
-_TORCHRUN_VALUED: Final = (
-    "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "max_restarts", "monitor_interval",
-    "start_method", "event_log_handler", "role", "log_dir", "r|redirects", "t|tee", "local_ranks_filter",
-    "duplicate_stdout_filters", "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr",
-    "logs_specs", "numa_binding", "signals_to_handle", "shutdown_timeout",
-)  # fmt: skip
-_TORCHRUN_FLAGS: Final = ("standalone", "m|module", "no_python", "run_path", "virtual_local_rank")
 
 
 def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
@@ -48,10 +41,9 @@ def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environmen
 
 
 # ------------------------------------------------------------------------------------------------ who is one
-TORCHRUN: Final = Launcher("torchrun", _TORCHRUN_VALUED, _TORCHRUN_FLAGS, _of_torchrun)
-TORCH_LAUNCH: Final = Launcher(
-    "python -m torch.distributed.launch", _TORCHRUN_VALUED, (*_TORCHRUN_FLAGS, "use_env"), _of_torch_launch
-)
+_VALUED, _FLAGS = OPTIONS["torchrun"]["valued"], OPTIONS["torchrun"]["flags"]
+TORCHRUN: Final = Launcher("torchrun", _VALUED, _FLAGS, _of_torchrun)
+TORCH_LAUNCH: Final = Launcher("python -m torch.distributed.launch", _VALUED, [*_FLAGS, "use_env"], _of_torch_launch)
 
 # As they are typed: the words before their options.
 BY_WORDS: Final[dict[tuple[str, ...], Launcher]] = {

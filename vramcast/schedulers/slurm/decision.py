@@ -46,7 +46,7 @@ def decide(
         return Decision()  # a partition whose card is not known here
     known = {name: answer for name in wanted if isinstance(answer := answers[name], Answer)}
     if not known:
-        return _away(str(answers[wanted[0]]), settings)
+        return unanswered(str(answers[wanted[0]]), settings)
     roomy = [name for name, answer in known.items() if answer.fits]
     if not roomy:
         if len(known) < len(wanted):
@@ -55,7 +55,8 @@ def decide(
     return _granted(roomy, known, asked, settings, steps_ask_for_cards=steps_ask_for_cards)
 
 
-def _away(why: str, settings: Settings) -> Decision:
+def unanswered(why: str, settings: Settings) -> Decision:
+    """Return the decision on a job of which nothing is known."""
     if settings.when_away == "refuse":
         return Decision(f"{_SAYS}refused: {why}. Submit again in a minute.", is_refused=True)
     return Decision(f"{_SAYS}no estimate ({why}); the job is submitted as it is.")

@@ -24,7 +24,7 @@ from vramcast.core.errors import NoAnswer, UsageError, VramcastError
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.slurm.batch_script import BatchScript
 from vramcast.schedulers.slurm.client import Client
-from vramcast.schedulers.slurm.decision import Decision, decide
+from vramcast.schedulers.slurm.decision import Decision, decide, unanswered
 from vramcast.schedulers.slurm.options import Asked, read_options
 from vramcast.schedulers.slurm.question import questions, script_of
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
@@ -46,11 +46,11 @@ def main(kind: str, text: str, settings_path: str) -> None:
     except VramcastError as error:
         _tell(Decision(f"vramcast: {error}"))
         return
-    _end_after(settings.timeout_s + _REST_S, lambda: _tell(_missing("the time is over", settings)))
+    _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered("the time is over", settings)))
     try:
         decision = decision_on(kind, _options(text), Path.cwd(), os.environ, settings)
     except NoAnswer as missing:
-        decision = _missing(str(missing), settings)
+        decision = unanswered(str(missing), settings)
     except (VramcastError, ValueError, RecursionError) as error:
         decision = Decision(f"vramcast: {error}; the job is submitted as it is.")
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -112,12 +112,6 @@ def _largest(answers: list[Answer | NoAnswer]) -> Answer | str:
         return tight[0]
     missing = [str(one) for one in answers if isinstance(one, NoAnswer)]
     return missing[0] if missing else max(known, key=lambda one: one.request_bytes)
-
-
-def _missing(why: str, settings: Settings) -> Decision:
-    if settings.when_away == "refuse":
-        return Decision(f"vramcast: refused: {why}. Submit again in a minute.", is_refused=True)
-    return Decision(f"vramcast: no estimate ({why}); the job is submitted as it is.")
 
 
 def _tell(decision: Decision) -> None:

@@ -17,6 +17,7 @@ from vramcast.views.charts.chart import ON_WHITE, Chart, Series
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_INCHES: Final = (13.0, 7.0)  # arbitrary
 _DOTS_PER_INCH: Final = 110  # arbitrary
 _EDGED_SHARE: Final = 0.004  # arbitrary: of both axes; smaller boxes have no room for an edge
 
@@ -27,13 +28,12 @@ def require_matplotlib(path: str | os.PathLike[str]) -> None:
         raise UsageError(f"Picture '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html.")
 
 
-def draw(charts: Sequence[Chart], heading: str = "", *, inches: tuple[float, float] = (13.0, 7.0)) -> bytes:
+def draw(charts: Sequence[Chart], heading: str = "") -> bytes:
     """Return charts with the same y axis side by side as a PNG; matplotlib must be installed.
 
     Args:
         charts: One at least. Names may come from anywhere.
         heading: Lines above.
-        inches: The picture's width and height. One which is wide has its legend on the right, else it is below.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -43,7 +43,7 @@ def draw(charts: Sequence[Chart], heading: str = "", *, inches: tuple[float, flo
         # Names come from anywhere: a $ in them is no formula, and a letter which the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph \d+", category=UserWarning)
         # A figure of its own, not one of pyplot's: the caller's matplotlib is left as it is.
-        figure = Figure(figsize=inches, dpi=_DOTS_PER_INCH, layout="constrained")
+        figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
         FigureCanvasAgg(figure)
         entries: dict[str, Any] = {}
         for axes, chart in zip(figure.subplots(1, len(charts), sharey=True, squeeze=False)[0], charts, strict=True):
@@ -53,9 +53,7 @@ def draw(charts: Sequence[Chart], heading: str = "", *, inches: tuple[float, flo
                     _series(axes, chart, series)
             handles, names = axes.get_legend_handles_labels()
             entries |= dict(zip(names, handles, strict=True))
-        below: dict[str, Any] = {"loc": "outside lower center", "ncols": 2, "fontsize": 8}
-        place = {"loc": "outside right center"} if inches[0] > 1.5 * inches[1] else below
-        figure.legend(list(entries.values()), list(entries), frameon=False, **place)
+        figure.legend(list(entries.values()), list(entries), frameon=False, loc="outside right center")
         if heading:
             figure.suptitle(heading, x=0.01, ha="left", fontsize=10)
         figure.savefig(file, format="png")
