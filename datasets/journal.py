@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from vramcast.core.errors import DatasetError
-from vramcast.core.plain import printable
+from vramcast.core.text import encodable
 from vramcast.datasets.run import Run
 
 
@@ -153,7 +153,7 @@ def read_runs(path: str | os.PathLike[str]) -> Reading:
         try:
             run = Run.from_dict(values)
         except DatasetError as error:
-            reading.rejected.append(Rejected(where, str(error), printable(str(values)[:_SHOWN_CHARACTERS])))
+            reading.rejected.append(Rejected(where, str(error), encodable(str(values)[:_SHOWN_CHARACTERS])))
         else:
             found[run.id] = run
     reading.runs = list(found.values())

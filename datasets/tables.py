@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.files import atomic_write
+from vramcast.core.packages import needed
 from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.run import SCHEMA, Run
@@ -29,11 +30,9 @@ _READ_LIMIT_BYTES = 2**31  # arbitrary: some millions of runs
 
 
 def _arrow() -> Any:
-    try:
+    with needed("A Parquet file (.jsonl needs nothing)", "datasets", raises=DatasetError):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise DatasetError("Parquet files need pyarrow, which is not installed: pip install pyarrow, or use .jsonl.") from None
     return pyarrow
 
 

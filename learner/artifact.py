@@ -16,14 +16,18 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
+from vramcast.core.checks import number, whole
 from vramcast.core.errors import ArtifactError
-from vramcast.learner import trees, validation
+from vramcast.core.plain import Between, from_plain, json_value, to_plain
+from vramcast.core.units import INT64_MOST
+from vramcast.learner import trees
+from vramcast.learner.arrays import numbers
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
@@ -41,7 +45,9 @@ _MOST_DEPTH: Final = 16  # arbitrary: of its groups
 _DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
 _LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
-_LARGEST_BYTES: Final = 2**50  # arbitrary: of a context
+Share: TypeAlias = Annotated[float, Between(0, 1)]
+Count: TypeAlias = Annotated[int, Between(0, INT64_MOST)]
+Feature: TypeAlias = Annotated[float, Between(-_LARGEST_FEATURE, _LARGEST_FEATURE)]
 
 
 def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
@@ -61,7 +67,8 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
     try:
         fresh.mkdir(parents=True)
-        (fresh / "artifact.json").write_text(json.dumps(_plain(learned), indent=None, separators=(",", ":"), sort_keys=True))
+        values = to_plain(_file_of(learned))
+        (fresh / "artifact.json").write_text(json.dumps(values, separators=(",", ":"), sort_keys=True))
         for name, head in learned.heads.items():
             if head.quantiles is not None:
                 (fresh / f"{name}.json").write_bytes(bytes(head.quantiles.booster_.save_raw("json")))
@@ -86,48 +93,79 @@ def _check_written(fresh: Path, target: Path) -> None:
         raise ArtifactError(f"'{target}' is not written: {reason}. Are the peaks of all runs true?") from None
 
 
-def _plain(learned: Learned) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "heads": {name: _plain_head(head) for name, head in learned.heads.items()},
-        "contexts": {stack: asdict(context) for stack, context in learned.contexts.items()},
-        "ranges": {name: list(ends) for name, ends in learned.ranges.items()},
-        "n_models": {trait: dict(by) for trait, by in learned.n_models.items()},
-        "card": learned.card,
-    }
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a group of runs is cut, and where its two parts are; None: such a part is not cut."""
+
+    trait: str
+    value: str
+    yes: _Cut | None
+    no: _Cut | None
 
 
-def _plain_head(head: Head) -> dict[str, Any]:
-    return {
-        "features": list(head.names),
-        "learner": head.quantiles.get_params() if head.quantiles is not None else None,
-        **_plain_calibration(head.calibration),
-        "helps": sorted(head.active_segments),
-        "spares": sorted(head.excluded_families),
-    }
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The cuts, and the finest group of each run."""
+
+    cuts: _Cut | None
+    of_run: Any
 
 
-def _plain_calibration(calibration: Calibration) -> dict[str, Any]:
-    """Return it as JSON: each run's scores, model, finest group and what it reached; and the cuts."""
-    leaves = calibration.groups.leaves()
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What artifact.json has of one peak. What has a number for each run is `Any` here: such lists are checked at once."""
+
+    features: tuple[str, ...]
+    learner: dict[str, Any] | None
+    levels: tuple[Share, ...]
+    scores: tuple[Any, ...]
+    models: Any
+    groups: _Groups
+    reached: tuple[Any, ...]
+    helps: tuple[str, ...]
+    spares: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """All of artifact.json."""
+
+    format: str
+    schema: int
+    heads: Mapping[str, _Head]
+    contexts: Mapping[str, StackContext]
+    ranges: Mapping[str, tuple[Feature, Feature]]
+    n_models: Mapping[str, Mapping[str, Count]]
+    card: dict[str, Any]
+
+
+def _file_of(learned: Learned) -> _File:
+    heads = {name: _head_of(head) for name, head in learned.heads.items()}
+    return _File(FORMAT, SCHEMA, heads, learned.contexts, learned.ranges, learned.n_models, learned.card)
+
+
+def _head_of(head: Head) -> _Head:
+    calibration = head.calibration
     of_run = np.zeros(len(calibration.models), np.int64)
-    for number, leaf in enumerate(leaves):
-        of_run[leaf.rows] = number
-    return {
-        "levels": list(calibration.levels),
-        "scores": [_rounded(column) for column in calibration.scores.T],
-        "models": calibration.models.tolist(),
-        "groups": {"cuts": _plain_cuts(calibration.groups), "of_run": of_run.tolist()},
-        "reached": [_rounded(column) for column in calibration.reached.T],
-    }
+    for place, leaf in enumerate(calibration.groups.leaves()):
+        of_run[leaf.rows] = place
+    return _Head(
+        features=head.names,
+        learner=head.quantiles.get_params() if head.quantiles is not None else None,
+        levels=calibration.levels,
+        scores=tuple(_rounded(column) for column in calibration.scores.T),
+        models=calibration.models.tolist(),
+        groups=_Groups(_cut_of(calibration.groups), of_run.tolist()),
+        reached=tuple(_rounded(column) for column in calibration.reached.T),
+        helps=tuple(sorted(head.active_segments)),
+        spares=tuple(sorted(head.excluded_families)),
+    )
 
 
-def _plain_cuts(group: Group) -> Any:
-    """Return a group's cut with those of its two parts; None of a leaf."""
+def _cut_of(group: Group) -> _Cut | None:
     if group.yes is None or group.no is None:
         return None
-    return {"trait": group.trait, "value": group.value, "yes": _plain_cuts(group.yes), "no": _plain_cuts(group.no)}
+    return _Cut(group.trait, group.value, _cut_of(group.yes), _cut_of(group.no))
 
 
 def _rounded(values: Array) -> list[float]:
@@ -143,28 +181,28 @@ def load(folder: str | os.PathLike[str]) -> Learned:
     path = Path(folder) / "artifact.json"
     content = _read(path)
     try:
-        values = validation.parse(content)
-    except ValueError as error:
-        raise _wrong(path, f"is not JSON ({str(error)[:100]})") from None
+        values = json_value(content, "artifact")
+        _require_schema(values, path)
+        return _learned(from_plain(_File, values, "artifact"), Path(folder))
+    except ArtifactError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ArtifactError(
+            f"'{path}' is damaged ({type(error).__name__}: {str(error)[:300]}): train the artifact again."
+        ) from None
+
+
+def _require_schema(values: Any, path: Path) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder which vramcast train wrote.")
-    version = values.get("schema")
-    if type(version) is int and version > SCHEMA:
+    version = whole("schema", values.get("schema"), least=1)
+    if version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
-    if type(version) is int and 1 <= version < SCHEMA:
+    if version < SCHEMA:
         raise ArtifactError(
             f"'{path}' was made by an older vramcast (schema {version}), which did not note the class of its jobs: train it "
             "again on its runs."
         )
-    try:
-        validation.whole(version, "schema", SCHEMA, SCHEMA)
-        return _learned(values, Path(folder))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _wrong(path, f"is damaged ({type(error).__name__}: {str(error)[:300]})") from None
-
-
-def _wrong(path: Path, what: str) -> ArtifactError:
-    return ArtifactError(f"'{path}' {what}: train the artifact again.")
 
 
 def _read(path: Path) -> bytes:
@@ -176,103 +214,81 @@ def _read(path: Path) -> bytes:
         raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder which vramcast train wrote.") from None
 
 
-def _learned(values: Mapping[str, Any], folder: Path) -> Learned:
-    heads = validation.named(values["heads"], "heads")
-    if not {"reserved"} <= set(heads) <= {"reserved", "process"}:
-        raise ValueError(f"heads are {sorted(heads)}")
-    found = {name: _head(one, folder / f"{name}.json") for name, one in heads.items()}
+def _learned(file: _File, folder: Path) -> Learned:
+    if not {"reserved"} <= set(file.heads) <= {"reserved", "process"}:
+        raise ValueError(f"heads are {sorted(file.heads)}")
+    heads = {name: _head(one, folder / f"{name}.json") for name, one in file.heads.items()}
     # A feature which this vramcast lacks has no range here; where trees read it, the head is refused.
-    ranges = {name: _range(ends, name) for name, ends in values["ranges"].items()}
-    ranges = {name: ends for name, ends in ranges.items() if name in NAMES}
-    contexts = {stack: _context(one, of_stack=True) for stack, one in values["contexts"].items()}
-    n_models = {trait: _counts(by, trait) for trait, by in validation.named(values["n_models"], "n_models").items()}
-    return Learned(found["reserved"], found.get("process"), contexts, ranges, n_models, _card(values["card"]))
+    ranges = {name: ends for name, ends in file.ranges.items() if name in NAMES}
+    if wrong := [name for name, (low, high) in ranges.items() if low > high]:
+        raise ValueError(f"the range of {wrong[0]} ends before it begins")
+    _check_card(file.card)
+    return Learned(heads["reserved"], heads.get("process"), file.contexts, ranges, file.n_models, file.card)
 
 
-def _counts(values: Any, trait: str) -> dict[str, int]:
-    return {
-        value: validation.whole(n, f"models with this {trait}", 0, 2**63)
-        for value, n in validation.named(values, trait).items()
-    }
-
-
-def _range(ends: Any, name: str) -> tuple[float, float]:
-    low, high = (validation.number(end, f"the range of {name}", -_LARGEST_FEATURE, _LARGEST_FEATURE) for end in ends)
-    if low > high:
-        raise ValueError(f"the range of {name} is {low:g} to {high:g}")
-    return low, high
-
-
-def _card(values: Any) -> dict[str, Any]:
-    """Return the facts for CARD.md, which whoever calibrates writes anew."""
-    card = dict(validation.named(values, "card"))
+def _check_card(card: Mapping[str, Any]) -> None:
+    """Check the facts for CARD.md, which whoever calibrates writes anew."""
     for name in ("runs", "groups", "censored", "folds", "seed"):
-        validation.whole(card[name], f"card.{name}", 0, 2**63)
-    validation.named(card["parameters"], "card.parameters")
+        whole(f"card.{name}", card[name], least=0)
+    from_plain(dict, card["parameters"], "card.parameters")
     json.dumps(card, allow_nan=False)  # whatever else it has is told on
-    return card
 
 
-def _head(values: Any, model: Path) -> Head:
-    values = validation.named(values, "a head")
-    names = tuple(validation.texts(values["features"], "features"))
-    if values["learner"] is not None and (unknown := [name for name in names if name not in PROCESS_NAMES]):
+def _head(head: _Head, model: Path) -> Head:
+    if head.learner is not None and (unknown := [name for name in head.features if name not in PROCESS_NAMES]):
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
         )
-    active_segments = frozenset(validation.texts(values["helps"], "helps"))
-    if not active_segments <= {MATMUL, CONVOLUTION}:
-        raise ValueError(f"helps is {sorted(active_segments)}")
-    levels = tuple(validation.number(level, "a level", 0, 1) for level in validation.listed(values["levels"], "levels"))
+    if not set(head.helps) <= {MATMUL, CONVOLUTION}:
+        raise ValueError(f"helps is {head.helps}")
+    levels = head.levels
     if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
         raise ValueError(f"levels are {levels}")
-    learner = _learner(values["learner"], model, len(names), levels) if values["learner"] is not None else None
-    excluded_families = frozenset(validation.texts(values["spares"], "spares"))
-    return Head(learner, _calibration(values, levels), active_segments, names, excluded_families)
+    learner = _learner(head.learner, model, len(head.features), levels) if head.learner is not None else None
+    return Head(learner, _calibration(head), frozenset(head.helps), head.features, frozenset(head.spares))
 
 
-def _calibration(values: Mapping[str, Any], levels: tuple[float, ...]) -> Calibration:
+def _calibration(head: _Head) -> Calibration:
     most = 2 * MOST_RESIDUAL  # of a residual against a quantile
-    columns = [validation.numbers(one, "a score", -most, most) for one in validation.listed(values["scores"], "scores")]
-    models = validation.wholes(values["models"], "a model", 0, _MOST_ROWS)
-    of_groups = validation.named(values["groups"], "groups")
-    of_run = validation.wholes(of_groups["of_run"], "a group", 0, 2**_MOST_DEPTH)
-    reached = [validation.numbers(one, "a level", 0, 1) for one in validation.listed(values["reached"], "reached")]
+    columns = [numbers(one, "a score", -most, most) for one in head.scores]
+    models = numbers(head.models, "a model", 0, _MOST_ROWS, int)
+    of_run = numbers(head.groups.of_run, "a group", 0, 2**_MOST_DEPTH, int)
+    reached = [numbers(one, "a level", 0, 1) for one in head.reached]
+    n_levels = len(head.levels)
     sizes = {len(models), len(of_run), *map(len, columns), *map(len, reached)}
-    if not len(columns) == len(reached) == len(levels) or len(sizes) > 1 or len(models) > _MOST_ROWS:
-        raise ValueError(f"{len(levels)} levels, {len(columns)} lists of scores, {len(reached)} of levels, {sizes} runs")
-    groups = _group(of_groups["cuts"], ALL_RUNS, of_run, models, itertools.count(), 0)
+    if not len(columns) == len(reached) == n_levels or len(sizes) > 1 or len(models) > _MOST_ROWS:
+        raise ValueError(f"{n_levels} levels, {len(columns)} lists of scores, {len(reached)} of levels, {sizes} runs")
+    groups = _group(head.groups.cuts, ALL_RUNS, of_run, models, itertools.count(), 0)
     if len(groups.rows) != len(models):
         raise ValueError("a run's group is none of those which the cuts make")
-    return Calibration(levels, np.stack(columns, axis=1), models, groups, np.stack(reached, axis=1))
+    return Calibration(head.levels, np.stack(columns, axis=1), models, groups, np.stack(reached, axis=1))
 
 
-def _group(cut: Any, name: str, of_run: Rows, models: Rows, numbers: Iterator[int], depth: int) -> Group:
+def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iterator[int], depth: int) -> Group:
     """Return a group with its parts; leaves are numbered as `Group.leaves` lists them."""
     if cut is None:
-        rows = np.flatnonzero(of_run == next(numbers))
+        rows = np.flatnonzero(of_run == next(leaves))
         return Group(name, rows, len(np.unique(models[rows])))
     if depth == _MOST_DEPTH:
         raise ValueError(f"groups are cut more than {_MOST_DEPTH} times")
-    cut = validation.named(cut, "a cut")
-    trait, value = validation.text(cut["trait"], "a trait"), validation.text(cut["value"], "its value")
-    of_yes, of_no = names_of_parts(name, trait, value)
-    yes = _group(cut["yes"], of_yes, of_run, models, numbers, depth + 1)
-    no = _group(cut["no"], of_no, of_run, models, numbers, depth + 1)
+    of_yes, of_no = names_of_parts(name, cut.trait, cut.value)
+    yes = _group(cut.yes, of_yes, of_run, models, leaves, depth + 1)
+    no = _group(cut.no, of_no, of_run, models, leaves, depth + 1)
     rows = np.sort(np.concatenate([yes.rows, no.rows]))
-    return Group(name, rows, len(np.unique(models[rows])), trait, value, yes, no)
+    return Group(name, rows, len(np.unique(models[rows])), cut.trait, cut.value, yes, no)
 
 
-def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
+def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
     import xgboost  # an artifact without trees needs neither it nor scikit-learn
 
     from vramcast.learner.residual import ResidualQuantiles
 
-    learner = ResidualQuantiles(**_parameters(parameters))
+    learner = ResidualQuantiles(**_checked_parameters(parameters))
     if tuple(learner.levels) != levels:
         raise ValueError(f"the learner's levels are {learner.levels}, its head's {levels}")
+    content = _read(model)
     try:
-        values = validation.parse(_read(model))
+        values = json_value(content, "the model")
         trees.check(values, n_features=n_features, levels=levels, most=MOST_RESIDUAL)
         learner.booster_ = xgboost.Booster()
         # What was checked, not the file: xgboost may read other things out of that (a name which stands twice, another format).
@@ -283,30 +299,14 @@ def _learner(parameters: Any, model: Path, n_features: int, levels: tuple[float,
     return learner
 
 
-def _parameters(values: Any) -> dict[str, Any]:
+def _checked_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the learner's settings; its trees are grown, so that only the levels matter, but all must be what they are."""
-    found = dict(validation.named(values, "learner"))
-    for name, value in found.items():
+    found = dict(values)
+    for name, value in values.items():
         if name == "levels":
-            found[name] = [validation.number(level, "a level", 0, 1) for level in validation.listed(value, "levels")]
+            found[name] = list(from_plain(tuple[Share, ...], value, name))
         elif name == "engine":
-            validation.text(value, name)
+            from_plain(str, value, name)
         else:
-            validation.number(value, name, -1 if name == "n_jobs" else 0, 2**32)  # -1: all cores
+            number(name, value, least=-1 if name == "n_jobs" else 0, most=2**32)  # -1: all cores
     return found
-
-
-def _context(values: Any, *, of_stack: bool = False) -> StackContext:
-    values = validation.named(values, "a context")
-    size, high = (validation.whole(values[name], name, 0, _LARGEST_BYTES) for name in ("size_bytes", "high_bytes"))
-    low = validation.whole(
-        values["low_bytes"], "low_bytes", -_LARGEST_BYTES, _LARGEST_BYTES
-    )  # a difference of two measured peaks
-    if not low <= size <= high:
-        raise ValueError(f"a context is {size}, between {low} and {high}")
-    n = validation.whole(values["n"], "n", 1, 2**63)
-    by_libraries = validation.named(values.get("by_libraries", {}), "by_libraries")
-    if by_libraries and not of_stack:
-        raise ValueError("a context by libraries is taken apart again")
-    apart = {key: _context(one) for key, one in by_libraries.items()}
-    return StackContext(size, low, high, n, validation.text(values.get("gpu", ""), "gpu"), apart)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xgboost
 
 from vramcast.core.errors import UsageError
+from vramcast.core.packages import needed
 
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # spec: dask's own variable
 _Array = npt.NDArray[np.float64]
@@ -31,10 +32,8 @@ def cluster(n_workers: int, address: str | None = None) -> Iterator[None]:
     Raises:
         UsageError: dask is not installed, or there is no scheduler at the address.
     """
-    try:
+    with needed("--engine dask", "dask"):
         from dask.distributed import Client, LocalCluster
-    except ImportError as error:
-        raise UsageError(f"--engine dask needs {error.name}: pip install 'vramcast[dask]'.") from None
     if address := address or os.environ.get(ADDRESS):
         try:
             client = Client(address)

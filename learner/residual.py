@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xgboost
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from vramcast.learner.conformal import LEVELS, Array
 
@@ -68,7 +68,9 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
             ValueError: shapes differ, a value is not finite, no row has weight, or all rows are censored.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        weight = np.ones(len(y)) if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
+        if weight.shape != y.shape:
+            raise ValueError(f"The sample weights have the shape {weight.shape}: one for each of {len(y)} rows is expected.")
         if not weight.any():
             raise ValueError("All sample weights are zero: at least one row must count.")
         below = np.zeros(len(y), bool) if censored is None else np.asarray(censored, bool)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import optuna
+from sklearn.metrics import mean_pinball_loss
 
 from vramcast.learner.conformal import LEVELS, Array
 from vramcast.learner.training import Table, cross_fitted
@@ -16,10 +17,8 @@ STUDY: Final = "vramcast"
 
 def pinball(y: Array, quantiles: Array, weights: Array) -> float:
     """Return the mean pinball loss over LEVELS: smaller is better, least at the true quantiles."""
-    above = y[:, None] - quantiles
-    levels = np.asarray(LEVELS)
-    losses = np.maximum(levels * above, (levels - 1) * above).mean(axis=1)
-    return float(np.average(losses, weights=weights))
+    columns = zip(LEVELS, quantiles.T, strict=True)
+    return float(np.mean([mean_pinball_loss(y, column, sample_weight=weights, alpha=level) for level, column in columns]))
 
 
 def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = None, n_jobs: int = 1) -> dict[str, Any]:

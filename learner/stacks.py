@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
+from vramcast.core.plain import Between
+from vramcast.core.units import INT64_MOST
 from vramcast.learner.examples import Example
 
 _LEAST_SHARE = 0.25  # arbitrary: of the context; contexts scatter by some hundredths, which is a tenth of such a job
+_LARGEST_BYTES = 2**50  # arbitrary: of a context in an artifact
 _FEWEST = 5  # arbitrary: runs of a stack from which a context is learned
 
 
@@ -31,12 +35,16 @@ class StackContext:
         by_libraries: The same of the jobs which use certain libraries, by `key_of`.
     """
 
-    size_bytes: int
-    low_bytes: int
-    high_bytes: int
-    n: int
+    size_bytes: Annotated[int, Between(0, _LARGEST_BYTES)]
+    low_bytes: Annotated[int, Between(-_LARGEST_BYTES, _LARGEST_BYTES)]  # a difference of two measured peaks
+    high_bytes: Annotated[int, Between(0, _LARGEST_BYTES)]
+    n: Annotated[int, Between(1, INT64_MOST)]
     gpu: str = ""
     by_libraries: Mapping[str, StackContext] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.low_bytes <= self.size_bytes <= self.high_bytes:
+            raise ValueError(f"a context is {self.size_bytes}, between {self.low_bytes} and {self.high_bytes}")
 
     def of(self, libraries: Collection[str]) -> StackContext:
         """Return the context of jobs which use these libraries; the stack's own where there were too few such jobs."""

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.learner import validation
+from vramcast.core.checks import number
+from vramcast.core.plain import from_plain
+from vramcast.learner.arrays import numbers
 
 _COLUMNS: Final = (
     *("base_weights", "default_left", "left_children", "loss_changes", "parents", "right_children"),
@@ -32,10 +34,10 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
     Raises:
         ValueError: it says what is wrong.
     """
-    learner = validation.named(validation.named(model, "the model")["learner"], "learner")
-    shape = validation.named(learner["learner_model_param"], "learner_model_param")
-    objective = validation.named(learner["objective"], "objective")
-    booster = validation.named(learner["gradient_booster"], "gradient_booster")
+    learner = from_plain(dict, from_plain(dict, model, "the model")["learner"], "learner")
+    shape = from_plain(dict, learner["learner_model_param"], "learner_model_param")
+    objective = from_plain(dict, learner["objective"], "objective")
+    booster = from_plain(dict, learner["gradient_booster"], "gradient_booster")
     if (objective["name"], booster["name"]) != ("reg:quantileerror", "gbtree"):
         raise ValueError("it is no model of quantiles by trees")
     if [float(one) for one in _array(objective["quantile_loss_param"]["quantile_alpha"])] != list(levels):
@@ -46,20 +48,20 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
     _said(shape["num_class"], "num_class", 0)
     _said(shape["num_target"], "num_target", len(levels))
     for one in _array(shape["base_score"]):
-        validation.number(one, "base_score", -most, most)
-    trees = validation.listed(booster["model"]["trees"], "trees")
-    sizes = validation.named(booster["model"]["gbtree_model_param"], "gbtree_model_param")
+        number("base_score", one, least=-most, most=most)
+    trees = from_plain(list, booster["model"]["trees"], "trees")
+    sizes = from_plain(dict, booster["model"]["gbtree_model_param"], "gbtree_model_param")
     _said(sizes["num_trees"], "num_trees", len(trees))
     _said(sizes["num_parallel_tree"], "num_parallel_tree", 1)
-    of_output = validation.listed(booster["model"]["tree_info"], "tree_info")
-    rounds = validation.listed(booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
+    of_output = from_plain(list, booster["model"]["tree_info"], "tree_info")
+    rounds = from_plain(list, booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
     if len(of_output) != len(trees) or rounds != sorted(rounds) or rounds[:1] != [0] or rounds[-1:] != [len(trees)]:
         raise ValueError(f"it has {len(trees)} trees and numbers of {len(of_output)}")
-    validation.wholes(of_output, "tree_info", 0, len(levels) - 1)
-    validation.wholes(rounds, "iteration_indptr", 0, len(trees))
+    numbers(of_output, "tree_info", 0, len(levels) - 1, int)
+    numbers(rounds, "iteration_indptr", 0, len(trees), int)
     if any(booster["model"].get("cats", {}).values()):
         raise ValueError("it has categories")
-    if [validation.named(tree, "a tree")["id"] for tree in trees] != list(range(len(trees))):
+    if [from_plain(dict, tree, "a tree")["id"] for tree in trees] != list(range(len(trees))):
         raise ValueError("its trees are not numbered")
     if trees:
         _check_nodes(trees, n_features, most)
@@ -67,23 +69,23 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
 
 def _check_nodes(trees: Sequence[Mapping[str, Any]], n_features: int, most: float) -> None:
     """Check the nodes of all trees, as columns: a node's children are numbered within its tree."""
-    counts = [len(validation.listed(tree["left_children"], "left_children")) for tree in trees]
+    counts = [len(from_plain(list, tree["left_children"], "left_children")) for tree in trees]
     for tree, n in zip(trees, counts, strict=True):
-        if n == 0 or any(len(validation.listed(tree[name], name)) != n for name in _COLUMNS):
+        if n == 0 or any(len(from_plain(list, tree[name], name)) != n for name in _COLUMNS):
             raise ValueError("the columns of a tree differ in length")
-        if any(validation.listed(tree[name], name) for name in _CATEGORIES):
+        if any(from_plain(list, tree[name], name) for name in _CATEGORIES):
             raise ValueError("a tree has categories")
         for name, value in (("num_nodes", n), ("num_deleted", 0), ("num_feature", n_features)):
             _said(tree["tree_param"][name], name, value)
         _said(tree["tree_param"]["size_leaf_vector"], "size_leaf_vector", 0, 1)
     column = {name: list(chain.from_iterable(tree[name] for tree in trees)) for name in _COLUMNS}
     for name in ("base_weights", "loss_changes", "sum_hessian"):
-        validation.numbers(column[name], name, -_LARGEST, _LARGEST)
+        numbers(column[name], name, -_LARGEST, _LARGEST)
     for name, high in (("default_left", 1), ("split_type", 0), ("split_indices", n_features - 1)):
-        validation.wholes(column[name], name, 0, high)
-    values = validation.numbers(column["split_conditions"], "split_conditions", -_LARGEST, _LARGEST)
-    left, right = (validation.wholes(column[side], side, -1, _MOST_NODES) for side in ("left_children", "right_children"))
-    parents = validation.wholes(column["parents"], "parents", 0, _NO_PARENT)
+        numbers(column[name], name, 0, high, int)
+    values = numbers(column["split_conditions"], "split_conditions", -_LARGEST, _LARGEST)
+    left, right = (numbers(column[side], side, -1, _MOST_NODES, int) for side in ("left_children", "right_children"))
+    parents = numbers(column["parents"], "parents", 0, _NO_PARENT, int)
     is_leaf = left == -1
     if (is_leaf != (right == -1)).any():
         raise ValueError("a node has one child")
@@ -112,5 +114,5 @@ def _said(value: Any, what: str, *expected: int) -> None:
 
 def _array(value: Any) -> list[Any]:
     """Return numbers which xgboost writes as text: `[1E-1,5E-1]`, or one alone."""
-    found = json.loads(validation.text(value, "an array"))
+    found = json.loads(from_plain(str, value, "an array"))
     return found if isinstance(found, list) else [found]

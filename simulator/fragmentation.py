@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.labels import place
 from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
 
 OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
@@ -214,7 +215,9 @@ class Fragmentation:
         for name, totals in (("module", self.by_module), ("operator", self.by_op)):
             if totals:
                 lines += ["", f"{'pinned':>11}   {name}"]
-                lines += [f"{gib(size):>11}   {shown(key, _NAME_LIMIT) or '-'}" for key, size in list(totals.items())[:_TOP]]
+                lines += [
+                    f"{gib(size):>11}   {printable(key, _NAME_LIMIT) or '-'}" for key, size in list(totals.items())[:_TOP]
+                ]
         return "\n".join(lines)
 
 
@@ -223,7 +226,7 @@ def _words(block: HeldBlock) -> str:
     if block.is_older:
         return f"{gib(block.size_bytes)} {OLDER}"
     when = f"step {block.step} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
-    names = [shown(name, _NAME_LIMIT) for name in (block.module, block.op) if name]
+    names = [printable(name, _NAME_LIMIT) for name in (block.module, block.op) if name]
     return ", ".join([f"{gib(block.size_bytes)} {block.category} of {when}", *names])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, simulate
 from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.processes.thread_pool import n_processors
 
 _N_PROBES: Final = 32  # arbitrary: cards between the smallest and the one which is never full, each tried once
 
@@ -68,19 +70,12 @@ def what_if(
         cards: Sizes in bytes; None: an unlimited card.
         n_jobs: Threads; -1: as many as there are processors. The compiled simulator runs outside Python's lock.
     """
-    import joblib  # a tenth of a second, which an estimate without this table need not wait
-
     requests = Requests.of(trace)
     chosen = list(settings)
-    run = joblib.Parallel(n_jobs=n_jobs, prefer="threads")
-    smallest = run(joblib.delayed(min_feasible)(requests, setting) for setting in chosen)
-    return list(
-        run(
-            joblib.delayed(_case)(trace, requests, setting, card_bytes, least)
-            for setting, least in zip(chosen, smallest, strict=True)
-            for card_bytes in cards
-        )
-    )
+    with ThreadPoolExecutor(n_processors() if n_jobs == -1 else n_jobs) as threads:
+        smallest = threads.map(lambda setting: min_feasible(requests, setting), chosen)
+        asked = [(setting, card, least) for setting, least in zip(chosen, smallest, strict=True) for card in cards]
+        return list(threads.map(lambda one: _case(trace, requests, *one), asked))
 
 
 def _case(trace: Trace, requests: Requests, settings: Settings, card_bytes: int | None, least: int | None) -> Case:

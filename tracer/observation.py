@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, get_args
+from typing import Final, Protocol
 
 from vramcast.core.errors import TraceFileError
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import Trace
@@ -90,12 +90,11 @@ class Observation:
         Raises:
             TraceFileError: the file cannot be written.
         """
-        facts = {
-            "tracer": self.tracer, "torch": self.torch, "alloc_conf": [self.alloc_conf.value, self.alloc_conf.source],
-            "steps": self.steps, "out_of_memory": self.out_of_memory, "was_expandable": self.was_expandable,
-            "notes": list(self.notes), "max_resident_bytes": self.max_resident_bytes,
-        }  # fmt: skip
-        replace(self.trace, header={**self.trace.header, _FACTS: facts}).save(path)
+        facts = _Facts(
+            self.tracer, self.torch, (self.alloc_conf.value, self.alloc_conf.source), self.steps, self.out_of_memory,
+            self.was_expandable, self.notes, self.max_resident_bytes,
+        )  # fmt: skip
+        replace(self.trace, header={**self.trace.header, _FACTS: to_plain(facts)}).save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Observation:
@@ -105,29 +104,28 @@ class Observation:
             TraceFileError: it is damaged, or a trace without the facts.
         """
         trace = Trace.load(path)
-        facts = trace.header.get(_FACTS)
+        if _FACTS not in trace.header:
+            raise TraceFileError(f"'{path}' is no observation (its header has no facts): save one again.")
+        facts = from_plain(_Facts, trace.header[_FACTS], f"'{path}' is no observation: its {_FACTS}", raises=TraceFileError)
         header = {name: value for name, value in trace.header.items() if name != _FACTS}
-        try:
-            return cls(replace(trace, header=header), **_checked(facts))
-        except (TypeError, KeyError, ValueError) as error:
-            raise TraceFileError(f"'{path}' is no observation ({type(error).__name__}: {error}): save one again.") from None
+        return cls(
+            replace(trace, header=header), facts.tracer, facts.torch, AllocConf(*facts.alloc_conf), facts.steps,
+            facts.out_of_memory, facts.was_expandable, notes=facts.notes, max_resident_bytes=facts.max_resident_bytes,
+        )  # fmt: skip
 
 
-def _checked(facts: Any) -> dict[str, Any]:
-    """Return the facts of a file as arguments; raises where one is not what it should be."""
-    if not isinstance(facts, Mapping):
-        raise TypeError("its header has no facts")
-    value, source = facts["alloc_conf"]
-    if source not in get_args(Source):
-        raise ValueError(f"alloc_conf has the unknown source '{str(source)[:50]}'")
-    kinds = {"tracer": str, "torch": str, "steps": int, "out_of_memory": str, "was_expandable": bool, "max_resident_bytes": int}
-    for name, kind in kinds.items():
-        if type(facts[name]) is not kind:
-            raise TypeError(f"{name} is {str(facts[name])[:50]}")
-    if not all(isinstance(text, str) for text in (value, *facts["notes"])):
-        raise TypeError("a text is none")
-    named = {name: facts[name] for name in kinds}
-    return {**named, "alloc_conf": AllocConf(value, source), "notes": tuple(facts["notes"])}
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """All of an observation that is not its trace, as a trace's header has it."""
+
+    tracer: str
+    torch: str
+    alloc_conf: tuple[str, Source]
+    steps: int
+    out_of_memory: str
+    was_expandable: bool
+    notes: tuple[str, ...]
+    max_resident_bytes: int
 
 
 class Tracer(Protocol):

@@ -24,9 +24,9 @@ from benchmarks.accuracy.gpumemnet_estimators import FOLDS, SEED, network_of
 from benchmarks.accuracy.runner import ROOT, data_folder, read_rows
 from benchmarks.peers.baselines.gpumemnet import EPOCHS, Bins, Classifier
 from benchmarks.peers.baselines.network import Network
-from vramcast.core.files import atomic_write
+from vramcast.core.files import atomic_write, digest
+from vramcast.core.plain import json_value
 from vramcast.core.units import MIB
-from vramcast.datasets.histories.reader import digest, json_value
 
 KEPT: Final = ROOT / "build" / "cluster"
 FILES: Final = {"mlp": ("gpumemnet_mlp_step1.csv", "gpumemnet_mlp_step2.csv"), "cnn": ("gpumemnet_cnn_step1.csv",)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 
 import torch
+
+from vramcast.core.files import digest
 
 
 def model_sha256(model: torch.nn.Module) -> str:
@@ -16,7 +17,7 @@ def model_sha256(model: torch.nn.Module) -> str:
     lines = [f"{name} {type(module).__name__}({module.extra_repr()})" for name, module in model.named_modules()]
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         lines += [f"{kind} {name} {t.dtype} {tuple(t.shape)} {t.requires_grad}" for name, t in named]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return digest(*lines, digits=64)
 
 
 def features(model: torch.nn.Module) -> dict[str, float]:

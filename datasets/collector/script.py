@@ -6,7 +6,6 @@ writes torch's own counters down. NVML is sampled from outside.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vramcast.core.errors import UsageError
+from vramcast.core.files import sha256_of
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
@@ -76,7 +76,7 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
             name=" ".join(arguments[:2]) if script is None else script.name,
             family="script",
             script=tuple(arguments),
-            script_sha256=hashlib.sha256(script.read_bytes()).hexdigest() if script is not None else None,
+            script_sha256=sha256_of(script) if script is not None else None,
             alloc_conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
             gpus=1,
         )

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from vramcast.core.errors import DatasetError
-from vramcast.core.plain import from_plain
-from vramcast.datasets.histories.reader import json_value, whole_text
+from vramcast.core.plain import from_plain, json_value
+from vramcast.datasets.histories.reader import whole_text
 from vramcast.datasets.run import Run, Workload
 from vramcast.jobs.job import TensorSpec, parse_batch
 

@@ -17,7 +17,8 @@ import zlib
 from typing import Any, Final
 
 from vramcast.core.errors import DatasetError
-from vramcast.datasets.histories.reader import Tally, is_missing, json_value, near_capacity
+from vramcast.core.plain import json_value
+from vramcast.datasets.histories.reader import Tally, is_missing, near_capacity
 from vramcast.datasets.histories.slurm import STATES, parsable_rows, split_id, state_of
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload

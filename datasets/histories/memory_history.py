@@ -6,10 +6,10 @@ says of its segments; allocated is the simulator's where every event was predict
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 from vramcast.core.errors import TraceFileError, UsageError
+from vramcast.core.files import sha256_of
 from vramcast.datasets.histories.reader import Tally
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
@@ -26,8 +26,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """
     tally = Tally(path)
     snapshot = read_snapshot(path)
-    with open(path, "rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    name = sha256_of(path)[:16]
     for index in range(len(snapshot["device_traces"])):
         tally.rows += 1
         if not snapshot["device_traces"][index]:

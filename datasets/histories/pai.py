@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from vramcast.core.errors import DatasetError
+from vramcast.core.files import digest
 from vramcast.core.units import GIB
-from vramcast.datasets.histories.reader import Tally, csv_rows, digest, is_missing, lines, number, size_bytes
+from vramcast.datasets.histories.reader import Tally, csv_rows, is_missing, lines, number, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 

@@ -14,9 +14,10 @@ from dataclasses import fields
 from typing import Any, Final, get_type_hints
 
 from vramcast.core.errors import DatasetError
+from vramcast.core.files import digest
 from vramcast.core.plain import from_plain
 from vramcast.core.units import GIB, MIB
-from vramcast.datasets.histories.reader import Tally, digest, is_missing, near_capacity, number, size_bytes, table, whole
+from vramcast.datasets.histories.reader import Tally, is_missing, near_capacity, number, size_bytes, table, whole
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.jobs.job import TensorSpec, parse_batch

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
-import json
 import math
 import os
 import re
@@ -17,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from vramcast.core.errors import DatasetError
-from vramcast.core.plain import printable
+from vramcast.core.text import encodable
 from vramcast.core.units import GIB, KIB, MIB
 from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.run import Run
@@ -59,15 +57,15 @@ class Tally:
     def reject(self, place: object, reason: str, text: object = "") -> None:
         """Keep one row aside."""
         try:
-            shown = printable(str(text)[:_SHOWN]).strip()
+            shown = encodable(str(text)[:_SHOWN]).strip()
         except RecursionError:  # JSON which could just be read may be too deep to be written
             shown = ""
-        self._reading.rejected.append(Rejected(self.where(place), printable(reason)[:_REASON], shown))
+        self._reading.rejected.append(Rejected(self.where(place), encodable(reason)[:_REASON], shown))
 
     def note(self, text: str) -> None:
         """Say once what a reader of the numbers should know."""
         if text not in self._reading.notes:
-            self._reading.notes.append(printable(text))
+            self._reading.notes.append(encodable(text))
 
     def run(self, rows: Sequence[tuple[object, object]], make: Callable[[], Run], *, more: bool = False) -> None:
         """Add the run which `make` returns, or keep its rows aside when the schema refuses it.
@@ -100,7 +98,7 @@ class Tally:
             f"{self.path.name}: {self.rows} rows = {self._used} in {len(self._reading.runs)} runs + "
             f"{len(self._reading.rejected)} kept aside + {sum(self._skipped.values())} skipped{skipped}"
         )
-        self._reading.notes.insert(0, printable(account))
+        self._reading.notes.insert(0, encodable(account))
         return self._reading
 
 
@@ -171,25 +169,7 @@ def _cause(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
 
 
-def json_value(text: str, what: str) -> Any:
-    """Return the JSON value in `text`.
-
-    Raises:
-        DatasetError: it is no JSON, is nested too deep, or has a number which is none (NaN, 1e999).
-    """
-    try:
-        return json.loads(text, parse_constant=_refused_constant)
-    except RecursionError:
-        raise DatasetError(f"{what} is nested too deep to be read.") from None
-    except ValueError as error:
-        raise DatasetError(f"{what} is not JSON ({str(error)[:100]}).") from None
-
-
-def _refused_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
-
-
-def csv_rows(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str] | None]]:
+def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
     """Yield (number of its first line, cells) of each row; None where the quotes are damaged; blank lines are left out.
 
     Quotes do not reach over lines: so one stray quote costs one row.
@@ -296,11 +276,6 @@ def size_bytes(text: str, what: str, unit_bytes: int = 1) -> int | None:
     if not math.isfinite(value):
         raise DatasetError(f"{what} is {text[:40]!r}: no card is as large.")
     return (int(match[1]) * unit if match[1].isdigit() else round(value)) or None
-
-
-def digest(*parts: str) -> str:
-    """Return 16 hexadecimal digits that name these texts."""
-    return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def near_capacity(peak_bytes: int | None, total_bytes: int | None) -> bool:

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from vramcast.core.errors import DatasetError
-from vramcast.datasets.histories.reader import Tally, json_value, whole_text
+from vramcast.core.plain import json_value
+from vramcast.datasets.histories.reader import Tally, whole_text
 from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, WAITING, SlurmJob, state_of
 from vramcast.datasets.journal import Reading
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from vramcast.core.text import printable
 from vramcast.core.units import GIB, MIB
 from vramcast.learner.evaluation.metrics import covered, excesses, levels, xmem_errors
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.tracer.format.labels import shown
 from vramcast.views.charts.chart import COLOURS, GREY, Axis, Chart, Series
 
 BAND: Final = 0.95  # arbitrary: of the band around the nominal coverage
@@ -105,17 +105,13 @@ CHARTS: Final[Mapping[str, Callable[[Sequence[Scored]], Chart]]] = {
 }
 
 
-def binomial_band(n: int, share: float) -> tuple[float, float]:
-    """Return the ends of the middle 95 % of the shares that n independent runs, each below with `share`, would show."""
-    tail, total, low = (1 - BAND) / 2, 0.0, None
-    for hits in range(n + 1):
-        log_ways = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
-        total += math.exp(log_ways + hits * math.log(share) + (n - hits) * math.log1p(-share))
-        if low is None and total > tail:
-            low = hits
-        if total >= 1 - tail:
-            return (hits if low is None else low) / n, hits / n
-    return (n if low is None else low) / n, 1.0
+def binomial_band(n: int, share: float, level: float = BAND) -> tuple[float, float]:
+    """Return the ends of the middle `level` of the shares that n independent runs, each below with `share`, would show."""
+    from scipy.stats import binom  # half a second, which a page without this band need not wait
+
+    tail = (1 - level) / 2
+    low, high = binom.ppf([tail, 1 - tail], n, share) / n
+    return float(low), float(high)
 
 
 def _families(scored: Sequence[Scored]) -> list[tuple[str, list[Scored]]]:
@@ -124,7 +120,7 @@ def _families(scored: Sequence[Scored]) -> list[tuple[str, list[Scored]]]:
     for run in scored:
         members.setdefault(run.family, []).append(run)
     ordered = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
-    named = [(shown(name) or "no family", runs) for name, runs in ordered]
+    named = [(printable(name) or "no family", runs) for name, runs in ordered]
     if len(named) <= _MAX_FAMILIES:
         return named
     kept, rest = named[: _MAX_FAMILIES - 1], named[_MAX_FAMILIES - 1 :]

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from vramcast.core.files import atomic_write
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.learner.evaluation.charts import CHARTS, binomial_band
 from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.tracer.format.labels import shown
 from vramcast.views.charts import svg
 from vramcast.views.charts.page import render
 from vramcast.views.charts.table import Table
@@ -61,7 +61,7 @@ def report(scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[s
     ]
     return render(
         "report.html",
-        title=shown(title),
+        title=printable(title),
         summary=[*summary, *_summary(scored, figures)],
         charts=[svg.draw(chart(scored)) for chart in CHARTS.values()],
         tables=[*tables, *own_tables],
@@ -117,7 +117,7 @@ def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Tab
     known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
     rows = [
         [
-            shown(group, 60) or "-",
+            printable(group, 60) or "-",
             str(figures["runs"]),
             *(_percent(figures[key]) for key in ("mre", "p90", "max")),
             _percent(figures["signed_median"], sign=True),
@@ -156,7 +156,7 @@ def _under_estimates(scored: Sequence[Scored]) -> Table:
     worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
     rows = [
         [
-            shown(run.id, 60),
+            printable(run.id, 60),
             ("at least " if run.is_lower_bound else "") + gib(run.measured_bytes),
             gib(run.estimated_bytes),
             _percent(run.estimated_bytes / run.measured_bytes - 1, sign=True),

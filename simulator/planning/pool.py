@@ -38,6 +38,7 @@ import numpy.typing as npt
 
 from vramcast.core.errors import TraceFileError
 from vramcast.core.files import atomic_write
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.packing import NO_TARGET, Fit, Items, place
 from vramcast.simulator.planning.repetition import Repetition
@@ -109,7 +110,6 @@ class PoolPlan:
         `offset_bytes[k]`. If there is a period, and the job goes on longer than the trace, request k >= end_block has the
         offset of request first_block + (k - first_block) mod n_blocks, unless (k - first_block) mod n_blocks is unplanned.
         """
-        period = self.period
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -119,13 +119,7 @@ class PoolPlan:
             "alignment_bytes": MIN_BLOCK_BYTES,
             "size_bytes": self.size_bytes.tolist(),
             "offset_bytes": self.offset_bytes.tolist(),
-            "period": period
-            and {
-                "first_block": period.first_block,
-                "n_blocks": period.n_blocks,
-                "end_block": period.end_block,
-                "unplanned": list(period.unplanned),
-            },
+            "period": to_plain(self.period),
         }
 
     @classmethod
@@ -138,21 +132,9 @@ class PoolPlan:
         if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
             raise TraceFileError(f"This is no '{FORMAT}' of version {VERSION}: make one with `vramcast plan`.")
         try:
-            period = data["period"]
-            plan = cls(
-                np.array(data["offset_bytes"], np.int64),
-                np.array(data["size_bytes"], np.int64),
-                int(data["height_bytes"]),
-                str(data["algorithm"]),
-                float(data["seconds"]),
-                period
-                and Period(
-                    int(period["first_block"]),
-                    int(period["n_blocks"]),
-                    int(period["end_block"]),
-                    tuple(map(int, period["unplanned"])),
-                ),
-            )
+            period = data["period"] and from_plain(Period, data["period"], "period")
+            offsets, sizes = (np.array(data[name], np.int64) for name in ("offset_bytes", "size_bytes"))
+            plan = cls(offsets, sizes, int(data["height_bytes"]), str(data["algorithm"]), float(data["seconds"]), period)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise TraceFileError(f"The plan is damaged ({error!r}): make it again with `vramcast plan`.") from None
         if plan.offset_bytes.ndim != 1 or plan.offset_bytes.shape != plan.size_bytes.shape:

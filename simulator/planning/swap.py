@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from vramcast.core.errors import UsageError
+from vramcast.core.packages import needed
 from vramcast.simulator.planning.swap_links import Link, find_link
 from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
 from vramcast.simulator.planning.swap_scores import NAMES, scores
@@ -260,11 +261,9 @@ class _Planner:
 
 
 def _optuna() -> Any:
-    try:
-        with warnings.catch_warnings():  # in a notebook without ipywidgets its progress bars ask for them; it shows none here
-            warnings.filterwarnings("ignore", message="IProgress not found")
-            import optuna
-    except ImportError as error:
-        raise UsageError("Swap plans are searched for with optuna, which is missing: pip install 'vramcast[plan]'.") from error
+    with needed("A search for swap plans", "plan"), warnings.catch_warnings():
+        # In a notebook without ipywidgets its progress bars ask for them; it shows none here.
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ pytest.importorskip("xgboost")
 
 from vramcast.adoption import gate
 from vramcast.adoption.policies import costs
+from vramcast.adoption.verdict import Figures
+from vramcast.core.errors import DatasetError
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.learner.evaluation.scored_run import Scored
 
 GIB = 1 << 30
@@ -79,9 +84,12 @@ def test_bounds_which_nobody_promised_break_no_promise() -> None:
 
 def test_figures_are_read_again_and_others_are_none() -> None:
     models = gate.by_model(scored(3))
-    assert gate.from_plain({name: one.plain() for name, one in models.items()}) == models
-    for wrong in (None, [], {"m": 1}, {"m": {"runs": "x", "held": {}, "pinball": None}}, {"m": {"runs": 1}}):
-        assert gate.from_plain(wrong) == {}
+    figures = Figures(5, models)
+    assert from_plain(Figures, json.loads(json.dumps(to_plain(figures)))) == figures
+    others: list[Any] = [None, [], {"m": 1}, {"m": {"runs": "x", "held": {}, "pinball": None}}, {"m": {"runs": 1}}]
+    for wrong in others:
+        with pytest.raises(DatasetError, match="Figures"):
+            from_plain(Figures, {"runs": 5, "models": wrong})
 
 
 def test_each_model_counts_as_one() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.core.errors import UsageError
-from vramcast.core.units import GIB, KIB, MIB, gib, parse_bytes, shortened, torch_size
+from vramcast.core.units import GIB, KIB, MIB, gib, parse_bytes, torch_size
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,6 @@ def test_a_size_beyond_an_int64_is_refused_and_a_long_text_is_cut() -> None:
     with pytest.raises(UsageError, match="is not understood") as error:
         parse_bytes("9" * 5000)
     assert len(str(error.value)) < 200
-
-
-@pytest.mark.parametrize(("text", "limit"), [("short", 5), ("x" * 1000, 90)])
-def test_a_long_text_keeps_both_ends_and_says_how_much_is_cut(text: str, limit: int) -> None:
-    found = shortened(text, limit)
-    assert found == text or found == "x" * 60 + " [... 910 characters cut ...] " + "x" * 30
 
 
 @given(st.integers(1, 2**60))

@@ -11,7 +11,6 @@ import pytest
 
 from vramcast.cli.main import main
 from vramcast.core.errors import UsageError
-from vramcast.jobs import stub_checkpoint
 from vramcast.jobs.stub_checkpoint import StubTensor, write_safetensors, write_stub
 from vramcast.tracer.protocol import missing_files
 
@@ -73,13 +72,13 @@ def test_a_model_which_reads_both_ways_has_a_mask(need: Callable[[str], Any], tm
     assert None not in roles
 
 
-def test_big_weights_are_holes_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stub_checkpoint, "_SHARD_BYTES", 300 << 20)
-    tensors = {f"w{i}": StubTensor((1024, 100_000), "bfloat16", 1024 * 200_000) for i in range(3)}
+def test_big_weights_are_holes_in_several_files(need: Callable[[str], Any], tmp_path: Path) -> None:
+    need("huggingface_hub")
+    tensors = {f"w{i}": StubTensor((1024, 1_500_000), "bfloat16", 1024 * 3_000_000) for i in range(3)}
     write_safetensors(tensors, tmp_path)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert index["weight_map"] == {f"w{i}": f"model-0000{i + 1}-of-00003.safetensors" for i in range(3)}
-    assert index["metadata"]["total_size"] == 3 * 1024 * 200_000
+    assert index["metadata"]["total_size"] == 3 * 1024 * 3_000_000
     assert sum(path.stat().st_blocks for path in tmp_path.iterdir()) * 512 < 1 << 20
 
 

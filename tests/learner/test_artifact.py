@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile import damage
 from vramcast.core.errors import ArtifactError
-from vramcast.learner import artifact, training, trees, validation
+from vramcast.core.plain import json_value
+from vramcast.learner import artifact, training, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
@@ -258,7 +259,7 @@ def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder:
     levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
 
     def check(content: str) -> None:
-        trees.check(validation.parse(content.encode()), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
+        trees.check(json_value(content, "model"), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
 
     check(json.dumps(values))
     for name, file, content in (*damage.numbers(folder, "reserved.json"), *damage.trees(folder)):

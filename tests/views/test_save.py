@@ -23,6 +23,7 @@ from vramcast.cli.main import main, parser
 from vramcast.cli.options import finish
 from vramcast.cli.what_if_options import Questions
 from vramcast.core.errors import OutputError, UsageError
+from vramcast.core.text import printable
 from vramcast.core.units import GIB
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.estimator import Estimator
@@ -32,7 +33,6 @@ from vramcast.hardware.devices import device
 from vramcast.jobs.job import Command, Job
 from vramcast.simulator import curves
 from vramcast.simulator.trace_edits import with_context
-from vramcast.tracer.format.labels import shown
 from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.trace import RANKS, Action, Category, Phase, Trace
 from vramcast.views import draw_html, draw_text, save, style
@@ -356,8 +356,8 @@ def test_names_of_the_page_are_text_and_nothing_else(job_trace: Trace) -> None:
     assert sum("alert(1)" in content for tag, content in page.texts if tag == "script") == 1
     (data,) = [content for tag, content in page.texts if tag == "script" and content.startswith("{")]
     assert not {"<", ">", "&"} & set(data)
-    assert page.data["ops"] == [shown(HOSTILE)] * len(plain.data["ops"])
-    assert ("code", shown(HOSTILE)) in page.texts
+    assert page.data["ops"] == [printable(HOSTILE)] * len(plain.data["ops"])
+    assert ("code", printable(HOSTILE)) in page.texts
 
 
 @pytest.mark.parametrize("n_blocks", [20_000, pytest.param(150_000, marks=pytest.mark.release)])

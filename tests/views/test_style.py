@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from vramcast.core.units import GIB, MIB
 from vramcast.simulator import curves
-from vramcast.tracer.format.labels import shown
 from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.views import style
 
@@ -42,23 +41,6 @@ def test_the_scale_reaches_the_card_unless_it_is_far_above(card: int | None, is_
     top = style.top_bytes(100, card)
     assert top >= 100
     assert (card is not None and card <= top) is is_in_view
-
-
-@given(name=st.text(), limit=st.integers(2, 30))
-def test_a_shown_name_is_printable_and_not_longer_than_its_limit(name: str, limit: int) -> None:
-    seen = shown(name, limit)
-    assert len(seen) <= limit
-    assert seen.isprintable()
-    if name.isprintable() and len(name) <= limit:
-        assert seen == name
-
-
-def test_of_a_long_name_the_end_is_shown() -> None:
-    assert shown("encoder.layers.11.attention", 12) == "…1.attention"
-
-
-def test_control_codes_and_half_characters_are_not_shown() -> None:
-    assert shown("a\x1b[31m\n\ud800b") == "a\ufffd[31m\ufffd\ufffdb"
 
 
 def test_the_parts_of_a_peak_sum_to_what_the_process_holds(process_trace: Trace) -> None:

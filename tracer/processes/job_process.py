@@ -23,7 +23,7 @@ from vramcast.core import errors
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.core.package import import_root
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.processes.warm_worker import WarmWorker, check_time_limit, death
@@ -180,9 +180,9 @@ def checked(result: Result) -> Result:
     if kind is JobError:
         drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
-        said = shortened(result.job_traceback, _LONGEST_TRACEBACK)
-        raise JobError(f"The job {shortened(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
-    raise kind(shortened(message, _LONGEST_MESSAGE))
+        said = shorten(result.job_traceback, _LONGEST_TRACEBACK)
+        raise JobError(f"The job {shorten(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
+    raise kind(shorten(message, _LONGEST_MESSAGE))
 
 
 if __name__ == "__main__":

@@ -40,10 +40,14 @@ def lane() -> int:
     return int(getattr(_thread, "lane", 0))
 
 
+def n_processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def n_lanes() -> int:
     """Return how many jobs run side by side: as there are processors for this process, up to four."""
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(n, _MOST)
+    return min(n_processors(), _MOST)
 
 
 def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: int | None = None) -> Iterator[Found]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from vramcast.core.errors import VramcastError
-from vramcast.core.units import shortened
+from vramcast.core.text import one_line
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol import missing_files
@@ -145,8 +145,7 @@ def _is_library(file: str) -> bool:
 def _message(error: BaseException) -> str:
     """Return what an exception says, in one line; its __str__ is the job's code, and may raise or return a class of its own."""
     try:
-        lines = "".join([str(error)]).splitlines()  # a compiler's log has thousands
-        return shortened(" ".join(line.strip() for line in lines if line.strip()), _SHOWN_MESSAGE) or "no message"
+        return one_line("".join([str(error)]), _SHOWN_MESSAGE) or "no message"
     except Exception as second:
         return f"no message (its __str__ raised {type(second).__name__})"
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.core.errors import UsageError
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import Rank
@@ -49,7 +49,7 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
         said = job.training.optimizer if isinstance(job.training.optimizer, str) else "which was given"
         raise UsageError(
             f"The optimizer {said} cannot step on sharded parameters under torch {torch.__version__} "
-            f"({type(error).__name__}: {shortened(str(error), _SHOWN)}): choose another one, adamw for example, or parallel "
+            f"({type(error).__name__}: {shorten(str(error), _SHOWN)}): choose another one, adamw for example, or parallel "
             "(--parallel) ddp."
         ) from error
 

@@ -241,14 +241,6 @@ def digest_of(folder: Path) -> str:
     return found.hexdigest()[:_DIGITS]
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file; "" where there is none."""
-    if not path.is_file():
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def as_json(values: Mapping[str, Any]) -> bytes:
     """Return facts as a file for people and programs."""
     return json.dumps(values, indent=1, allow_nan=False).encode() + b"\n"

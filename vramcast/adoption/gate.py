@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.text import printable
 from vramcast.learner.conformal import needed
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.tracer.format.labels import shown
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 WORSE: Final = 0.05  # arbitrary: the share by which the pinball loss may be larger
@@ -43,10 +43,6 @@ class OfModel:
     runs: int
     held: Mapping[str, float]
     pinball: float | None
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {"runs": self.runs, "held": dict(self.held), "pinball": self.pinball}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +84,6 @@ def _loss(run: Scored) -> float:
     return math.fsum(max(level * by, (level - 1) * by) for level, by in short) / len(short)
 
 
-def from_plain(values: Any) -> dict[str, OfModel]:
-    """Return what `plain` gave, model by model; {} where it is something else."""
-    try:
-        return {
-            str(model): OfModel(int(one["runs"]), {str(k): float(v) for k, v in one["held"].items()}, _number(one["pinball"]))
-            for model, one in values.items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return {}
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
 def coverage(models: Mapping[str, OfModel]) -> dict[str, float]:
     """Return the share of runs below the bound by level, each model with the same weight."""
     found = {}
@@ -142,8 +123,8 @@ def narrower(new: Mapping[str, OfModel], old: Mapping[str, OfModel]) -> list[str
     if len(lost) <= WORSE * len(old):
         return []
     return [
-        f"{len(lost)} of the {len(old)} models of the present artifact cannot be judged now, such as {shown(lost[0], 60)}: are "
-        "all packages there, and were their rows changed?"
+        f"{len(lost)} of the {len(old)} models of the present artifact cannot be judged now, such as {printable(lost[0], 60)}: "
+        "are all packages there, and were their rows changed?"
     ]
 
 

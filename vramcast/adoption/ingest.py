@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramcast.adoption.artifact_store import sha256_of
 from vramcast.core.errors import DatasetError
+from vramcast.core.files import sha256_of
 from vramcast.datasets.histories import format_detection, job_rules
 from vramcast.datasets.histories.formats import find
 from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons, read_runs
@@ -47,8 +47,8 @@ class Intake:
 
 def contents(files: Sequence[str], format_name: str | None, rules: str | None) -> dict[str, str]:
     """Return what names the content of each history, and how it is read; "" where that is not one file."""
-    how = f"{format_name} {sha256_of(Path(rules)) if rules else ''}"
-    return {file: f"{digest} {how}" if (digest := sha256_of(Path(file))) else "" for file in files}
+    how = f"{format_name} {sha256_of(rules) if rules else ''}"
+    return {file: f"{digest} {how}" if (digest := sha256_of(file)) else "" for file in files}
 
 
 def read_files(

@@ -20,9 +20,10 @@ import joblib
 
 from vramcast.adoption import ingest, sample, verdict
 from vramcast.adoption import report as findings
-from vramcast.adoption.artifact_store import Folder, as_json, sha256_of
+from vramcast.adoption.artifact_store import Folder, as_json
 from vramcast.adoption.verdict import Judged
 from vramcast.core.errors import ArtifactError, DatasetError
+from vramcast.core.files import digest, sha256_of
 from vramcast.core.package import FOLDER
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
@@ -63,13 +64,13 @@ class AdoptOptions:
     def settings(self) -> str:
         """Return what names all which decides the artifact beside the runs: with others the same history is adopted again."""
         chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
-        return run_examples.digest([json.dumps(chosen), *run_examples.decides_all(), _learners_code()])
+        return digest(json.dumps(chosen), *run_examples.decides_all(), _learners_code(), digits=64)
 
 
 def _learners_code() -> str:
     """Return one name for the code which makes an artifact of examples."""
     packages = (FOLDER / "learner", Path(__file__).parent)
-    return run_examples.digest(sha256_of(path) for package in packages for path in sorted(package.glob("*.py")))
+    return digest(*(sha256_of(path) for package in packages for path in sorted(package.glob("*.py"))), digits=64)
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from vramcast.adoption.gate import LEVELS, by_model, coverage
 from vramcast.adoption.policies import Costs, costs, dies
+from vramcast.core.text import printable
 from vramcast.core.units import GIB, gib
 from vramcast.learner.evaluation.report import report
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.tracer.format.labels import shown
 from vramcast.views.charts.table import Table
 
 _DIED: Final = 25  # arbitrary: rows of the table of jobs which would have died
@@ -42,11 +42,11 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         _requests(cost),
         _deaths(runs, seconds),
         *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
-        Table("What was left out", ("reason", "rows or runs"), [[shown(k, 120), f"{n:,}"] for k, n in _left_out(facts)]),
+        Table("What was left out", ("reason", "rows or runs"), [[printable(k, 120), f"{n:,}"] for k, n in _left_out(facts)]),
     ]
     verdict = "was put in place" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
     summary = [
-        f"The new artifact {shown(verdict, 1000)}" if not facts["dry_run"] else "A dry run: nothing was put in place",
+        f"The new artifact {printable(verdict, 1000)}" if not facts["dry_run"] else "A dry run: nothing was put in place",
         f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be judged, {len(sample):,} were learned from; "
         "bounds are those of artifacts which had not seen the run's model",
         f"tables down to 'What was left out' are of all {len(runs):,} runs, the rest is of the {len(sample):,}",
@@ -106,8 +106,8 @@ def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
     longest = sorted(dead, key=lambda run: -seconds.get(run.id, 0.0))[:_DIED]
     rows = [
         [
-            shown(run.id, 60),
-            shown(run.group, 60),
+            printable(run.id, 60),
+            printable(run.group, 60),
             gib(run.measured_bytes),
             gib(run.bounds[_AT]),
             f"{seconds[run.id] / 3600:.1f}" if run.id in seconds else "-",
@@ -130,7 +130,7 @@ def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, gro
         held = coverage(models)
         rows.append(
             [
-                shown(group, 60) or "-",
+                printable(group, 60) or "-",
                 f"{len(own):,}",
                 f"{len(models):,}",
                 *(f"{100 * held[key]:.1f} %" if (key := f"{level:g}") in held else "-" for level in LEVELS),

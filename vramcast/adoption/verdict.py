@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from vramcast.adoption import gate, sample
 from vramcast.adoption.artifact_store import Folder
-from vramcast.core.errors import ArtifactError
+from vramcast.core.errors import ArtifactError, DatasetError
+from vramcast.core.plain import from_plain, json_value, to_plain
 from vramcast.datasets.run import Run
 from vramcast.learner import cross_validation, stacks
 from vramcast.learner.evaluation.scored_run import Scored
@@ -21,6 +21,19 @@ from vramcast.learner.stacks import StackContext
 _COMPARED: Final = 20  # arbitrary: runs by which an artifact which was read again is compared with what was written
 _ROUNDING: Final = 1e-4  # arbitrary: an artifact's numbers have seven digits
 _LONGEST_S: Final = 10 * 365 * 24 * 3600  # arbitrary: a run which took longer has a wrong unit
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How an artifact did when it was adopted, as its folder keeps it.
+
+    Attributes:
+        runs: Of the store, from which it was made.
+        models: How its bounds did on each model.
+    """
+
+    runs: int = 0
+    models: Mapping[str, gate.OfModel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class Judged:
 
     def plain(self) -> dict[str, Any]:
         """Return what the artifact which replaces this one will be compared with, as JSON values."""
-        return {"runs": len(self.runs), "models": {model: one.plain() for model, one in self.models.items()}}
+        return to_plain(Figures(len(self.runs), self.models))  # type: ignore[no-any-return]
 
 
 def said_of_all(
@@ -108,8 +121,9 @@ def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, r
     else:
         figures |= {"present": "there is none"} if present is None else {}
     if present is not None:
-        before, n_before = _of_present(folder)
-        known = gate.by_model(gate.only(judged.everything, {run.id for run in judged.runs[:n_before]}))
+        kept = _of_present(folder)
+        before = kept.models
+        known = gate.by_model(gate.only(judged.everything, {run.id for run in judged.runs[: kept.runs]}))
         worse += gate.narrower(known if before else judged.models, before)
         for where, compared in {
             "known": gate.compared(known, before, "the runs which the present artifact was made of"),
@@ -138,13 +152,13 @@ def _on_new_models(
     return gate.by_model(ours), gate.by_model(gate.only(theirs, {run.id for run in ours}))
 
 
-def _of_present(folder: Folder) -> tuple[dict[str, gate.OfModel], int]:
-    """Return how the present artifact did by its own cross-validation, and how many runs of the store it was made of."""
+def _of_present(folder: Folder) -> Figures:
+    """Return how the present artifact did by its own cross-validation."""
     try:
-        values = json.loads(folder.judged(folder.present_digest() or "-").read_bytes())
-        return gate.from_plain(values["models"]), int(values["runs"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}, 0
+        path = folder.judged(folder.present_digest() or "-")
+        return from_plain(Figures, json_value(path.read_bytes(), f"'{path}'"))
+    except (OSError, DatasetError):
+        return Figures()
 
 
 def damaged(folder: Folder, digest: str, judged: Judged) -> list[str]:

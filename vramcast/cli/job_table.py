@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramcast.cli import checked_job
-from vramcast.core.checks import shown
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shown
 
 _OF_A_TERMINAL = ("json",)  # what one command has, and a job has not
 

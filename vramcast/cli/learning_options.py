@@ -1,16 +1,14 @@
-"""What the verbs which learn from measured runs share: their arguments, the runs, and the packages they need."""
+"""What the verbs which learn from measured runs share: their arguments and the runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vramcast.cli import values
 from vramcast.cli.streams import say
-from vramcast.core.errors import UsageError
 from vramcast.datasets.run import Run, with_config
 from vramcast.datasets.tables import read_set
 
@@ -31,19 +29,6 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-
-
-@contextmanager
-def packages(what: str) -> Iterator[None]:
-    """Say what to install where an import inside the block fails.
-
-    Args:
-        what: Who needs it, at the beginning of a sentence: "Training".
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise UsageError(f"{what} needs {error.name}: pip install 'vramcast[learn]'.") from None
 
 
 def read_all(paths: list[str]) -> list[Run]:

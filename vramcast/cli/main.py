@@ -21,9 +21,9 @@ from vramcast._version import __version__
 from vramcast.cli import streams, values
 from vramcast.cli.signals import end_orderly
 from vramcast.cli.terminal import painted
-from vramcast.core.checks import SHOWN
 from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
-from vramcast.core.units import MIB, gib, shortened
+from vramcast.core.text import one_line, shorten
+from vramcast.core.units import MIB, gib
 
 # Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
 VERBS = (
@@ -89,7 +89,7 @@ class _Parser(argparse.ArgumentParser):
         (streams.say if file is sys.stderr else streams.answer)(message, end="")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"vramcast: {_line(message)}{self._meant(message)} (see {self.prog} --help)\n")
+        self.exit(2, f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{self._meant(message)} (see {self.prog} --help)\n")
 
     def _meant(self, message: str) -> str:
         """Return what a misspelt verb or option was probably meant to be; "" where nothing is close."""
@@ -176,13 +176,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.verbose:
             streams.say("".join(traceback.format_exception(error)).rstrip())
         if isinstance(error, OSError) and error.filename is not None:  # one which the caller named, or whose place is full
-            named = shortened(str(error.filename), SHOWN)
+            named = shorten(str(error.filename))
             return _failed(error, f"'{named}' cannot be used: {error.strerror}.", _CANNOT_ESTIMATE, is_json=options.json)
         words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, MemoryError | ImportError):
             words += " (is main memory short, or limited by ulimit -v?)"
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
-        text = f"{shortened(words, _LONGEST_MESSAGE)}. This error is unexpected, and is no answer: please report it; {report}."
+        text = f"{shorten(words, _LONGEST_MESSAGE)}. This error is unexpected, and is no answer: please report it; {report}."
         return _failed(error, text, _CANNOT_ESTIMATE, is_json=options.json)
 
 
@@ -196,20 +196,14 @@ def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: str = "") -> int:
     """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
-    streams.say(f"{painted('vramcast:', 'red', sys.stderr)} {_line(text)}{hint}")
+    streams.say(f"{painted('vramcast:', 'red', sys.stderr)} {one_line(text, _LONGEST_LINE, ' | ')}{hint}")
     if is_json and code != 2 and sys.stdout is not None:
-        message = {"schema": 1, "error": type(error).__name__, "message": shortened(text, _LONGEST_MESSAGE)}
+        message = {"schema": 1, "error": type(error).__name__, "message": shorten(text, _LONGEST_MESSAGE)}
         try:
             streams.answer(json.dumps(message))
         except (OutputError, streams.ReaderGone) as silent:
             streams.say(f"vramcast: {silent}")
     return code
-
-
-def _line(text: str) -> str:
-    """Return one line for a person, whatever a job's own message looks like; --json and the API have it as it is."""
-    lines = shortened(text, _LONGEST_MESSAGE).splitlines()
-    return shortened(" | ".join(line.strip() for line in lines if line.strip()), _LONGEST_LINE)
 
 
 def entry() -> NoReturn:

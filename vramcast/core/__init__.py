@@ -1,1 +1,1 @@
-"""What every other package builds on, and what imports nothing of them."""
+"""What every layer may use: errors, units, words, files, and the checks of values that come from outside; no packages."""

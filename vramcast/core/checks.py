@@ -7,15 +7,10 @@ import operator
 from typing import Final, SupportsFloat, SupportsIndex
 
 from vramcast.core.errors import UsageError
-from vramcast.core.units import INT64_MOST, shortened
+from vramcast.core.text import shown
+from vramcast.core.units import INT64_MOST
 
 INT64_LEAST: Final = -(2**63)  # spec: int64
-SHOWN: Final = 80  # arbitrary: characters of a wrong value which a message repeats
-
-
-def shown(value: object) -> str:
-    """Return a wrong value for a message, never longer than it is worth."""
-    return shortened(repr(value), SHOWN)
 
 
 def whole(name: str, value: object, *, least: int = INT64_LEAST, most: int = INT64_MOST, advice: str = "") -> int:

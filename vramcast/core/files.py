@@ -1,7 +1,8 @@
-"""Files which are written whole or not at all."""
+"""Files that are written whole or not at all, and names for what is in them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -37,3 +38,16 @@ def atomic_write(path: str | os.PathLike[str], *, raises: type[VramcastError] = 
     finally:
         if not in_place:
             temporary.unlink(missing_ok=True)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits; "" where there is none."""
+    if not os.path.isfile(path):
+        return ""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(*parts: str, digits: int = 16) -> str:
+    """Return so many hexadecimal digits, 64 at most, that name these texts."""
+    return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:digits]

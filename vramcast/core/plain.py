@@ -1,23 +1,44 @@
 """Frozen dataclasses as plain JSON values, and back with every value checked against the fields' types.
 
-Written here because the collector runs where only torch, numpy and the standard library are.
+The one reader of values that come from outside. It needs the standard library alone: submit hosts and nodes that measure have
+no packages.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import difflib
+import json
+import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from vramcast.core.errors import DatasetError
+from vramcast.core.errors import DatasetError, VramcastError
+from vramcast.core.text import encodable, shown
 
 T = TypeVar("T")
 _MAX_TEXT = 100_000  # arbitrary: longer text in one field is damage or an attack
 _MAX_INT = 2**63  # spec: what a Parquet int64 holds
+_MAX_FLOAT: Final = sys.float_info.max
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_EXPECTED: Final = {
+    bool: "true or false", str: f"text of at most {_MAX_TEXT} characters", list: "a list", dict: "an object",
+    int: "a whole number below 2^63", float: "a finite number",
+}  # fmt: skip
+
+
+class Between(NamedTuple):
+    """The least and the most that a number may be: `Annotated[int, Between(1, 64)]`."""
+
+    least: float
+    most: float
+
+
+class _Wrong(ValueError):
+    """A value is not what its field asks for."""
 
 
 def to_plain(value: Any) -> Any:
@@ -40,18 +61,43 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
-def from_plain(kind: type[T], value: Any, where: str = "") -> T:
+def json_value(text: str | bytes, what: str, *, raises: type[VramcastError] = DatasetError) -> Any:
+    """Return the JSON value in `text`; a number in it may still be infinite: 1e400.
+
+    Args:
+        text: Untrusted.
+        what: At the beginning of the message: a file's name.
+        raises: What is raised where it is no JSON, is nested too deep, or has NaN or infinity by name.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise raises(f"{what} is nested too deep to be read.") from None
+    except ValueError as error:
+        raise raises(f"{what} is not JSON ({str(error)[:100]}).") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def from_plain(kind: type[T], value: Any, where: str = "", *, raises: type[VramcastError] = DatasetError) -> T:
     """Return `value` as a `kind`; absent fields take their defaults.
 
     Args:
-        kind: A dataclass with fields of str, int, float, bool, Literal, None, tuple[X, ...], tuple of fixed length,
-            dict[str, X], dataclasses and unions of these.
+        kind: A dataclass, or another type, made of str, int, float, bool, None, Path, Any, Literal, list, dict, tuple[X, ...],
+            tuple of fixed length, Mapping[K, X], dataclasses, unions of these, and numbers annotated with `Between`.
         value: What `to_plain` gave, or anything untrusted.
         where: The place in the file, for the message.
-    Raises:
-        DatasetError: a field is unknown, missing, or of another type; the message names the field.
+        raises: What is raised where a field is unknown, missing, or of another type; the message names the field.
     """
-    return _reader(kind)(value, where or kind.__name__)  # type: ignore[no-any-return,arg-type]
+    where = where or kind.__name__
+    try:
+        return _reader(kind)(value, where)  # type: ignore[no-any-return,arg-type]
+    except _Wrong as error:
+        raise raises(str(error)) from None
+    except RecursionError:
+        raise raises(f"{where} is nested too deep to be read.") from None
 
 
 # Histories have 10^5 rows: what a type asks for is found once, and each value is then looked at by a function of its own.
@@ -66,17 +112,23 @@ def _reader(kind: Any) -> _Reader:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _union(arguments)
+    if origin is Annotated:
+        return partial(_between, _reader(arguments[0]), arguments[1])
     if origin is Literal:
         return partial(_one_of, arguments)
     if origin is tuple:
         return _tuple(arguments)
-    if origin is dict:
-        return partial(_mapping, arguments[1])
+    if origin in (dict, Mapping):
+        return partial(_mapping, _reader(arguments[0]), _reader(arguments[1]))
+    if kind is Any:
+        return lambda value, where: value
+    if kind is Path:
+        return lambda value, where: Path(_scalar(str, value, where))
     return partial(_scalar, kind)
 
 
 def _record(kind: Any) -> _Reader:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     fields = {
         field.name: (hints[field.name], field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING)
         for field in dataclasses.fields(kind)
@@ -90,11 +142,11 @@ def _record(kind: Any) -> _Reader:
         if not isinstance(value, dict):
             raise _wrong(where, value, "an object")
         if unknown := [str(name) for name in value if name not in fields]:
-            raise DatasetError(
-                f"{where} has a field '{printable(unknown[0][:40])}' which is unknown: was it written by a newer vramcast?"
-            )
+            close = difflib.get_close_matches(unknown[0][:40], fields, n=1)
+            meant = f"did you mean '{close[0]}'" if close else "was it written by a newer vramcast"
+            raise _Wrong(f"{where} has the field '{encodable(unknown[0][:40])}', which is unknown: {meant}?")
         if missing := [name for name in needed if name not in value]:
-            raise DatasetError(f"{where} has no '{missing[0]}': the row is incomplete.")
+            raise _Wrong(f"{where} has no '{missing[0]}': it is incomplete.")
         return kind(**{name: readers[name](item, f"{where}.{name}") for name, item in value.items()})
 
     return read
@@ -110,11 +162,18 @@ def _union(kinds: tuple[Any, ...]) -> _Reader:
         for reader in others:
             try:
                 return reader(value, where)
-            except DatasetError:
+            except ValueError:
                 continue
         return last(value, where)
 
     return read
+
+
+def _between(reader: _Reader, ends: Between, value: Any, where: str) -> Any:
+    number = reader(value, where)
+    if not ends.least <= number <= ends.most:
+        raise _wrong(where, value, f"a number from {ends.least:g} to {ends.most:g}")
+    return number
 
 
 def _one_of(known: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -123,12 +182,10 @@ def _one_of(known: tuple[Any, ...], value: Any, where: str) -> Any:
     return value
 
 
-def _mapping(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise _wrong(where, value, "an object")
-    reader = _reader(kind)
+def _mapping(key_reader: _Reader, reader: _Reader, value: Any, where: str) -> Any:
     return {
-        _scalar(str, key, f"{where}'s key"): reader(item, f"{where}[{printable(key[:40])!r}]") for key, item in value.items()
+        key_reader(key, f"{where}'s key"): reader(item, f"{where}[{encodable(str(key)[:40])!r}]")
+        for key, item in _scalar(dict, value, where).items()
     }
 
 
@@ -149,25 +206,16 @@ def _tuple(kinds: tuple[Any, ...]) -> _Reader:
 
 
 def _scalar(kind: Any, value: Any, where: str) -> Any:
-    if kind is float:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-        raise _wrong(where, value, "a finite number")
-    if kind is int:
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INT:
-            return value
-        raise _wrong(where, value, "a whole number below 2^63")
-    if kind is bool and isinstance(value, bool):
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
+        return float(value)
+    if kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INT:
         return value
-    if kind is str and isinstance(value, str) and len(value) <= _MAX_TEXT and printable(value) == value:
+    if kind is str and isinstance(value, str) and len(value) <= _MAX_TEXT and encodable(value) == value:
         return value
-    raise _wrong(where, value, {bool: "true or false", str: f"text of at most {_MAX_TEXT} characters"}[kind])
+    if kind in (bool, list, dict) and isinstance(value, kind):
+        return value
+    raise _wrong(where, value, _EXPECTED[kind])
 
 
-def printable(text: str) -> str:
-    """Return `text` without the lone surrogates which JSON can smuggle in, and no file or terminal takes."""
-    return text.encode(errors="replace").decode()
-
-
-def _wrong(where: str, value: Any, wanted: str) -> DatasetError:
-    return DatasetError(f"{where} is {printable(str(value)[:60])!r}: {wanted} is expected.")
+def _wrong(where: str, value: Any, wanted: str) -> _Wrong:
+    return _Wrong(f"{where} is {shown(value)}: {wanted} is expected.")

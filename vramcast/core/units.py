@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten
 
 KIB = 1024  # spec: IEC 80000-13
 MIB = 1024**2  # spec: IEC 80000-13
@@ -29,7 +30,7 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text) if len(text) <= _LONGEST else None
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        text = shortened(text, _LONGEST)
+        text = shorten(text, _LONGEST)
         raise UsageError(f"Size '{text}' is not understood: write bytes (12622168064) or a unit (12GiB, 12000MiB, 12GB).")
     size_bytes = round(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
     if size_bytes <= 0:
@@ -37,14 +38,6 @@ def parse_bytes(text: str) -> int:
     if size_bytes > INT64_MOST:
         raise UsageError(f"Size '{text}' is more than 2^63 bytes, which nothing has: write for example 12GiB.")
     return size_bytes
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return `text`; of one longer than `limit` characters the beginning and the end, and how many are left out."""
-    if len(text) <= limit:
-        return text
-    head, tail = limit - limit // 3, limit // 3
-    return f"{text[:head]} [... {len(text) - head - tail:,} characters cut ...] {text[len(text) - tail :]}"
 
 
 def gib(size_bytes: int) -> str:

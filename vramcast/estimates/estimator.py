@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from vramcast.core.checks import number, shown
+from vramcast.core.checks import number
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
-from vramcast.core.units import gib, shortened
+from vramcast.core.text import shorten, shown
+from vramcast.core.units import gib
 from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
@@ -248,7 +249,7 @@ class Estimator:
             if not _may_be_the_tracers_fault(error):
                 raise
             first = error
-        reasons = f"the null GPU could not ({shortened(str(first), _SHOWN_REASON)})"
+        reasons = f"the null GPU could not ({shorten(str(first), _SHOWN_REASON)})"
         try:
             found = self._named("fake", job, options)
         except CannotEstimate as error:
@@ -284,7 +285,7 @@ class Estimator:
         except CannotEstimate as error:
             why = str(error)
         if why:
-            said = f"on an infinitely slow card the job does not come as far ({shortened(why, _SHOWN_REASON)})"
+            said = f"on an infinitely slow card the job does not come as far ({shorten(why, _SHOWN_REASON)})"
             return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
         slow = Peaks(other.allocated, other.reserved)
         seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}

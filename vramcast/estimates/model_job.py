@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vramcast.core.checks import SHOWN, shown
 from vramcast.core.errors import UsageError
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten, shown
 from vramcast.hardware.devices import Device, checked_card_bytes
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Batch, Job, TensorSpec, Training, current_folder, map_batch
@@ -81,5 +80,5 @@ def _check_sendable(leaf: object) -> None:
     except Exception as error:  # whatever its class raises
         raise UsageError(
             f"The batch holds a {type(leaf).__name__}, which cannot be sent to the process that traces "
-            f"({shortened(str(error), SHOWN)}): pass tensors, tuples, dicts and plain values."
+            f"({shorten(str(error))}): pass tensors, tuples, dicts and plain values."
         ) from None

@@ -8,7 +8,6 @@ Not seen is a change in what a target's file imports: delete `examples.jsonl` in
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ import joblib
 
 from vramcast.core.cache import writable_record
 from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.files import digest, sha256_of
 from vramcast.core.package import FOLDER
 from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Journal, read_lines
@@ -286,7 +286,7 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 # ------------------------------------------------------------------------------------------------ what decides an example
 def _key(job: Job) -> str:
     """Return what names an example: its job, and all that decides what is seen of it."""
-    return digest([repr(job), _target_text(job), cudnn_asked(job.stack), *decides_all()])
+    return digest(repr(job), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
 
 
 def decides_all() -> list[str]:
@@ -294,11 +294,6 @@ def decides_all() -> list[str]:
     site = site_file.current()
     site_text = site.sha256 if site is not None else ""
     return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
-
-
-def digest(facts: Iterable[str]) -> str:
-    """Return one name for these facts, whatever is in them."""
-    return hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()
 
 
 def _target_text(job: Job) -> str:
@@ -322,7 +317,7 @@ def _versions() -> tuple[str, ...]:
 @functools.cache
 def _own_code() -> str:
     """Return one name for the code of ours which turns a job into features."""
-    return digest(hashlib.sha256(path.read_bytes()).hexdigest() for path in _own_files())
+    return digest(*map(sha256_of, _own_files()), digits=64)
 
 
 def _own_files() -> list[Path]:

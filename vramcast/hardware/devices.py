@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from vramcast.core.checks import shown, whole
+from vramcast.core.checks import whole
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shown
 from vramcast.core.units import MIB, gib, parse_bytes
 
 # Sources named more than once. XLA's files are device descriptions, one a card, by their look printed by XLA on real

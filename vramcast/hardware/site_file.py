@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.checks import number, shown, whole
+from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten, shown
 from vramcast.hardware.devices import LIMITS, SMALLEST_BYTES, Device
 
 VARIABLE: Final = "VRAMCAST_SITE"
@@ -122,7 +122,7 @@ def read(path: str | os.PathLike[str]) -> SiteFile:
         status = file.stat()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"The site file '{shortened(str(path), _MOST_TEXT)}' cannot be read: {reason}.") from None
+        raise UsageError(f"The site file '{shorten(str(path), _MOST_TEXT)}' cannot be read: {reason}.") from None
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:
         raise UsageError(f"The site file '{path}' is no file of at most {_MOST_FILE_BYTES} bytes: give a TOML file.")
     return _read(file, status.st_mtime_ns, status.st_size)
@@ -157,11 +157,11 @@ def _parsed(data: bytes, path: Path) -> SiteFile:
     try:
         tables = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"'{path}' is not TOML: {shortened(str(error), _MOST_TEXT)}.") from None
+        raise UsageError(f"'{path}' is not TOML: {shorten(str(error), _MOST_TEXT)}.") from None
     contexts, cards = [], {}
     for kind, rows in tables.items():
         if kind not in ("context", "card") or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise UsageError(f"'{path}' has '{shortened(kind, _MOST_TEXT)}': only [[context]] and [[card]] are known.")
+            raise UsageError(f"'{path}' has '{shorten(kind, _MOST_TEXT)}': only [[context]] and [[card]] are known.")
         for i, row in enumerate(rows):
             fields = _Fields(f"'{path}', [[{kind}]] {i + 1}", row)
             if kind == "context":

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Number
 from typing import Any, Final, Literal, get_args
 
-from vramcast.core.checks import INT64_LEAST, SHOWN, number, shown, whole
+from vramcast.core.checks import INT64_LEAST, number, whole
 from vramcast.core.errors import UsageError
-from vramcast.core.units import INT64_MOST, shortened
+from vramcast.core.text import shorten, shown
+from vramcast.core.units import INT64_MOST
 from vramcast.hardware.devices import DEVICES, Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.parallel import Parallel
@@ -148,7 +149,7 @@ class TensorSpec:
         match = _TENSOR.fullmatch(text.strip())
         if match is None:
             raise UsageError(
-                f"Tensor '{shortened(text, SHOWN)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
+                f"Tensor '{shorten(text)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
                 "8x128:int64<30522, 8x128:int64=1, or 8x16..128:int64 where batches vary."
             )
         ends = [dimension.split("..") for dimension in match[1].split("x")]

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from vramcast.core.checks import shown, whole
+from vramcast.core.checks import whole
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shown
 from vramcast.jobs.ranks import World
 
 Kind = Literal["ddp", "fsdp", "hsdp"]

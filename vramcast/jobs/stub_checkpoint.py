@@ -17,7 +17,6 @@ from vramcast.core.errors import OutputError, UsageError
 from vramcast.jobs import targets
 from vramcast.jobs.stub_tokenizer import write_tokenizer
 
-_SHARD_BYTES: Final = 5_000_000_000  # spec: huggingface_hub's MAX_SHARD_SIZE, "5GB"
 # spec: the safetensors format, names of dtypes
 _DTYPES: Final = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
@@ -117,22 +116,15 @@ def tensors_of(model: Any) -> dict[str, StubTensor]:
 
 def write_safetensors(tensors: Mapping[str, StubTensor], folder: Path, name: str = "model") -> None:
     """Write tensors of zeros as sparse files: one, or several with an index."""
-    shards: list[dict[str, StubTensor]] = [{}]
-    filled_bytes = 0
-    for key, tensor in tensors.items():
-        if shards[-1] and filled_bytes + tensor.size_bytes > _SHARD_BYTES:
-            shards.append({})
-            filled_bytes = 0
-        shards[-1][key] = tensor
-        filled_bytes += tensor.size_bytes
-    n = len(shards)
-    names = [f"{name}.safetensors"] if n == 1 else [f"{name}-{i:05}-of-{n:05}.safetensors" for i in range(1, n + 1)]
-    for file, shard in zip(names, shards, strict=True):
-        _write_one(shard, folder / file)
-    if n > 1:
-        weights = {key: file for file, shard in zip(names, shards, strict=True) for key in shard}
-        total_bytes = sum(tensor.size_bytes for tensor in tensors.values())
-        index = {"metadata": {"total_size": total_bytes}, "weight_map": weights}
+    from huggingface_hub import split_state_dict_into_shards_factory  # transformers, whose models these are, brings it
+
+    shards = split_state_dict_into_shards_factory(
+        dict(tensors), get_storage_size=lambda tensor: tensor.size_bytes, filename_pattern=name + "{suffix}.safetensors"
+    )
+    for file, keys in shards.filename_to_tensors.items():
+        _write_one({key: tensors[key] for key in keys}, folder / file)
+    if shards.is_sharded:
+        index = {"metadata": shards.metadata, "weight_map": shards.tensor_to_filename}
         (folder / f"{name}.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
 from vramcast.hardware.devices import DEVICES
-from vramcast.tracer.format.labels import shown
 from vramcast.views.charts.table import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
@@ -83,7 +83,9 @@ def modules(estimate: Estimate) -> Table:
     """Return the modules which hold most at the peak of live blocks."""
     found = estimate.by_module
     all_bytes = max(sum(found.values()), 1)
-    rows = [(shown(name) or "no module", gib(size), f"{size / all_bytes:.1%}") for name, size in list(found.items())[:_MODULES]]
+    rows = [
+        (printable(name) or "no module", gib(size), f"{size / all_bytes:.1%}") for name, size in list(found.items())[:_MODULES]
+    ]
     note = f"The {len(rows)} largest of {len(found)}." if len(found) > len(rows) else ""
     return Table("Modules at the live peak", ("module", "live bytes", "share"), rows, note)
 

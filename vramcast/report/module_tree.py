@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator.curves import groups_at
-from vramcast.tracer.format.labels import shown
 from vramcast.tracer.format.trace import Category, Trace
 from vramcast.views.style import LOOKS, Look
 
@@ -56,10 +56,10 @@ def tree_of(trace: Trace, row: int) -> Node:
         node = root
         node.size_bytes += group.size_bytes
         for part in group.module.split(".") if group.module else (NO_MODULE,):
-            node = node.children.setdefault(part, Node(shown(part, _NAME_LIMIT)))
+            node = node.children.setdefault(part, Node(printable(part, _NAME_LIMIT)))
             node.size_bytes += group.size_bytes
         leaf = node.children.setdefault(
-            (group.op, group.category), Node(shown(group.op.removeprefix("aten::"), _NAME_LIMIT) or "no operator")
+            (group.op, group.category), Node(printable(group.op.removeprefix("aten::"), _NAME_LIMIT) or "no operator")
         )
         leaf.size_bytes += group.size_bytes
         leaf.category = group.category

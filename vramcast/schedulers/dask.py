@@ -17,17 +17,16 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
-from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.errors import RequestRefused
+from vramcast.core.packages import needed
 from vramcast.core.units import gib
 from vramcast.hardware.devices import card_bytes
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried
 
-try:
+with needed("vramcast.schedulers.dask", "dask"):
     import distributed
     from distributed import Client, Worker, WorkerPlugin
-except ImportError as error:
-    raise UsageError(f"vramcast.schedulers.dask needs {error.name}: pip install 'vramcast[dask]'.") from None
 
 GPU_MEMORY: Final = "GPU_MEMORY"
 

@@ -19,14 +19,13 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.packages import needed
 from vramcast.core.units import gib
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried
 
-try:
+with needed("vramcast.schedulers.ray", "ray"):
     import ray
-except ImportError as error:
-    raise UsageError(f"vramcast.schedulers.ray needs {error.name}: pip install 'vramcast[ray]'.") from None
 
 # A usual name for the resource which nodes of one card each are started with: --resources '{"gpu_memory": 42297786368}'.
 GPU_MEMORY: Final = "gpu_memory"

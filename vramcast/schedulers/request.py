@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from vramcast.core.checks import shown, whole
+from vramcast.core.checks import whole
 from vramcast.core.errors import RequestRefused, UsageError
+from vramcast.core.text import shown
 from vramcast.core.units import MIB, gib
 from vramcast.estimates.result import Estimate
 from vramcast.schedulers.backoff import grown

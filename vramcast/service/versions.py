@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
+from vramcast.core.files import digest, sha256_of
 from vramcast.estimates.bounds.learned import SHIPPED, chosen, named
-from vramcast.estimates.run_examples import decides_all, digest
+from vramcast.estimates.run_examples import decides_all
 
 _FILE: Final = "artifact.json"
 
@@ -18,5 +18,4 @@ def answered_by(artifact: str | None) -> str:
         UsageError: the artifact is none.
     """
     path = (chosen(artifact) or named(SHIPPED)) / _FILE
-    content = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
-    return digest([*decides_all(), str(artifact), content])
+    return digest(*decides_all(), str(artifact), sha256_of(path), digits=64)

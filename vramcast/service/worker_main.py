@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
@@ -59,7 +59,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
 
 def failed(kind: str, error: object) -> dict[str, Any]:
     """Return an error as an answer."""
-    return {"error": {"kind": kind, "message": shortened(str(error), _LONGEST_MESSAGE)}}
+    return {"error": {"kind": kind, "message": shorten(str(error), _LONGEST_MESSAGE)}}
 
 
 def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:

@@ -19,9 +19,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.labels import place
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.views import charts, style
 from vramcast.views.charts import png, svg
@@ -122,7 +123,7 @@ def save(trace: Trace, packings: Sequence[Packing], path: str | os.PathLike[str]
 
 def draw_png(trace: Trace, packings: Sequence[Packing], *, title: str = "") -> bytes:
     """Return the packings side by side as a PNG; matplotlib must be installed. Args: see `save`."""
-    return png.draw(_charts(trace, packings), shown(title))
+    return png.draw(_charts(trace, packings), printable(title))
 
 
 def draw_html(trace: Trace, packings: Sequence[Packing], *, title: str = "") -> str:
@@ -130,7 +131,7 @@ def draw_html(trace: Trace, packings: Sequence[Packing], *, title: str = "") -> 
     drawn = _charts(trace, packings)
     return render(
         "placement.html",
-        title=shown(title) if title else "Where blocks lie",
+        title=printable(title) if title else "Where blocks lie",
         summary=[chart.title for chart in drawn],
         charts=[svg.draw(chart) for chart in drawn],
     )

@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.labels import place, shown
+from vramcast.tracer.format.labels import place
 from vramcast.tracer.format.trace import Trace
 from vramcast.views import style
 
@@ -28,7 +29,7 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside
     most process bytes. Args and meaning: see `vramcast.views.save`.
     Limits: Sizes of 1000 GiB and more make longer lines.
     """
-    heading = [shown(title, 80)] if title else []
+    heading = [printable(title, 80)] if title else []
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     if live.row < 0 and process.row < 0:
         return "\n".join([*heading, "The trace allocates nothing."]) + "\n"
@@ -144,6 +145,6 @@ def _table(groups: Sequence[curves.Group]) -> list[str]:
     lines = [f"{'live at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
     for group in groups:
         letter = style.LOOKS[group.category].letter
-        module, op = shown(group.module, 26) or "-", shown(group.op, 23) or "-"
+        module, op = printable(group.module, 26) or "-", printable(group.op, 23) or "-"
         lines.append(f"{gib(group.size_bytes):>16} {group.n_blocks:>7} {letter} {module:<28}{op:<24}")
     return lines

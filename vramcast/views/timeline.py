@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.labels import shown
 from vramcast.tracer.format.trace import Phase, Trace
 from vramcast.views import style
 from vramcast.views.charts import png, svg
@@ -44,7 +44,7 @@ _SHADES: Final = {
 
 def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> bytes:
     """Return the view as a PNG. Args and meaning: see `vramcast.views.save`; matplotlib must be installed."""
-    lines = [*([shown(title)] if title else []), *_summary(trace, card_bytes)]
+    lines = [*([printable(title)] if title else []), *_summary(trace, card_bytes)]
     return png.draw(_charts(trace, beside, _MAX_POINTS_PNG, card_bytes), "\n".join(lines))
 
 
@@ -52,7 +52,7 @@ def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "", b
     """Return the view as an HTML page. Args and meaning: see `vramcast.views.save`."""
     return render(
         "timeline.html",
-        title=shown(title) if title else "GPU memory of a trace",
+        title=printable(title) if title else "GPU memory of a trace",
         summary=_summary(trace, card_bytes),
         **content(trace, card_bytes, beside),
     )
@@ -144,7 +144,7 @@ def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None, top: int, na
 
 
 def _names(*names: str) -> list[str]:
-    return [shown(name, _NAME_LIMIT) or "-" for name in names]
+    return [printable(name, _NAME_LIMIT) or "-" for name in names]
 
 
 def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
@@ -173,4 +173,4 @@ def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
 def _table(names: Sequence[str], indices: Any) -> tuple[list[str], list[int]]:
     """Return the names which are used, and for each index where its name stands among them; -1 stays -1."""
     used = {index: place for place, index in enumerate(index for index in np.unique(indices).tolist() if index >= 0)}
-    return [shown(names[index], _NAME_LIMIT) for index in used], [used.get(index, -1) for index in indices.tolist()]
+    return [printable(names[index], _NAME_LIMIT) for index in used], [used.get(index, -1) for index in indices.tolist()]

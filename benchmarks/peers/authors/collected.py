@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import DatasetError
-from vramcast.datasets.histories.reader import Tally, digest, json_value, lines, near_capacity, whole_text
+from vramcast.core.files import digest
+from vramcast.core.plain import json_value
+from vramcast.datasets.histories.reader import Tally, lines, near_capacity, whole_text
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 

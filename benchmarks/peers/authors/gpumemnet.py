@@ -18,8 +18,9 @@ from typing import Final
 from benchmarks.peers.authors import architectures
 from benchmarks.peers.authors.architectures import ACTIVATIONS, CNN_SHAPES, MLP_SHAPES, Layer
 from vramcast.core.errors import DatasetError
+from vramcast.core.files import digest
 from vramcast.core.units import MIB
-from vramcast.datasets.histories.reader import Tally, digest, near_capacity, size_bytes, table
+from vramcast.datasets.histories.reader import Tally, near_capacity, size_bytes, table
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 

@@ -218,21 +218,24 @@ def test_the_example_is_read() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("mode = 'all'", "write one of watch, fill"),
-        ("timeout_s = -1", "between"),
+        ("mode = 'all'", "mode is 'all': one of watch, fill"),
+        ("timeout_s = -1", "from 0 to 600"),
         ("timeout_s = '2'", "finite number"),
-        ("level = 2", "between"),
+        ("level = 2", "from 0 to 1"),
         ("shard = '0GiB'", "not positive"),
-        ("colour = 1", "known are"),
+        ("modes = 1", "did you mean 'mode'"),
         ("requeues = 1", "true or false"),
-        ("token_file = 1", "write a text"),
-        ("partitions = 3", "write a table"),
+        ("token_file = 1", "token_file is 1: text"),
+        ("partitions = 3", "partitions is 3: an object"),
+        ("partitions = {small = 4}", r"partitions\['small'\] is 4: text"),
+        ("partitions = {}", "no partitions"),
         ("x = [", "cannot be read"),
     ],
 )
 def test_settings_which_are_wrong_say_what_is_expected(line: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
-    path.write_text(f"service = 'http://x'\n{line}\n")
+    partitions = "" if "partitions" in line else "partitions = {small = 't4'}"
+    path.write_text(f"service = 'http://x'\n{line}\n{partitions}\n")
     with pytest.raises(UsageError, match=why):
         read_settings(path)
 

@@ -30,7 +30,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from vramcast.core.units import gib, shortened
+from vramcast.core.text import shorten
+from vramcast.core.units import gib
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import COURSE
 from vramcast.tracer.program.cutoff import STOP
@@ -143,7 +144,7 @@ class Shared:
         if not others or own.status == "error":
             return own
         message = (
-            f"'{shortened(others[0].command, _SHOWN)}' is one of several processes of one rank which use its card: which of "
+            f"'{shorten(others[0].command, _SHOWN)}' is one of several processes of one rank which use its card: which of "
             "them is the rank cannot be told. Start ranks by torchrun, or by processes which call init_process_group."
         )
         return replace(own, status="error", trace=None, error="CannotEstimate", message=message)
@@ -160,7 +161,7 @@ class Shared:
         mine = Process(" ".join(command), own)
         found = [process for process in told if process.reserved_bytes]
         if lost:
-            which = f"'{shortened(lost[0].command, _SHOWN)}' {shortened(lost[0].result.message, _SHOWN)}"
+            which = f"'{shorten(lost[0].command, _SHOWN)}' {shorten(lost[0].result.message, _SHOWN)}"
             if own.status == "ok" and not found and not mine.reserved_bytes:
                 return replace(
                     own, status="error", trace=None, error="JobError", message=f"has a process which was not recorded: {which}"
@@ -171,7 +172,7 @@ class Shared:
             return own
         others = [*found, mine] if mine.reserved_bytes else found
         most = max(others, key=lambda process: process.reserved_bytes)
-        note = f"estimated is the process '{shortened(most.command, _SHOWN)}', which the job started"
+        note = f"estimated is the process '{shorten(most.command, _SHOWN)}', which the job started"
         if most is mine:
             note = "estimated is the job's own process"
         if len(others) > 1:

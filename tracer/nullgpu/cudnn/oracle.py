@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -38,6 +37,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.cudnn import backend
 from vramcast.tracer.nullgpu.cudnn import graph as cudnn_graph
 from vramcast.tracer.nullgpu.cudnn.answer_cache import AnswerCache
@@ -84,7 +84,7 @@ class Oracle:
     def ask(self, record: str, request: str, compute: Callable[[backend.Backend], str]) -> str:
         """Return the answer to a canonical request; raises CudnnFailure and CudnnUnusable."""
         circumstances = f"{record} {_OVERRIDE}={self._override}" if self._override else record
-        device = hashlib.sha256(circumstances.encode()).hexdigest()
+        device = digest(circumstances, digits=64)
         version = self.version()
         answer = self._cache.answer(version, device, request)
         if answer is None:

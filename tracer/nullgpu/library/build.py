@@ -20,6 +20,7 @@ from pathlib import Path
 from vramcast.core.cache import kept
 from vramcast.core.compiler import FLAGS, SANITIZERS, find_compiler, run_compiler
 from vramcast.core.errors import CompilerError, NullGpuError
+from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.library import entry_points
 from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol
 
@@ -104,7 +105,7 @@ def entry_points_digest(torch: TorchBuild) -> str:
     """Return a digest of what this build needs of NVIDIA's libraries; the driver's functions are asked for by name."""
     needed = entry_points.needed_symbols(torch.lib)
     lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return digest(*lines)
 
 
 def known_build(torch: TorchBuild) -> KnownBuild | None:
@@ -134,17 +135,17 @@ def _defined(objects: list[Path]) -> set[str]:
 
 
 def _key(torch: TorchBuild) -> str:
-    digest = hashlib.sha256(torch.version.encode())
+    found = hashlib.sha256(torch.version.encode())
     here = Path(__file__)
     for path in sorted(
         [path for path in CSRC.rglob("*") if path.is_file() and path.parent.name != "oracle"]
         + [here, here.with_name("entry_points.py")]
     ):
-        digest.update(path.read_bytes())
+        found.update(path.read_bytes())
     # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
     for path in sorted(torch.lib.glob("lib*cuda*.so")):
-        digest.update(f"{path.name}:{path.stat().st_size}".encode())
-    return f"{torch.version}-{digest.hexdigest()[:12]}"
+        found.update(f"{path.name}:{path.stat().st_size}".encode())
+    return f"{torch.version}-{found.hexdigest()[:12]}"
 
 
 def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:

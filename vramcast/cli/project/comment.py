@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vramcast.cli.project.comparison import Comparison
-from vramcast.core.checks import SHOWN
-from vramcast.core.units import gib, shortened
+from vramcast.core.text import SHOWN, one_line
+from vramcast.core.units import gib
 
 # By this first line an action finds its own comment again.
 MARKER: Final = "<!-- vramcast -->"
@@ -29,7 +29,7 @@ def as_text(comparison: Comparison) -> str:
         + f"{row[1]:<{widths[1]}}  {row[-1]}"
         for row in [header, *rows]
     ]
-    return "\n".join([*lines, *(_plain(remark, _LONGEST_REASON) for remark in comparison.remarks)])
+    return "\n".join([*lines, *(one_line(remark, _LONGEST_REASON) for remark in comparison.remarks)])
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -46,7 +46,7 @@ def as_markdown(comparison: Comparison) -> str:
         "|---|---|" + "---:|" * (len(header) - 3) + "---|",
         *(_line([_code(row[0]), _code(row[1]), *row[2:-1], _verdict(row[-1])]) for row in rows),
         "",
-        *(f"- {_code(_plain(remark, _LONGEST_REASON))}" for remark in comparison.remarks),
+        *(f"- {_code(one_line(remark, _LONGEST_REASON))}" for remark in comparison.remarks),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -69,7 +69,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
     rows = []
     for name, job in comparison.found.jobs.items():
         estimate = job.estimate
-        sizes, card = [_UNKNOWN] * 3, _plain(_asked_card(job.asked), SHOWN)
+        sizes, card = [_UNKNOWN] * 3, one_line(_asked_card(job.asked), SHOWN)
         if estimate is not None:
             bound = estimate["upper_bound"]
             sizes = [
@@ -79,7 +79,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
             ]
             card = estimate["device"]
         since = [_change(comparison, name)] if comparison.base is not None else []
-        rows.append([_plain(name, SHOWN), card, sizes[0], *since, *sizes[1:], _plain(job.verdict, _LONGEST_REASON)])
+        rows.append([one_line(name, SHOWN), card, sizes[0], *since, *sizes[1:], one_line(job.verdict, _LONGEST_REASON)])
     return rows
 
 
@@ -98,12 +98,6 @@ def _change(comparison: Comparison, name: str) -> str:
 
 def _is_blind(comparison: Comparison) -> bool:
     return comparison.base is not None and comparison.base.outcomes is None
-
-
-def _plain(text: str, most: int) -> str:
-    """Return text as one printable line of at most so many characters, and a few: a job's error may hold anything."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shortened(" ".join(printable.split()), most)
 
 
 def _line(cells: list[str]) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from vramcast._version import __version__
+from vramcast.core.checks import whole
 from vramcast.core.errors import UsageError
+from vramcast.core.plain import Between, from_plain, json_value, to_plain
+from vramcast.core.text import shown
 
 SCHEMA: Final = 1  # spec: docs/ci-gate.md
 # spec: docs/ci-gate.md. The exit codes of the contract from worst to best: a wrong question, no, no answer, uncertain, yes.
@@ -29,24 +31,19 @@ class Outcome:
     """
 
     asked: Mapping[str, Any]
-    exit_code: int
+    exit_code: Annotated[int, Between(0, 4)]
     verdict: str
     estimate: Mapping[str, Any] | None = None
 
     @property
     def process_bytes(self) -> int | None:
         """The process peak; None: it is not known."""
-        return None if self.estimate is None else int(self.estimate["peaks"]["process"])
+        return None if self.estimate is None else int(_process_bytes(self.estimate))
 
     @property
     def software(self) -> dict[str, Any]:
         """What else than the repository's own code decides the numbers."""
         return {key: self.estimate.get(key) for key in ("torch", "tracer", "artifact")} if self.estimate is not None else {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        asked, estimate = dict(self.asked), dict(self.estimate) if self.estimate is not None else None
-        return {"asked": asked, "exit_code": self.exit_code, "verdict": self.verdict, "estimate": estimate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,7 @@ class Outcomes:
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON values."""
-        jobs = {name: job.to_dict() for name, job in self.jobs.items()}
-        return {"schema": SCHEMA, "vramcast": self.vramcast, "exit_code": self.exit_code, "jobs": jobs}
+        return {"schema": SCHEMA, "vramcast": self.vramcast, "exit_code": self.exit_code, "jobs": to_plain(self.jobs)}
 
 
 def load(path: str | Path) -> Outcomes:
@@ -76,28 +72,30 @@ def load(path: str | Path) -> Outcomes:
     try:
         with Path(path).open("rb") as file:
             said = file.read(_LARGEST_FILE + 1)
-        if len(said) > _LARGEST_FILE:
-            raise ValueError(f"it is larger than {_LARGEST_FILE >> 20} MiB")
-        return _outcomes_of(json.loads(said))
     except OSError as error:
         raise UsageError(f"'{path}' cannot be read ({error.strerror}): give a file of vramcast check --results.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    try:
+        return _outcomes_of(said)
+    except UsageError as error:
         raise UsageError(
-            f"'{path}' does not hold what a check found ({type(error).__name__}: {error}): "
-            "write it again with vramcast check --results."
+            f"'{path}' does not hold what a check found: {error} Write it again with vramcast check --results."
         ) from None
 
 
-def _outcomes_of(values: Any) -> Outcomes:
-    if values["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {values['schema']!r:.20}, and this release reads {SCHEMA}")
-    return Outcomes({name: _outcome_of(job) for name, job in values["jobs"].items()}, str(values["vramcast"]))
+def _outcomes_of(said: bytes) -> Outcomes:
+    if len(said) > _LARGEST_FILE:
+        raise UsageError(f"It is larger than {_LARGEST_FILE >> 20} MiB.")
+    values = from_plain(dict, json_value(said, "It", raises=UsageError), "It", raises=UsageError)
+    if values.get("schema") != SCHEMA:
+        raise UsageError(f"Its schema is {shown(values.get('schema'))}, and this release reads {SCHEMA}.")
+    known = {name: values.get(name) for name in ("jobs", "vramcast")}
+    found = from_plain(Outcomes, known, "check", raises=UsageError)
+    for name, job in found.jobs.items():
+        if job.estimate is not None:
+            whole(f"The process peak of {shown(name)}", _process_bytes(job.estimate), least=0)
+    return found
 
 
-def _outcome_of(values: Any) -> Outcome:
-    asked, estimate = values["asked"], values["estimate"]
-    if values["exit_code"] not in WORST or not isinstance(asked, dict):
-        raise ValueError(f"exit code {values['exit_code']!r:.20} and {asked!r:.40} are none of a job's")
-    if estimate is not None and (type(peak := estimate["peaks"]["process"]) is not int or peak < 0):
-        raise ValueError(f"a process peak is {peak!r:.40}")
-    return Outcome(asked, values["exit_code"], str(values["verdict"]), estimate)
+def _process_bytes(estimate: Mapping[str, Any]) -> Any:
+    peaks = estimate.get("peaks")
+    return peaks.get("process") if isinstance(peaks, dict) else None

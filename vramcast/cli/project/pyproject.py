@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.checks import shown
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shown
 
 NAME: Final = "pyproject.toml"
 _EXAMPLE: Final = f"{NAME} needs a table [tool.vramcast.jobs.NAME] with a target and its batch (docs/ci-gate.md)"

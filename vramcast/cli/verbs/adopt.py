@@ -18,6 +18,7 @@ from typing import Any
 from vramcast.cli import learning_options, values
 from vramcast.cli.streams import answer, say
 from vramcast.core.errors import UsageError
+from vramcast.core.packages import needed
 from vramcast.datasets.histories.formats import FORMATS
 from vramcast.estimates.bounds.learned import named
 
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    with learning_options.packages("Adopting"):
+    with needed("Adopting", "learn"):
         from vramcast.adoption import pipeline
     if options.scheduler and options.engine != "dask":
         raise UsageError("--scheduler is of --engine dask: say that too.")

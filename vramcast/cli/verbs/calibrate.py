@@ -17,6 +17,7 @@ from vramcast.cli import learning_options
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
+from vramcast.core.packages import needed
 from vramcast.estimates.bounds.learned import named
 
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    with learning_options.packages("Calibrating"):
+    with needed("Calibrating", "learn"):
         from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, drift, model_cards, training
     old = artifact.load(named(options.artifact))

@@ -16,6 +16,7 @@ from vramcast.cli import learning_options, values
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
+from vramcast.core.packages import needed
 from vramcast.estimates.bounds.learned import named
 
 
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    with learning_options.packages("Evaluating"):
+    with needed("Evaluating", "learn"):
         from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, cross_validation
         from vramcast.learner.evaluation import metrics, report

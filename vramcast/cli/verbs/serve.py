@@ -19,6 +19,7 @@ from typing import Any
 from vramcast.cli.streams import say
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.packages import needed
 from vramcast.core.units import parse_bytes
 
 _BACKLOG = 2048  # spec: uvicorn's own; connections which the kernel keeps until they are accepted
@@ -52,15 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Serve until a signal ends it."""
-    try:
+    with needed("The service", "serve"):
         import uvicorn
 
         from vramcast.service.app import Rules, create_app
         from vramcast.service.connections import Impatient, limit_connections
-    except ImportError as error:
-        raise UsageError(
-            f"The service needs packages which are not installed: pip install 'vramcast[serve]' ({error.name})."
-        ) from None
     from vramcast.service.sandbox import sandboxed
     from vramcast.service.service import Service
     from vramcast.service.store import Store

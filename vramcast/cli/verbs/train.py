@@ -20,6 +20,7 @@ from vramcast.cli import learning_options, values
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
+from vramcast.core.packages import needed
 from vramcast.estimates.bounds.learned import named
 
 
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    with learning_options.packages("Training"):
+    with needed("Training", "learn"):
         from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, dask_engine, drift, model_cards, stacks, training
     runs = learning_options.read_all(options.runs)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramcast.core.checks import shown
 from vramcast.core.errors import ArtifactError, UsageError
 from vramcast.core.package import FOLDER
+from vramcast.core.packages import needed
+from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
 from vramcast.hardware.devices import Device
@@ -167,7 +168,5 @@ def load(folder: Path) -> Learned:
 def _load(folder: Path, stamp: int) -> Learned:
     from vramcast.learner import artifact
 
-    try:
+    with needed(f"The artifact '{folder}' has trees, and", "learn", raises=ArtifactError):
         return artifact.load(folder)
-    except ImportError as error:
-        raise ArtifactError(f"The artifact '{folder}' has trees: pip install 'vramcast[learn]' ({error.name}).") from None

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias
 
-from vramcast.core.checks import number, shown, whole
 from vramcast.core.errors import UsageError
-from vramcast.core.units import GIB, parse_bytes
+from vramcast.core.plain import Between, from_plain
+from vramcast.core.units import GIB, INT64_MOST, parse_bytes
 
 _EXAMPLE: Final = "contrib/slurm/vramcast.toml is an example"
 PLACE: Final = "/etc/slurm/vramcast.toml"
 Mode: TypeAlias = Literal["watch", "fill"]
 WhenAway: TypeAlias = Literal["submit", "refuse"]
-_MOST: Final = {"timeout_s": 600.0, "level": 1.0}  # arbitrary: nobody waits longer at a prompt; spec: a share
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {"mode": get_args(Mode), "when_away": get_args(WhenAway)}
+_MOST_S: Final = 600.0  # arbitrary: nobody waits longer at a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,14 @@ class Settings:
     token_file: str = ""
     mode: Mode = "watch"
     when_away: WhenAway = "submit"
-    timeout_s: float = 2.0
-    shard_bytes: int = GIB
-    level: float = 0.99
+    timeout_s: Annotated[float, Between(0, _MOST_S)] = 2.0
+    shard_bytes: Annotated[int, Between(1, INT64_MOST)] = GIB
+    level: Annotated[float, Between(0, 1)] = 0.99
     shrinks: bool = True
     requeues: bool = False
     writes_admin_comment: bool = False
-    peaks_folder: Path = field(default=Path("/run/vramcast/peaks"))
-    outbox: Path = field(default=Path("/var/spool/vramcast"))
+    peaks_folder: Path = Path("/run/vramcast/peaks")
+    outbox: Path = Path("/var/spool/vramcast")
 
     def token(self) -> str:
         """Return the token; "" where none is asked for.
@@ -80,32 +79,7 @@ def read_settings(path: str | Path = PLACE) -> Settings:
         raise UsageError(f"The settings '{path}' cannot be read ({error}): {_EXAMPLE}.") from None
     if "shard" in values:
         values["shard_bytes"] = parse_bytes(str(values.pop("shard")))
-    known = {one.name: one for one in fields(Settings)}
-    for name, value in values.items():
-        if name not in known:
-            raise UsageError(f"'{path}' has '{name}': known are {', '.join(sorted(known))} and shard.")
-        values[name] = _checked(name, value, str(known[name].type), path)
-    for name in ("service", "partitions"):
-        if not values.get(name):
-            raise UsageError(f"'{path}' has no '{name}': {_EXAMPLE}.")
-    return Settings(**values)
-
-
-def _checked(name: str, value: Any, kind: str, path: str | Path) -> Any:
-    """Return a value as its field has it."""
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise UsageError(f"'{path}' has {name} = {shown(value)}: write one of {', '.join(_CHOICES[name])}.")
-        return value
-    if name == "partitions":
-        if isinstance(value, dict) and all(isinstance(card, str) for card in value.values()):
-            return value
-        raise UsageError(f"'{path}' has partitions {shown(value)}: write a table, a card's name for each partition.")
-    if kind == "float":
-        return number(name, value, least=0.0, most=_MOST[name])
-    if kind == "int":
-        return whole(name, value, least=1)
-    if not isinstance(value, bool if kind == "bool" else str):
-        wanted = "true or false" if kind == "bool" else "a text"
-        raise UsageError(f"'{path}' has {name} = {shown(value)}: write {wanted}.")
-    return Path(str(value)) if kind == "Path" else value
+    settings = from_plain(Settings, values, f"'{path}'", raises=UsageError)
+    if not settings.service or not settings.partitions:
+        raise UsageError(f"'{path}' has an empty service, or no partitions: {_EXAMPLE}.")
+    return settings

@@ -11,7 +11,6 @@ The first word is `set OPTION VALUE`, `say TEXT` or `refuse TEXT`. It ends by it
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -19,8 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from vramcast.core.checks import shown
-from vramcast.core.errors import NoAnswer, UsageError, VramcastError
+from vramcast.core.errors import NoAnswer, VramcastError
+from vramcast.core.plain import from_plain, json_value
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.slurm.batch_script import BatchScript
 from vramcast.schedulers.slurm.client import Client
@@ -51,22 +50,19 @@ def main(kind: str, text: str, settings_path: str) -> None:
         decision = decision_on(kind, _options(text), Path.cwd(), os.environ, settings)
     except NoAnswer as missing:
         decision = unanswered(str(missing), settings)
-    except (VramcastError, ValueError, RecursionError) as error:
+    except (VramcastError, ValueError) as error:
         decision = Decision(f"vramcast: {error}; the job is submitted as it is.")
     signal.setitimer(signal.ITIMER_REAL, 0)
     _tell(decision)
 
 
 def _options(text: str) -> dict[str, Any]:
-    """Return the options in JSON.
+    """Return the options that cli_filter gives as a JSON object.
 
     Raises:
-        UsageError: they are none.
+        DatasetError: they are none.
     """
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise UsageError(f"The options are {shown(found)}: cli_filter gives an object.")
-    return found
+    return from_plain(dict, json_value(text, "What cli_filter gives"), "What cli_filter gives")
 
 
 def decision_on(

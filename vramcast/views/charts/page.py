@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from vramcast.core.text import printable
 from vramcast.views.charts.chart import ink_on
 
 if TYPE_CHECKING:
@@ -38,4 +39,4 @@ def _printable(value: Any) -> Any:
     """Return what a place of a template shows of a value: of plain text no control codes and no half characters."""
     if type(value) is not str or value.isprintable():
         return value
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in value)
+    return "\n".join(printable(line, len(line)) for line in value.split("\n"))

@@ -1,0 +1,26 @@
+"""A package that is missing is named, with what installs it."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.packages import needed
+
+
+def test_a_missing_package_is_named_with_what_installs_it() -> None:
+    said = r"^Training needs no_such_package: pip install 'vramcast\[learn\]'\.$"
+    with pytest.raises(UsageError, match=said), needed("Training", "learn"):
+        importlib.import_module("no_such_package")
+
+
+def test_the_error_is_that_of_whoever_asks() -> None:
+    with pytest.raises(DatasetError), needed("A file", "datasets", raises=DatasetError):
+        raise ImportError("a library of it cannot be loaded")
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(KeyError), needed("Training", "learn"):
+        raise KeyError
