@@ -22,7 +22,7 @@ from pathlib import Path
 
 import vramcast
 from vramcast.core.errors import SimulatedOutOfMemory, UsageError, VramcastError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.simulator import rules as numbers
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator

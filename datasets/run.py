@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.core.plain import from_plain, to_plain
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack, of_passport
 from vramcast.jobs.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
 from vramcast.jobs.targets import inlined, refusal

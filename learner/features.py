@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from vramcast.core.units import GIB, MIB
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.learner.traits import CONVOLUTION, kind_of
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
@@ -222,7 +222,7 @@ def _optimizer_states(trace: Trace) -> float:
 
 def _names() -> tuple[str, ...]:
     """Return the features' names in order, as an empty job has them."""
-    from vramcast.hardware.devices import DEVICES
+    from vramcast.hardware.cards import DEVICES
 
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})
     return tuple(features(empty, Circumstances(DEVICES["h200"]), allocated=0, reserved=0))

@@ -26,7 +26,7 @@ import pytest
 
 from tests import compiled
 from vramcast.core.errors import CompilerError, NullGpuError
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.simulator import compiled as compiled_simulator
 from vramcast.simulator.planning import packing

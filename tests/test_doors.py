@@ -27,7 +27,7 @@ from vramcast.estimates.bounds.learned import LearnedBound  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
 from vramcast.estimates.learner_input import observed  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
-from vramcast.hardware.devices import device  # noqa: E402
+from vramcast.hardware.cards import device  # noqa: E402
 from vramcast.jobs.job import Command, Job, TensorSpec, Training  # noqa: E402
 from vramcast.learner import cross_validation, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402

@@ -8,6 +8,8 @@ est.process, est.upper_bound, est.fits()
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vramcast._version import __version__
@@ -109,7 +111,7 @@ _HOMES = {
     "fragmentation": "vramcast.simulator.fragmentation",
     "read_trace": "vramcast.tracer.format.snapshot",
 }
-_MODULES = {"devices": "vramcast.devices", "errors": "vramcast.errors"}
+_ERRORS = "vramcast.core.errors"
 
 
 def _report() -> view.View:
@@ -119,6 +121,26 @@ def _report() -> view.View:
 
 
 view.register(_report)
+
+
+class _Alias(ModuleType):
+    """A public module that is a file of a layer, loaded when one of its names is asked for."""
+
+    def __init__(self, name: str, home: str) -> None:
+        super().__init__(f"{__name__}.{name}")
+        self._home = home
+        sys.modules[self.__name__] = self  # for `import vramcast.errors` and `from vramcast.errors import UsageError`
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._home), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(importlib.import_module(self._home))
+
+
+if not TYPE_CHECKING:
+    devices = _Alias("devices", "vramcast.hardware.cards")
+    errors = _Alias("errors", _ERRORS)
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -132,9 +154,7 @@ def __getattr__(name: str) -> Any:
     # Lazy, so that the helper processes (`python -m vramcast.tracer...`) start without importing the public API.
     if name not in __all__:
         raise AttributeError(f"module 'vramcast' has no attribute '{name}'")
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    return getattr(importlib.import_module(_HOMES.get(name, _MODULES["errors"])), name)
+    return getattr(importlib.import_module(_HOMES.get(name, _ERRORS)), name)
 
 
 def __dir__() -> list[str]:

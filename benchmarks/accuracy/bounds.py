@@ -30,8 +30,8 @@ from vramcast.core.units import GIB
 from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds.learned import SHIPPED, LearnedBound, load, named
 from vramcast.estimates.bounds.public import PublicBound
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import device
 from vramcast.learner import cross_validation, examples, stacks
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.evaluation.scored_run import Scored

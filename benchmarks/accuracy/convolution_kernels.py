@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph

@@ -25,7 +25,7 @@ from benchmarks.accuracy.runner import Case, write_csv
 from benchmarks.accuracy.scripts.affine_batch import at_batch
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
 from vramcast.core.errors import VramcastError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.simulation import simulate

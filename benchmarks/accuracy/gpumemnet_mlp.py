@@ -24,7 +24,7 @@ from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from benchmarks.accuracy.scripts import mlp_script
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.tracer.protocol.run_options import RunOptions
 

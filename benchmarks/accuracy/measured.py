@@ -27,7 +27,7 @@ from vramcast.datasets.collector.measured_job import workspaces
 from vramcast.datasets.run import Run
 from vramcast.datasets.tables import read_set
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 
 @dataclass(frozen=True, slots=True)

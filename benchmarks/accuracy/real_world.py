@@ -14,7 +14,7 @@ from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from vramcast.core.units import MIB
 from vramcast.hardware import stack
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.protocol.run_options import RunOptions
 

@@ -26,8 +26,8 @@ from benchmarks.accuracy.runner import Answer, Case, Variant, arguments, read_ro
 from benchmarks.accuracy.scripts import timm_script
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware import stack
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.protocol.run_options import RunOptions
 

@@ -30,8 +30,8 @@ from benchmarks.accuracy.runner import (
 from benchmarks.peers.authors.xmem import CNNS
 from vramcast.core.units import MIB
 from vramcast.hardware import stack
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Batch, Job, TensorSpec, Training, ZeroGrad
 from vramcast.tracer.protocol.run_options import RunOptions
 

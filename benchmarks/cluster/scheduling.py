@@ -41,8 +41,8 @@ from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import gib
 from vramcast.estimates.bounds.learned import SHIPPED, load, named
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.learner import examples
 from vramcast.learner.cross_validation import LEVELS
 from vramcast.learner.evaluation.metrics import evaluate

@@ -3,11 +3,11 @@
 python -m benchmarks.hardware.contexts
 
 Prints the table. (1) What nvidia-smi printed of contexts in $VRAMCAST_SHARED/data/public/context_startup.csv, beside the
-row here; what of that file is left out says `vramcast.hardware.context_rows`. (2) What processes of one rank had besides, which
-made a process group. (3) The rule, and every row of the table against what would be assumed for its card without it: a card is
-left out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
-residuals, which are the constants of `vramcast.hardware.context`, and the coverage: how many stay below the bound that those of
-the other cards give.
+row here; what of that file is left out says cards.toml. (2) What processes of one rank had besides, which made
+a process group. (3) The rule, and every row of the table against what would be assumed for its card without it: a card is left
+out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
+residuals, which are the constants of `vramcast.hardware.context`, and the coverage: how many stay below the bound that those of the
+other cards give.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Final
 
 from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
+from vramcast.hardware.card_file import ContextRow
+from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import Source, minor_of, quantile
-from vramcast.hardware.context_rows import BARE, LAZY, Row, bare_mib, kernels_mib, kilothreads
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.context_rows import BARE, LAZY, bare_mib, kernels_mib, kilothreads, threads_of
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs
 # Of what the rule says of a bare context. Bare ones are up to 1.02 of it, after one kernel 1.18, with a process group 1.75.
@@ -31,12 +32,6 @@ _ENDS: Final = (("bare", 1.1), ("one kernel", 1.4))  # arbitrary: in the gaps
 GROUP: Final = "process group"
 _STRANGER: Final = "other ranks' process on GPU 0 (bare context, no NCCL)"
 _OWN: Final = ("own process", "own process, rank 0, GPU 0")
-# Names which nvidia-smi prints in full, of cards which vramcast.hardware.devices has not; spec: their SMs x threads of one /
-# 1024
-_OTHERS: Final[Mapping[str, tuple[str, float]]] = {
-    "NVIDIA A40": ("a40", 126), "NVIDIA RTX A6000": ("rtxa6000", 126), "NVIDIA GeForce RTX 4070": ("rtx4070", 69),
-    "NVIDIA GeForce RTX 3080": ("rtx3080", 102),
-}  # fmt: skip
 _KEYS: Final = {card.name: key for key, card in DEVICES.items()}
 # The former table (November 2026): points after all libraries which a row has, MiB, and which of them were bare.
 _FORMER: Final[Mapping[str, tuple[float, frozenset[str]]]] = {
@@ -74,50 +69,50 @@ def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
     """Return what is known of processes of one rank, and of other ranks' processes on a card which is not theirs."""
     found = []
     for row in rows:
-        key, threads = _OTHERS.get(row["gpu"], (_KEYS.get(row["gpu"]), 0.0))
+        key = _KEYS.get(row["gpu"])
         is_stranger, ranks = row["what"] == _STRANGER, int(row["ranks"])
         if key is None or not row["torch"] or not ((is_stranger and ranks > 1) or (row["what"] in _OWN and ranks == 1)):
             continue
         mib, count, total = (int(row[name]) for name in ("mode_mib", "mode_count", "total"))
         if mib > _MOST_MIB or 2 * count < total:
             continue
-        threads = threads or kilothreads(DEVICES[key])
+        threads = kilothreads(DEVICES[key])
         level = level_of(mib, threads)
         if not (is_stranger and level == GROUP):  # another job's process
             found.append(Printed(key, threads, row["torch"], row["driver"], mib, count, level))
     return found
 
 
-def left_out(row: Row) -> list[Row]:
+def left_out(row: ContextRow) -> tuple[ContextRow, ...]:
     """Return the table without the cards which can hold as many threads as this row's."""
-    return [other for other in LAZY if other.kilothreads != row.kilothreads]
+    return tuple(other for other in LAZY if threads_of(other) != threads_of(row))
 
 
-def without(row: Row) -> float:
+def without(row: ContextRow) -> float:
     """Return what would be assumed for this row's card if neither it nor its like had been measured, MiB."""
     rest = left_out(row)
-    said = bare_mib(row.kilothreads, rest)
+    said = bare_mib(threads_of(row), rest)
     if row.libraries == BARE:
         return said
-    own = [other.size.mib for other in LAZY if other.libraries == BARE and other.keys == row.keys]
-    return (own[0] if own else said) + kernels_mib(row.kilothreads, rest)
+    own = [other.size.mib for other in LAZY if other.libraries == BARE and other.gpus == row.gpus]
+    return (own[0] if own else said) + kernels_mib(threads_of(row), rest)
 
 
-def former(row: Row) -> float:
+def former(row: ContextRow) -> float:
     """Return the same by the former rule: the other cards' median for each thread, and what libraries add."""
     shares = []
     for key, (mib, libraries) in _FORMER.items():
         threads = kilothreads(DEVICES[key])
-        if threads != row.kilothreads:
+        if threads != threads_of(row):
             shares.append(mib / threads - sum(_FORMER_ADDS[library] for library in libraries))
-    return (statistics.median(shares) + sum(_FORMER_ADDS[library] for library in row.libraries)) * row.kilothreads
+    return (statistics.median(shares) + sum(_FORMER_ADDS[library] for library in row.libraries)) * threads_of(row)
 
 
 def residuals() -> dict[tuple[Source, bool], list[tuple[str, float]]]:
     """Return what was measured relative to what was assumed, less 1, with its card; by class, and whether kernels had run."""
     found: dict[tuple[Source, bool], list[tuple[str, float]]] = defaultdict(list)
     for row in LAZY:
-        card, kernels = row.keys[0], row.libraries != BARE
+        card, kernels = row.gpus[0], row.libraries != BARE
         found[Source.INTERPOLATED, kernels] += [(card, size / without(row) - 1) for size in row.seen]
         found[Source.OTHER_STACK, kernels] += [(card, one) for one in of_the_others(row.seen, without(row))]
     stacks: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -155,9 +150,9 @@ def main() -> None:
     """Print the tables."""
     print("## The table\n")
     lines = []
-    for row in sorted(LAZY, key=lambda row: (row.kilothreads, row.keys[0], row.libraries != BARE)):
+    for row in sorted(LAZY, key=lambda row: (threads_of(row), row.gpus[0], row.libraries != BARE)):
         lines.append([
-            ", ".join(row.keys), "kernels" if row.libraries else "bare", f"{row.size.mib:g}",
+            ", ".join(row.gpus), "kernels" if row.libraries else "bare", f"{row.size.mib:g}",
             f"{row.size.low_mib:g} to {row.size.high_mib:g}", ", ".join(f"{size:g}" for size in row.seen),
             ", ".join(row.torch) or "-", row.source,
         ])  # fmt: skip
@@ -192,7 +187,7 @@ def main() -> None:
         level = "bare" if row.libraries == BARE else "kernels"
         errors[level].append((abs(size / said - 1), abs(size / before - 1)))
         lines.append([
-            row.keys[0], level, f"{size:g}", f"{said:.0f}", f"{100 * (size / said - 1):+.1f} %", f"{before:.0f}",
+            row.gpus[0], level, f"{size:g}", f"{said:.0f}", f"{100 * (size / said - 1):+.1f} %", f"{before:.0f}",
             f"{100 * (size / before - 1):+.1f} %",
         ])  # fmt: skip
     print(table(["card", "level", "measured", "said without it", "missed by", "former rule", "missed by"], lines))
@@ -220,7 +215,7 @@ def main() -> None:
 
 def _said(key: str, threads_1024: float, *, kernels: bool) -> tuple[str, float]:
     """Return the context of a card, in the table of cards or not: in words, and in MiB."""
-    sizes = [row.size for row in LAZY if key in row.keys and (row.libraries != BARE) == kernels]
+    sizes = [row.size for row in LAZY if key in row.gpus and (row.libraries != BARE) == kernels]
     if sizes:
         return f"{sizes[0].mib:g} ({sizes[0].low_mib:g} to {sizes[0].high_mib:g})", sizes[0].mib
     mib = bare_mib(threads_1024)

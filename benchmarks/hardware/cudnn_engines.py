@@ -28,7 +28,7 @@ from typing import Any, Final
 from benchmarks.accuracy.figures import table
 from benchmarks.hardware.workspaces import questions as asked_questions
 from vramcast.core.compiler import FLAGS, find_compiler, run_compiler
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn import backend as cb

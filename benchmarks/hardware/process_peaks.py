@@ -23,9 +23,9 @@ from benchmarks.accuracy.runner import read_rows
 from benchmarks.hardware.contexts import GROUP, level_of
 from vramcast.core.units import MIB
 from vramcast.estimates.communicators import sizes_of
+from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import context_bytes
 from vramcast.hardware.context_rows import kilothreads
-from vramcast.hardware.devices import DEVICES
 from vramcast.tracer.format.nccl_calls import Calls
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs

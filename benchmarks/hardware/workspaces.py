@@ -18,7 +18,8 @@ from contextlib import closing
 from pathlib import Path
 
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import Device, device
+from vramcast.hardware.cards import device
+from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, PlanDoesNotBuild

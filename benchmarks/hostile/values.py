@@ -18,7 +18,7 @@ from benchmarks.surveys.value_programs import PROGRAMS, TRUTH_MIB, WITHOUT_LARGE
 from vramcast.core.errors import CannotEstimate
 from vramcast.core.units import MIB
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
 _SHAPES = "shapes which depend on values"

@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks.surveys import survey_models
 from vramcast.core.errors import VramcastError
 from vramcast.core.files import atomic_write
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, map_batch
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play

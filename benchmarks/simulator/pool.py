@@ -36,7 +36,7 @@ from benchmarks.peers.planners import cnmem, optimum
 from vramcast.core.errors import VramcastError
 from vramcast.core.files import atomic_write
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.planning import pool, pool_checker, repetition
 from vramcast.simulator.planning.lifetimes import Lifetimes

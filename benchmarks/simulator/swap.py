@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.simulator import pool
 from vramcast.core.files import atomic_write
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import SwapPlan
 from vramcast.tracer.format.trace import Trace

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from vramcast.core.units import GIB
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
 # The published shape of Llama 3 70B. spec: Llama 3 model card and its config.json

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.simulator.jobs import SETTINGS
 from vramcast.core.units import gib
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import Engine, play

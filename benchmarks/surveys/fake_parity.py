@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.surveys import survey_models
 from vramcast.core.errors import VramcastError
-from vramcast.hardware.devices import Device
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
+from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.trace import Action, Category, Trace

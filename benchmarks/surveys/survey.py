@@ -21,7 +21,7 @@ from pathlib import Path
 import survey_models  # the script's own folder comes first in sys.path
 
 from vramcast.core.errors import JobError, VramcastError
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
 from vramcast.jobs.job import Job
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
 BATCH = 2  # arbitrary: batch norm in training needs more than one value a channel

@@ -708,7 +708,7 @@ def _nccl() -> None:
 
 def jobs() -> Iterator[tuple[str, Any, str]]:
     """Yield (name, job, text of the error that must come or "")."""
-    from vramcast.hardware.devices import device as find_device
+    from vramcast.hardware.cards import device as find_device
     from vramcast.jobs.job import Command, Job, Training
 
     for name, setting in _SETTINGS.items():

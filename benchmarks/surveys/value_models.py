@@ -19,7 +19,7 @@ from typing import Any
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
 _DETECTORS = (

@@ -48,7 +48,7 @@ def train(log: str, name: str, batch: int, surprise_bytes: int = 0) -> str:
     share = float(ray.get_runtime_context().get_assigned_resources()["GPU"])
     note(log, f"start    {name}, batch {batch}, with {share:.4f} of the card")
     time.sleep(TRAINING_S)
-    if share * vramcast.hardware.devices.device(CARD).total_bytes < surprise_bytes:
+    if share * vramcast.devices.device(CARD).total_bytes < surprise_bytes:
         note(log, f"full     {name}, batch {batch}")
         raise torch.OutOfMemoryError("CUDA out of memory.")
     note(log, f"end      {name}, batch {batch}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from vramcast.datasets.run import DRY_RUN
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.processes.job_process import python_path, worker_command

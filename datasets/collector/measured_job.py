@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vramcast.datasets.collector.counters import counters
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
 from vramcast.datasets.run import Status, Workload
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 from vramcast.tracer.hooks import torch_api
 
 if TYPE_CHECKING:

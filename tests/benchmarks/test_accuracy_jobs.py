@@ -25,7 +25,7 @@ from benchmarks.accuracy import (
 )
 from benchmarks.accuracy.scripts import mlp_script
 from vramcast.core.errors import NullGpuError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle

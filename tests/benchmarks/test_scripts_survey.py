@@ -13,7 +13,7 @@ from benchmarks.scripts import data as scripts_data
 from benchmarks.scripts.entry import Entry
 from benchmarks.scripts.survey import Outcome, Verdict, missing, report, share, verdict_of, words_of
 from benchmarks.scripts.table import ENTRIES
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out}", own="no such model")
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.simulator import jobs as simulator_jobs
 from benchmarks.speed import simulator
 from benchmarks.surveys import survey_models
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests

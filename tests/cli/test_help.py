@@ -15,7 +15,7 @@ import pytest
 
 from vramcast.cli.main import VERBS, _split, main, parser
 from vramcast.cli.shell_completion import cards, targets
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:

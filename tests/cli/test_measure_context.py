@@ -12,7 +12,7 @@ import pytest
 from vramcast.cli import context_measurement
 from vramcast.cli.verbs import doctor
 from vramcast.core.units import MIB
-from vramcast.hardware import site_file
+from vramcast.hardware import cards
 from vramcast.hardware.context import Source, context_bytes
 
 Call = Callable[..., tuple[int, str, str]]
@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> type[FakeMachine]:
         pass
 
     monkeypatch.setattr(context_measurement, "RealGpu", Mine)
-    monkeypatch.delenv(site_file.VARIABLE, raising=False)
+    monkeypatch.delenv(cards.SITE_VARIABLE, raising=False)
     return Mine
 
 
@@ -58,7 +58,7 @@ def test_what_was_measured_is_used_where_the_site_file_is(
     assert "bare: 385.0 MiB" in out
     assert "after kernels of torch, cublas and cudnn: 470.25 MiB" in out
     assert f"written to {path}; it is used where VRAMCAST_SITE names it" in out
-    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     found = context_bytes("rtx4090", 13, ("cublas", "cudnn"), torch="2.11.0")
     assert (found.bytes, found.source) == (470 * MIB + MIB // 4, Source.SITE)
     code, out, _ = call("doctor", "--measure-context", "--json")  # again, into the file which is in force
@@ -70,7 +70,7 @@ def test_what_was_measured_is_used_where_the_site_file_is(
             for libraries, mib in (([], 385.0), (["cublas", "cudnn"], 470.25))
         ],
     }
-    assert len(site_file.read(path).contexts) == 2
+    assert len(cards.read(path).contexts) == 2
     assert doctor._site() == f"{path}, contexts: 2"
 
 
@@ -79,7 +79,7 @@ def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: typ
     assert code == 0
     assert "Nothing was written: name a file with --site or VRAMCAST_SITE" in out
     toml = out[out.index("[[context]]") :]
-    assert len(site_file._parsed(toml.encode(), Path("x")).contexts) == 2
+    assert len(cards.of_site(toml.encode(), Path("x")).contexts) == 2
 
 
 def test_a_library_which_failed_is_not_in_the_row(machine: type[FakeMachine]) -> None:
@@ -117,9 +117,9 @@ def test_site_without_measuring_is_wrong_usage(call: Call) -> None:
 
 def test_doctor_says_what_is_wrong_with_the_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "site.toml"
-    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     assert "cannot be read" in doctor._try(doctor._site)
-    monkeypatch.delenv(site_file.VARIABLE)
+    monkeypatch.delenv(cards.SITE_VARIABLE)
     assert doctor._site() is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from vramcast.cli.what_if_options import COMMON, parse_cards, parse_settings
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.snapshot import write_snapshot

@@ -58,7 +58,7 @@ def test_the_package_exports_what_it_lists() -> None:
     assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
     assert set(TREE) <= set(vramcast.__all__)
     assert dir(vramcast) == vramcast.__all__
-    assert (vramcast.core.errors.UsageError, vramcast.hardware.devices.device("t4").key) == (vramcast.UsageError, "t4")
+    assert (vramcast.errors.UsageError, vramcast.devices.device("t4").key) == (vramcast.UsageError, "t4")
     with pytest.raises(AttributeError, match="no attribute 'estimat'"):
         _ = vramcast.estimat
 

@@ -17,7 +17,7 @@ from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets import journal, tables
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import SCHEMA, Measurement, Passport, Run, Workload
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 RUN = Run(
     "1-7",

@@ -21,7 +21,7 @@ from vramcast.estimates.advice import advise, blocks_by_worth  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
-from vramcast.hardware.devices import DEVICES  # noqa: E402
+from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.jobs.job import Command  # noqa: E402
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace  # noqa: E402
 from vramcast.tracer.protocol.alloc_conf import AllocConf  # noqa: E402

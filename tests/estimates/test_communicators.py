@@ -11,8 +11,8 @@ import pytest
 from vramcast.core.units import MIB
 from vramcast.estimates import communicators
 from vramcast.estimates.communicators import context_of_process, sizes_of, strangers_on
+from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import DEVICES
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.nccl_calls import Calls, calls_in, sized
 from vramcast.tracer.format.trace import RANKS, Trace

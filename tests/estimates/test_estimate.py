@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import vramcast  # noqa: E402
 from vramcast import Estimate, Estimator, TensorSpec, estimate  # noqa: E402
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError  # noqa: E402
-from vramcast.hardware.devices import DEVICES  # noqa: E402
+from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.tracer.format.trace import Action  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 from vramcast.tracer.observation import Observation  # noqa: E402

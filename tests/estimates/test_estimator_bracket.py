@@ -10,7 +10,7 @@ import pytest
 from vramcast.core.errors import TimeLimit
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, RANKS, Action, Category, Phase, Trace

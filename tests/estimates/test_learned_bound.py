@@ -16,8 +16,8 @@ from vramcast.estimates.bounds.learned import METHOD
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Job
 from vramcast.learner.conformal import Calibration
 from vramcast.learner.model import Head, Learned, Subject

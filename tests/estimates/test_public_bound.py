@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.estimates.bounds.public import METHOD, RESIDUALS, PublicBound, Residuals, residual_group
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import Device, device
+from vramcast.hardware.device import Device
 
 CONTEXT = context_bytes("a100-40gb", 13, ("cublas", "cudnn"))
 levels = st.floats(0.001, 0.999)

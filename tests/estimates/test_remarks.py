@@ -6,8 +6,8 @@ import pytest
 
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.run_on_card import OnCard
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.tracer.format.trace import Trace

@@ -10,8 +10,8 @@ import pytest
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Command, Job
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 

@@ -12,7 +12,7 @@ pytest.importorskip("xgboost")
 
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.estimates import run_examples
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tomllib
 from contextlib import suppress
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 from vramcast.core.errors import OutputError, UsageError
 from vramcast.core.units import MIB
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.hardware import site_file
+from vramcast.hardware import cards
+from vramcast.hardware.card_file import ContextRow, Interval
+from vramcast.hardware.cards import DEVICES, card_bytes, device
 from vramcast.hardware.context import Source, context_bytes
-from vramcast.hardware.devices import DEVICES, card_bytes, device
-from vramcast.hardware.site_file import SiteContext, context_block, write_contexts
+from vramcast.hardware.device import Peak
+from vramcast.hardware.site_contexts import context_block, write_contexts
 
 CARD = """
 [[card]]
@@ -47,7 +50,7 @@ BOTH = ("cublas", "cudnn")
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A site file which is in force; write into it."""
     path = tmp_path / "site.toml"
-    monkeypatch.setenv(site_file.VARIABLE, str(path))
+    monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     return path
 
 
@@ -94,7 +97,7 @@ def test_a_changed_file_is_read_again_and_an_empty_variable_is_none(site: Path, 
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
     site.write_text(CONTEXT)
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.SITE
-    monkeypatch.setenv(site_file.VARIABLE, "")
+    monkeypatch.setenv(cards.SITE_VARIABLE, "")
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
 
 
@@ -116,9 +119,9 @@ def test_a_card_of_the_site_is_a_device(site: Path) -> None:
     assert (card.total_bytes, card.sm_count, card.compute_capability) == (47_676_129_280, 84, (8, 6))
     assert (card.threads_per_sm, card.shared_per_sm_bytes) == (1536, 102_400)  # of its capability
     assert card_bytes("a40") == 47_676_129_280
-    assert "a40" not in DEVICES
-    with pytest.raises(UsageError, match=r"Did you mean 'a40'\? Known: a40, v100"):
-        device("a400")
+    assert DEVICES["a40"].total_bytes != card.total_bytes  # the site's own stands before the table's
+    with pytest.raises(UsageError, match=r"Did you mean 'a40'\? Known: a40, p100-16gb, v100"):
+        device("a401")
 
 
 def test_a_card_which_logs_name_has_its_row(site: Path) -> None:
@@ -147,6 +150,76 @@ def test_a_file_with_one_card_is_a_device(tmp_path: Path) -> None:
         device(str(path))
     with pytest.raises(UsageError, match=r"gone\.toml' cannot be read: No such file"):
         device(str(tmp_path / "gone.toml"))
+
+
+LIKE = """
+[[card]]
+key = "rtx3090-48gb"
+like = "rtx3090"
+total_bytes = 51_000_000_000
+"""
+
+
+def test_a_card_may_be_like_another_one(site: Path) -> None:
+    site.write_text(LIKE)
+    card, other = device("rtx3090-48gb"), DEVICES["rtx3090"]
+    assert card == dataclasses.replace(other, key="rtx3090-48gb", total_bytes=51_000_000_000)
+    assert card.peak == other.peak
+    assert device("rtx3090") is device(other.name) is other  # a copied name is the other one's
+
+
+def test_a_card_is_like_one_of_its_file_or_the_one_that_it_replaces(site: Path) -> None:
+    site.write_text(CARD + LIKE.replace("rtx3090-48gb", "a40-b").replace("rtx3090", "a40"))
+    assert device("a40-b").clock_khz == 1_740_000
+    site.write_text(LIKE.replace("rtx3090-48gb", "rtx3090"))
+    assert device("rtx3090") == dataclasses.replace(DEVICES["rtx3090"], total_bytes=51_000_000_000)
+
+
+def test_what_is_assumed_of_the_other_card_is_assumed_until_it_is_said(site: Path) -> None:
+    site.write_text(LIKE.replace('"rtx3090"', '"rtx5080-laptop"'))
+    card = device("rtx3090-48gb")
+    assert card.assumed == DEVICES["rtx5080-laptop"].assumed == ("memory_clock_khz", "l2_bytes")
+    assert card.peak is not None
+    assert card.peak.assumed
+    site.write_text(LIKE.replace('"rtx3090"', '"rtx5080-laptop"') + 'l2_bytes = 1\nassumed = ["total_bytes"]\n')
+    assert device("rtx3090-48gb").assumed == ("memory_clock_khz", "total_bytes")
+
+
+def test_another_capability_has_its_own_limits(site: Path) -> None:
+    site.write_text(CARD + "threads_per_sm = 1024\n" + LIKE.replace("rtx3090-48gb", "b").replace("rtx3090", "a40"))
+    assert device("b").threads_per_sm == 1024
+    site.write_text(site.read_text() + 'compute_capability = "8.0"\n')
+    assert (device("b").threads_per_sm, device("b").shared_per_sm_bytes) == (2048, 167_936)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LIKE.replace('"rtx3090"', '"rtx3091"'),
+        LIKE.replace('"rtx3090"', '"rtx3090-48gb"'),  # itself
+        LIKE.replace('"rtx3090"', '"b"') + '[[card]]\nkey = "b"\nlike = "rtx3090-48gb"\n',  # each other
+        LIKE.replace('"rtx3090"', "3090"),
+        LIKE.replace('"rtx3090"', '["rtx3090"]'),
+    ],
+)
+def test_like_no_card_that_is_known_is_refused(site: Path, text: str) -> None:
+    site.write_text(text)
+    with pytest.raises(UsageError, match=r"\[\[card\]\] 1: like is .*the key of a card is expected that stands above"):
+        device("h200")
+
+
+def test_an_alias_and_a_peak_of_ones_own(site: Path) -> None:
+    site.write_text(CARD + 'aliases = ["big one"]\npeak_tflops = { fp32 = 1, tf32 = 2, half = 3.5 }\n')
+    assert device("Big-One").key == "a40"
+    assert device("a40").peak == Peak(1, 2, 3.5)
+    site.write_text(CARD)
+    assert device("a40").peak is None
+
+
+def test_a_context_for_one_way_of_loading_kernels_is_not_used_for_the_other(site: Path) -> None:
+    site.write_text(CONTEXT + "cuda = 11\n")
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is not Source.SITE
+    assert context_bytes("rtx4090", 11, BOTH, torch="2.11.0").source is Source.SITE
 
 
 # ------------------------------------------------------------------------------------------------ what is wrong
@@ -184,9 +257,14 @@ def test_a_file_with_one_card_is_a_device(tmp_path: Path) -> None:
         ("sm_count = 84", "", "sm_count is missing"),
         ("sm_count = 84", "sm_count = 84\nthreads_per_sm = 0", "threads_per_sm is 0"),
         ("sm_count = 84", "sm_count = 84\nshared_per_sm_bytes = 1000", "shared_per_block_optin_bytes is more"),
+        ("sm_count = 84", "sm_count = 84\naliases = [1]", "aliases is 1"),
+        ("sm_count = 84", "sm_count = 84\nassumed = 1", "assumed is 1"),
+        ("sm_count = 84", "sm_count = 84\npeak_tflops = 1", "peak_tflops is 1: a table"),
+        ("sm_count = 84", "sm_count = 84\npeak_tflops = { fp32 = 1 }", "peak_tflops: the field tf32 is missing"),
+        ("sm_count = 84", "sm_count = 84\npeak_tflops = { fp32 = 1, tf32 = 1, half = -1 }", "half is -1"),
         ('"8.6"', "86", "compute_capability is 86"),
         ('"8.6"', '"eight"', "compute_capability is 'eight'"),
-        ("sm_count = 84", "sm_count = 84\nassumed = []", "the field 'assumed' is not known"),
+        ("sm_count = 84", "sm_count = 84\nassumed = ['key']", "assumed is .*: a list of 'total_bytes'"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_by_file_and_field(site: Path, old: str, new: str, says: str) -> None:
@@ -221,16 +299,16 @@ def test_two_cards_of_one_key_are_refused(site: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ writing
-def context(mib: float = 478.25, libraries: tuple[str, ...] = BOTH, gpu: str = "NVIDIA L4") -> SiteContext:
-    return SiteContext(gpu, "2.11.0+cu130", "580.1", frozenset(libraries), mib, mib, mib, "")
+def context(mib: float = 478.25, libraries: tuple[str, ...] = BOTH, gpu: str = "NVIDIA L4") -> ContextRow:
+    return ContextRow((gpu,), frozenset(libraries), Interval(mib, mib, mib), "", ("2.11.0+cu130",), "580.1")
 
 
 def test_what_is_written_reads_back_and_replaces_the_same(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     write_contexts(path, [context(), context(200, ())])
     write_contexts(path, [context(480)])
-    found = site_file.read(path).contexts
-    assert [(one.libraries, one.size_mib) for one in found] == [(frozenset(), 200), (frozenset(BOTH), 480)]
+    found = cards.read(path).contexts
+    assert [(one.libraries, one.size.mib) for one in found] == [(frozenset(), 200), (frozenset(BOTH), 480)]
     assert [one.name for one in tmp_path.iterdir()] == ["site.toml"]
 
 
@@ -241,7 +319,7 @@ def test_the_rest_of_the_file_stays_as_it_is(tmp_path: Path) -> None:
     text = path.read_text()
     for kept in ("# ours", "# measured in May", "# about the next", "# the end", CARD.strip(), CONTEXT.strip(), BARE.strip()):
         assert kept in text
-    assert [one.size_mib for one in site_file.read(path).contexts] == [478, 386, 500]
+    assert [one.size.mib for one in cards.read(path).contexts] == [478, 386, 500]
 
 
 def test_a_file_which_cannot_be_changed_by_program_stays_as_it_is(tmp_path: Path) -> None:
@@ -268,8 +346,8 @@ def test_any_contexts_read_back(tmp_path_factory: pytest.TempPathFactory, drawn:
     rows = {(gpu, frozenset(libraries)): context(mib, tuple(libraries), gpu) for gpu, mib, libraries in drawn}
     write_contexts(path, list(rows.values()))
     write_contexts(path, list(rows.values()))
-    found = site_file.read(path).contexts
-    assert {(one.gpu, one.libraries): one.size_mib for one in found} == {key: one.size_mib for key, one in rows.items()}
+    found = cards.read(path).contexts
+    assert {(*one.gpus, one.libraries): one.size.mib for one in found} == {key: one.size.mib for key, one in rows.items()}
     assert len(found) == len(rows)
     assert set(tomllib.loads(path.read_text())) == {"context"}
 
@@ -277,4 +355,4 @@ def test_any_contexts_read_back(tmp_path_factory: pytest.TempPathFactory, drawn:
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_no_bytes_do_more_than_raise_a_usage_error(data: bytes) -> None:
     with suppress(UsageError):
-        site_file._parsed(data, Path("x"))
+        cards.of_site(data, Path("x"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs import optimizers
 from vramcast.jobs.job import Job, Training
 from vramcast.tracer.program.model_program import build_optimizer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import TraceFileError, UsageError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.jobs.parallel import Parallel, parse
 from vramcast.jobs.ranks import ALONE, World

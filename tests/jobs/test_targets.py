@@ -13,7 +13,7 @@ import pytest
 from vramcast.core.errors import UsageError
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import workloads
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs import targets
 from vramcast.jobs.targets import CODE, Target, inlined, refusal
 

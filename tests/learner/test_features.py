@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import DatasetError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, Circumstances, family_of, features, parts_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.compiler import FLAGS, SANITIZERS
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.library.build import build, find_torch, include_folders
 from vramcast.tracer.nullgpu.library.entry_points import CSRC
 

@@ -11,8 +11,8 @@ import pytest
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.trace_edits import with_context
 from vramcast.tracer.format.operators import Operator

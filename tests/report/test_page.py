@@ -19,7 +19,7 @@ from vramcast.core.errors import OutputError, UsageError
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.jobs.ranks import World
 from vramcast.report import draw_fragment, draw_page, save

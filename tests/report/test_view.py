@@ -16,7 +16,7 @@ ALONE = """
 import sys
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.estimates.estimator import Estimator
 from vramcast.jobs.job import Job
 from vramcast.estimates.result import Estimate

@@ -143,7 +143,7 @@ def test_another_error_and_a_cancelled_job_are_answers(client: Any) -> None:
 
 
 def test_a_card_is_known_by_name_or_size(client: Any) -> None:
-    from vramcast.hardware.devices import device
+    from vramcast.hardware.cards import device
     from vramcast.schedulers.dask import CardMemory
 
     assert CardMemory("a100-40gb").size_bytes == device("a100-40gb").total_bytes

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from vramcast.core.errors import SimulatedOutOfMemory
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card

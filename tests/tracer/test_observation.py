@@ -12,7 +12,7 @@ import pytest
 
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, TraceFileError
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.operators import Operator

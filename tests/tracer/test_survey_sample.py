@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.lanes import sampled
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 Need = Callable[[str], Any]
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks" / "surveys"

@@ -28,8 +28,8 @@ from vramcast.core.units import GIB
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
-from vramcast.hardware.devices import device
 from vramcast.jobs.job import Command, Job
 from vramcast.simulator import curves
 from vramcast.simulator.trace_edits import with_context

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
 from vramcast.tracer.recording.recorder import Place

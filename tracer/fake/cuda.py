@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.rules.history import History

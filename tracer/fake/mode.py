@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vramcast.core.errors import CannotEstimate
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recurrent import RULES as RECURRENT

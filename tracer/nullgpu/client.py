@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import CompilerError, MissingPeerValue, NullGpuError, VramcastError, WorkerError
 from vramcast.core.package import import_root
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job

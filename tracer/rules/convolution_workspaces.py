@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from vramcast.core.errors import CompilerError, NullGpuError, WorkerError
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.recording.recorder import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from vramcast.hardware.devices import WARP_SIZE, Device
+from vramcast.hardware.device import WARP_SIZE, Device
 
 _MAX_THREADS = 512  # spec: of one block, for one value a thread
 _VECTOR = 4  # spec: values which one thread loads at once

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.devices import WARP_SIZE, Device
+from vramcast.hardware.device import WARP_SIZE, Device
 from vramcast.hardware.stack import release_of
 from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolutions import convolve, differentiate

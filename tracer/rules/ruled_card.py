@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.format.ledger import Code
 from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces

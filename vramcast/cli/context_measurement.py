@@ -16,13 +16,15 @@ from vramcast.core.errors import CannotEstimate
 from vramcast.core.units import MIB
 from vramcast.datasets.collector.context_probe import CONVOLUTIONS, MATMULS
 from vramcast.datasets.collector.machine import Machine, RealGpu
-from vramcast.hardware.site_file import VARIABLE, SiteContext, context_block, write_contexts
+from vramcast.hardware.card_file import ContextRow, Interval
+from vramcast.hardware.cards import SITE_VARIABLE
+from vramcast.hardware.site_contexts import context_block, fields, write_contexts
 
 _PROBE = "vramcast.datasets.collector.context_probe"
 _MOST_S = 120.0  # arbitrary: two seconds on a machine whose packages are in its memory
 
 
-def measured(machine: Machine) -> list[SiteContext]:
+def measured(machine: Machine) -> list[ContextRow]:
     """Return the contexts of the machine's card: bare, and after kernels.
 
     Raises:
@@ -36,7 +38,7 @@ def measured(machine: Machine) -> list[SiteContext]:
         found[frozenset(ran)] = told["kernels_bytes"]
     sizes = {libraries: round(size / MIB, 2) for libraries, size in found.items()}
     return [
-        SiteContext(card["gpu"], card["torch"], told["driver"], libraries, mib, mib, mib, "")
+        ContextRow((card["gpu"],), libraries, Interval(mib, mib, mib), "", (card["torch"],), told["driver"])
         for libraries, mib in sizes.items()
     ]
 
@@ -56,27 +58,22 @@ def measure_context(options: argparse.Namespace) -> int:
             contexts = measured(machine)
     finally:
         machine.close()
-    file = options.site or os.environ.get(VARIABLE) or None
+    file = options.site or os.environ.get(SITE_VARIABLE) or None
     if file is not None:
         write_contexts(file, contexts)
     if options.json:
-        rows = [
-            {
-                "gpu": one.gpu, "torch": one.torch, "driver": one.driver, "libraries": sorted(one.libraries),
-                "size_mib": one.size_mib,
-            }
-            for one in contexts
-        ]  # fmt: skip
-        answer(json.dumps({"schema": 1, "file": file, "contexts": rows}))
+        answer(json.dumps({"schema": 1, "file": file, "contexts": list(map(fields, contexts))}))
         return 0
-    first = contexts[0]
-    answer(f"{first.gpu}, torch {first.torch}, driver {first.driver}")
+    first = fields(contexts[0])
+    answer(f"{first['gpu']}, torch {first['torch']}, driver {first['driver']}")
     for one in contexts:
         when = f"after kernels of torch, {' and '.join(sorted(one.libraries))}" if one.libraries else "bare"
-        answer(f"  {when}: {one.size_mib} MiB")
+        answer(f"  {when}: {one.size.mib} MiB")
     if file is None:
-        answer(f"Nothing was written: name a file with --site or {VARIABLE}, or put this into yours.\n")
+        answer(f"Nothing was written: name a file with --site or {SITE_VARIABLE}, or put this into yours.\n")
         answer("\n".join(map(context_block, contexts)), end="")
         return 0
-    answer(f"written to {file}" + ("" if os.environ.get(VARIABLE) == file else f"; it is used where {VARIABLE} names it"))
+    answer(
+        f"written to {file}" + ("" if os.environ.get(SITE_VARIABLE) == file else f"; it is used where {SITE_VARIABLE} names it")
+    )
     return 0

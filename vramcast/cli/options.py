@@ -17,7 +17,7 @@ from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import card_bar, painted
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.hardware.devices import DEVICES, checked_card_bytes, device
+from vramcast.hardware.cards import DEVICES, checked_card_bytes, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.commands import BUDGET_S
 from vramcast.jobs.job import CHOICES, TRACERS, Job, TensorSpec, Training, Until, current_folder, parse_batch

@@ -6,8 +6,7 @@ import argparse
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware import site_file
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES, every_card
 from vramcast.jobs.targets import REGISTRIES, names_of
 
 _CARDS: Final = ("--device", "--on", "--cards")
@@ -36,10 +35,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
 def cards(prefix: str, **_: Any) -> list[str]:
     """Return the cards whose keys begin so, the site's own among them; a site file that is wrong has none."""
     try:
-        site = site_file.current()
+        known = every_card()
     except UsageError:  # a Tab is no place to say so: the verb will
-        site = None
-    return [key for key in (*(site.cards if site is not None else ()), *DEVICES) if key.startswith(prefix.lower())]
+        known = list(DEVICES.values())
+    return [card.key for card in known if card.key.startswith(prefix.lower())]
 
 
 def targets(prefix: str, **_: Any) -> list[str]:

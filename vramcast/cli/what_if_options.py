@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import card_bytes
+from vramcast.hardware.cards import card_bytes
 from vramcast.simulator.fragmentation import fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import table, what_if

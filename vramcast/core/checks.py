@@ -28,7 +28,7 @@ def whole(name: str, value: object, *, least: int = INT64_LEAST, most: int = INT
     found = None
     if isinstance(value, float):
         found = int(value) if value.is_integer() else None
-    elif isinstance(value, SupportsIndex) and not isinstance(value, bool):
+    elif isinstance(value, int | SupportsIndex) and not isinstance(value, bool):
         try:
             found = operator.index(value)
         except TypeError:  # a tensor of several elements, numpy's bool
@@ -53,10 +53,13 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
     Raises:
         UsageError: it is no finite number, or out of range.
     """
-    try:
-        found = float(value) if isinstance(value, SupportsFloat | SupportsIndex) and not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of several elements, an int above 1e308
-        found = math.nan
+    found = math.nan
+    # int and float stand first: whether something follows a protocol takes longer to tell
+    if isinstance(value, int | float | SupportsFloat | SupportsIndex) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of several elements, an int above 1e308
+            found = math.nan
     if not math.isfinite(found):
         raise UsageError(f"{name} is {shown(value)}: a finite number is expected.")
     if not least <= found <= most:

@@ -23,7 +23,7 @@ from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers
 from vramcast.jobs.job import Job, TensorSpec, map_batch
 from vramcast.jobs.parallel import Parallel

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.units import gib
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 
 _NAME_WIDTH: Final = 34  # arbitrary
+_CARD_WIDTH: Final = 20  # arbitrary: the longest key of a card
 _PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
 _NOTES: Final = (
     "bounds of the pool and of swapping take a plan's height for reserved memory; only a program which follows the plan has it",
@@ -74,12 +75,12 @@ class Advice:
         return [row.to_dict() for row in self.rows]
 
     def __str__(self) -> str:
-        heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<12} price"
+        heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"
         lines = [heading]
         for row in self.rows:
             if row.reserved is not None and row.bound is not None:
                 sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
-                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<12}"
+                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
                 lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
         untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
         level = f"bounds are at level {self.level:g}; the job's own card, and the smallest known one on which a row fits"

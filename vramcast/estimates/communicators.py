@@ -18,7 +18,7 @@ from typing import Final
 
 from vramcast.core.units import MIB
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.format.nccl_calls import Calls, calls_in
 from vramcast.tracer.format.trace import RANKS, Trace
 

@@ -23,8 +23,8 @@ from vramcast.estimates.phases import course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
-from vramcast.hardware.devices import Device
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.commands import job_of_command
@@ -381,7 +381,7 @@ def estimate(
         zero_grad: Where gradients are dropped (set to None): at the step's start, before backward, or after the step.
         overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device; False for
             `for x, y in loader: x, y = x.to(device), y.to(device)`.
-        device: The card, see `vramcast.hardware.devices.DEVICES`.
+        device: The card, see `vramcast.devices.DEVICES`.
         memory: Its size, if not the device's own: bytes or `"12GiB"`.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "": torch's defaults; None: what the environment here says.
         checkpointing: Switch the model's gradient checkpointing on.
@@ -436,7 +436,7 @@ def estimate_command(
         command: What people type, as words or as one text: `train.py --epochs 10`, `python -m package.train`,
             `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py`, `deepspeed train.py`. Launchers are read, and
             not run. The script itself runs in the current folder, with the current environment.
-        device: The card, see `vramcast.hardware.devices.DEVICES`.
+        device: The card, see `vramcast.devices.DEVICES`.
         stack: As for `estimate`.
         level: Confidence level of `upper_bound`, in (0, 1).
         timeout_s: The job is stopped after so many seconds.

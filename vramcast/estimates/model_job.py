@@ -9,7 +9,8 @@ from typing import Any
 
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
-from vramcast.hardware.devices import Device, checked_card_bytes
+from vramcast.hardware.cards import checked_card_bytes
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Batch, Job, TensorSpec, Training, current_folder, map_batch
 from vramcast.jobs.parallel import parse as parse_parallel

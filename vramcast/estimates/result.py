@@ -15,8 +15,9 @@ from vramcast.estimates.communicators import Communicator, communicators, contex
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.verdict import Verdict, verdict
 from vramcast.estimates.view import Viewable
+from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import Device, card_bytes, device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
 from vramcast.simulator import curves
@@ -287,7 +288,7 @@ class Estimate(Viewable):
 
         Args:
             settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" is torch's default.
-            cards: Keys of `vramcast.hardware.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: an unlimited card.
+            cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: an unlimited card.
         Returns:
             A case for each setting on each card, in that order; `vramcast.simulator.what_if.table` prints them.
         Raises:

@@ -27,8 +27,8 @@ from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.learner_input import observed
 from vramcast.estimates.run_on_card import cudnn_asked
-from vramcast.hardware import site_file
-from vramcast.hardware.devices import device as find_device
+from vramcast.hardware.cards import device as find_device
+from vramcast.hardware.cards import site_file
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import refusal
 from vramcast.learner import examples as store
@@ -291,7 +291,7 @@ def _key(job: Job) -> str:
 
 def decides_all() -> list[str]:
     """Return what decides every example beside its job: settings, the site's file, versions, our own code."""
-    site = site_file.current()
+    site = site_file()
     site_text = site.sha256 if site is not None else ""
     return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
 

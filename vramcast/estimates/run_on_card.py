@@ -10,7 +10,7 @@ from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
 from vramcast.core.units import torch_size
 from vramcast.estimates.communicators import context_of_process
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card

@@ -1,1 +1,1 @@
-"""The card and its software: cards, stacks, contexts, throughput."""
+"""Cards: what one is, which there are, and what was measured on them."""

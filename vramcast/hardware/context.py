@@ -3,7 +3,7 @@
     process = reserved (the simulator's) + context (this table) [+ CUDA graphs, custom kernels: not modelled]
 
 Unless the site measured its own (`vramcast doctor --measure-context`), these are constants published or fitted by others, or
-computed here from numbers they published (`vramcast.hardware.context_rows`). For contexts after kernels the main source is
+computed here from numbers they published (vramcast/hardware/cards.toml). For contexts after kernels the main source is
 PyTorch's own out-of-memory message, which since 2.1 names what NVML charges to the process, what is allocated and what is
 reserved beyond it:
 
@@ -31,9 +31,11 @@ from typing import Final
 
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB
-from vramcast.hardware import devices, site_file
-from vramcast.hardware.context_rows import BARE, EAGER, EAGER_ELSEWHERE, LAZY, Interval, Row, bare_mib, kernels_mib, kilothreads
-from vramcast.hardware.devices import Device
+from vramcast.hardware.card_file import ContextRow, Interval
+from vramcast.hardware.cards import device as find_device
+from vramcast.hardware.cards import site_file
+from vramcast.hardware.context_rows import BARE, EAGER, EAGER_ELSEWHERE, LAZY, bare_mib, kernels_mib, kilothreads
+from vramcast.hardware.device import Device, squeezed
 
 LIBRARIES = ("cublas", "cudnn", "nccl")
 
@@ -200,7 +202,7 @@ def context_bytes(
     Raises:
         UsageError: Unknown card, CUDA version or library, or a wrong site file.
     """
-    card = device if isinstance(device, Device) else devices.device(device)
+    card = device if isinstance(device, Device) else find_device(device)
     wanted = frozenset(libraries)
     if unknown := sorted(wanted - set(LIBRARIES)):
         raise UsageError(f"Library '{unknown[0]}' has no context size: give some of {', '.join(LIBRARIES)}.")
@@ -241,8 +243,8 @@ def _of_another_cuda(size: _Size, wider: float) -> tuple[Interval, tuple[float, 
 
 def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
     """Return the size where all kernels of a library are loaded with it: one number, so its range is the spread."""
-    of_site = [row for row in _of_site(card) if minor_of(torch) in row.torch]
-    rows = of_site or [row for row in EAGER if card.key in row.keys]
+    of_site = [row for row in _of_site(card, eager=True) if _is_torch(row, minor_of(torch))]
+    rows = of_site or [row for row in EAGER if card.key in row.gpus]
     row = _most_of(rows, wanted) if rows else EAGER_ELSEWHERE
     size = _with_libraries(row.size, row.libraries, wanted, _EAGER_ADDS)
     exact = bool(rows) and row.libraries == wanted
@@ -250,20 +252,22 @@ def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
     return _Size(size, source, (size.high_mib / size.mib - 1,), _words(row, exact=exact), exact)
 
 
-def _lazy(card: Device, wanted: frozenset[str], torch: str | None, *, kernels: bool, rows: Sequence[Row] = LAZY) -> _Size:
+def _lazy(
+    card: Device, wanted: frozenset[str], torch: str | None, *, kernels: bool, rows: tuple[ContextRow, ...] = LAZY
+) -> _Size:
     """Return the size where kernels are loaded when first used.
 
     The card's own row decides: the site's before others', one of this torch before another's. What kernels add to a card which
     was measured without them, and a card without a row, follow from the other cards.
     """
     adds = {library: size.times(kilothreads(card)) for library, size in _LAZY_ADDS.items()}
-    of_site = _of_site(card)
+    of_site, of_table = _of_site(card, eager=False), [row for row in rows if card.key in row.gpus]
     minor = minor_of(torch)
     found = None
-    for candidates, is_this_torch in ((of_site, True), (rows, True), (of_site, False), (rows, False)):
+    for candidates, is_this_torch in ((of_site, True), (of_table, True), (of_site, False), (of_table, False)):
         of_card = [
             row for row in candidates
-            if card.key in row.keys and kernels == (row.libraries != BARE) and (minor in row.torch or not is_this_torch)
+            if kernels == (row.libraries != BARE) and (not is_this_torch or _is_torch(row, minor))
         ]  # fmt: skip
         if of_card:
             found = _most_of(of_card, wanted)
@@ -289,13 +293,18 @@ def _lazy(card: Device, wanted: frozenset[str], torch: str | None, *, kernels: b
     return _Size(size, Source.INTERPOLATED, spread, said_by, False)
 
 
-def _of_site(card: Device) -> list[Row]:
-    """Return the site's own rows of a card."""
-    site = site_file.current()
+def _of_site(card: Device, *, eager: bool) -> list[ContextRow]:
+    """Return the site's own rows of a card, less those that are for the other way of loading kernels."""
+    site = site_file()
     return [
-        Row((card.key,), row.libraries, Interval(row.size_mib, row.low_mib, row.high_mib), (), row.file, (minor_of(row.torch),))
-        for row in (site.contexts if site is not None else ()) if devices.is_called(card, row.gpu)
+        row for row in (site.contexts if site is not None else ())
+        if any(squeezed(name) in card.names for name in row.gpus) and (not row.cuda or eager == (row.cuda <= _LAST_EAGER))
     ]  # fmt: skip
+
+
+def _is_torch(row: ContextRow, minor: str) -> bool:
+    """Return whether a row is of this minor release of torch."""
+    return minor in map(minor_of, row.torch)
 
 
 def minor_of(torch: str | None) -> str:
@@ -310,13 +319,13 @@ def _spread(source: Source, *, kernels: bool) -> tuple[float, ...]:
     return _BARE_SPREAD[Source.MEASURED if source is Source.SITE else source]
 
 
-def _most_of(rows: Sequence[Row], wanted: frozenset[str]) -> Row:
+def _most_of(rows: Sequence[ContextRow], wanted: frozenset[str]) -> ContextRow:
     """Return the row with most of the wanted libraries and none besides, else the first."""
     within = [row for row in rows if row.libraries <= wanted]
     return max(within, key=lambda row: len(row.libraries)) if within else rows[0]
 
 
-def _words(row: Row, *, exact: bool) -> str:
+def _words(row: ContextRow, *, exact: bool) -> str:
     return row.source if exact else f"derived from {row.source}"
 
 

@@ -14,7 +14,8 @@ from vramcast.core.checks import INT64_LEAST, number, whole
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import INT64_MOST
-from vramcast.hardware.devices import DEVICES, Device
+from vramcast.hardware.cards import DEVICES
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import ALONE, Ranks, World

@@ -9,7 +9,7 @@ from vramcast.estimates.card_speed import CardSpeed, Peaks
 from vramcast.estimates.communicators import Communicator
 from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import Estimate
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.rank_peaks import RankPeaks
 

@@ -10,7 +10,7 @@ from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
-from vramcast.hardware.devices import DEVICES
+from vramcast.hardware.cards import DEVICES
 from vramcast.views.charts.table import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table

@@ -10,13 +10,13 @@ import os
 from typing import Any, Final
 
 from vramcast._version import __version__
+from vramcast.core.text import printable
 from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
 from vramcast.report import facts
 from vramcast.report.card_bar import card_bar
 from vramcast.report.module_tree import boxes, tree_of
 from vramcast.report.repeat import python_call
-from vramcast.tracer.format.labels import shown
 from vramcast.views import charts, timeline
 from vramcast.views.charts.page import render
 
@@ -70,7 +70,7 @@ def draw_fragment(estimate: Estimate) -> str:
 def _parts(estimate: Estimate) -> dict[str, Any]:
     """Return what the page and the fragment both show."""
     return {
-        "title": shown(estimate.title),
+        "title": printable(estimate.title),
         "answer": facts.answer(estimate),
         "card": card_bar(estimate),
         "margin": facts.margin(estimate),

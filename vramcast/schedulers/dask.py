@@ -20,7 +20,7 @@ from typing import Any, Final
 from vramcast.core.errors import RequestRefused
 from vramcast.core.packages import needed
 from vramcast.core.units import gib
-from vramcast.hardware.devices import card_bytes
+from vramcast.hardware.cards import card_bytes
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried
 
@@ -35,7 +35,7 @@ class CardMemory(WorkerPlugin):
     """A plugin by which workers say what they have: of one worker a card, its memory as the resource GPU_MEMORY.
 
     Args:
-        card: Its name (`vramcast.hardware.devices.DEVICES`) or its size (`"12GiB"`).
+        card: Its name (`vramcast.devices.DEVICES`) or its size (`"12GiB"`).
     Raises:
         UsageError: no such card.
     """

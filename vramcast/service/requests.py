@@ -16,8 +16,7 @@ from vramcast.cli.options import job_of
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.run import Run
 from vramcast.estimates.run_examples import job_of as job_of_run
-from vramcast.hardware.devices import device
-from vramcast.hardware.site_file import ENDING
+from vramcast.hardware.cards import ENDING, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import Job, Training
 from vramcast.jobs.targets import refusal

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
 from vramcast.estimates.adaptive_level import Online
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.service.requests import Observation, Question
 from vramcast.service.store import GroupState, Store

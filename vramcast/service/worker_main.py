@@ -25,7 +25,7 @@ from vramcast.core.text import shorten
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.service.requests import job_of_question
 from vramcast.tracer.format.snapshot import read_trace

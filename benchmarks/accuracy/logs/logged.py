@@ -41,7 +41,8 @@ from benchmarks.accuracy.logs.logged_sources import Log, Peaks, differences, lau
 from benchmarks.accuracy.runner import BUILD, read_rows
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import Device, device
+from vramcast.hardware.cards import device
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import parse, same_minor
 
 TABLE: Final = "public/parameter_golf.csv"

@@ -37,7 +37,7 @@ from benchmarks.accuracy.logs.logged import (
 from benchmarks.accuracy.logs.logged_sources import Peaks, sha_of, source_at
 from benchmarks.accuracy.runner import BUILD, read_rows
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.hardware.stack import parse, same_minor
 
 TABLE: Final = "public/modded_nanogpt.csv"

@@ -18,7 +18,7 @@ from sklearn.ensemble import RandomForestRegressor
 from benchmarks.peers.baselines.baseline import Sample, Target
 from benchmarks.peers.baselines.network import Network
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 TREES: Final = 100  # spec: scikit-learn's default; the publication names none
 _ELEMENT_BYTES: Final = 4  # spec: float32, as in the publication's table

@@ -12,7 +12,7 @@ import torch
 from benchmarks.peers.authors import architectures, collected, gpumemnet, networks
 from benchmarks.peers.authors.architectures import Layer
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.tracer.program.model_program import build_model
 

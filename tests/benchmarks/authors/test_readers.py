@@ -11,7 +11,7 @@ from benchmarks.peers.authors.__main__ import main
 from benchmarks.peers.authors.formats import FORMATS
 from vramcast.core.units import GIB, MIB
 from vramcast.datasets.journal import Reading, read_runs
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 from . import samples
 

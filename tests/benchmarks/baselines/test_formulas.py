@@ -21,7 +21,7 @@ from benchmarks.peers.baselines.published import Published
 from benchmarks.peers.baselines.schedtune import SchedTune, columns
 from vramcast.core.errors import DatasetError, JobError
 from vramcast.core.units import MIB
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.learner.examples import Example
 from vramcast.tracer.program import meta_pickle

@@ -26,7 +26,8 @@ from vramcast.datasets.collector.campaign import Campaign, Limits
 from vramcast.datasets.collector.machine import DryRun
 from vramcast.datasets.collector.measured_job import Answer, Request
 from vramcast.datasets.run import DRY_RUN, Run, Workload
-from vramcast.hardware.devices import Device, device
+from vramcast.hardware.cards import device
+from vramcast.hardware.device import Device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.processes.job_process import python_path
 

@@ -14,7 +14,7 @@ from vramcast.datasets.histories import jobstats
 from vramcast.datasets.histories.formats import FORMATS, find
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Run
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 from . import samples
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import FAMILIES, PROPORTIONS, is_capped, is_repeated, workloads
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import TensorSpec
 
 COUNT = 5000

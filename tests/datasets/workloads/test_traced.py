@@ -9,7 +9,7 @@ import pytest
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import PROPORTIONS, workloads
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 

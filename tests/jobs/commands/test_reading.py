@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command

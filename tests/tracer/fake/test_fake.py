@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vramcast.core.errors import JobError, UsageError, WorkerError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.portable_tracers import FAKE

@@ -11,7 +11,7 @@ import pytest
 
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -13,7 +13,7 @@ import pytest
 
 from vramcast.core.errors import NullGpuError
 from vramcast.estimates.estimator import Estimator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.tracer.format.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.errors import NullGpuError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.library.build import build
 from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import DEVICES, device
+from vramcast.hardware.cards import DEVICES, device
 from vramcast.tracer.format.trace import Action
 
 MIB = 1024**2

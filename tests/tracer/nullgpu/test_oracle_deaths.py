@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import NullGpuError, WorkerError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn import client as cudnn_client

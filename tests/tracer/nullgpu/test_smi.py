@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.nullgpu.child import smi
 from vramcast.tracer.protocol.job_result import Result

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import COURSE

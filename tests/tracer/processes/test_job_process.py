@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.errors import TimeLimit, WorkerError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.processes.job_process import run_once, trace_in_process
 from vramcast.tracer.processes.warm_worker import WarmWorker

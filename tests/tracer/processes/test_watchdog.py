@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import JobError, NullGpuError, UsageError, WorkerError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu import client
 from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.errors import CannotEstimate, OtherAllocator
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.tracer.format.ledger import Code, Entered
 from vramcast.tracer.format.nccl_calls import calls_in

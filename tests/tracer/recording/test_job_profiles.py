@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.commands import job_of_command
 from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.nullgpu.library.build import build

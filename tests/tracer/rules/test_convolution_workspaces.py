@@ -18,7 +18,7 @@ import pytest
 
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import NullGpuError, WorkerError
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.format.ledger import Code, Entered, Entry

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from vramcast.hardware.devices import device  # noqa: E402
+from vramcast.hardware.cards import device  # noqa: E402
 from vramcast.tracer.format.trace import Action  # noqa: E402
 from vramcast.tracer.recording.recorder import Place  # noqa: E402
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces  # noqa: E402

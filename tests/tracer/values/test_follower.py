@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.format.ledger import Code
 from vramcast.tracer.nullgpu.client import NullGpuTracer

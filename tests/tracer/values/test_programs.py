@@ -14,7 +14,7 @@ from tests.lanes import sampled
 from vramcast.core.units import MIB
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
 SMALL, LARGE = 64, 1088  # rows of 1024 floats: below and above the limit of what is worked out at once

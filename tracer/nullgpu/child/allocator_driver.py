@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.tracer.hooks import torch_api
 
 Request: TypeAlias = tuple[Any, ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramcast.core.errors import UsageError
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api

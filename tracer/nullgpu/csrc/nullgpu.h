@@ -55,7 +55,7 @@ void ng_list(ng_line *line, void *to);
 uint64_t ng_launches(void); /* of kernels; ng_count_launch counts one */
 
 /* ---- device model (device.c) --------------------------------------------------------------------------------------
- * Set once per process, before the first CUDA call, from vramcast/hardware/devices.py through nullgpu_configure. */
+ * Set once per process, before the first CUDA call, from vramcast/hardware/device.py through nullgpu_configure. */
 struct ng_device {
     char name[96];
     uint64_t total_bytes, context_bytes;

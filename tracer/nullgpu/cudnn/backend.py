@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.cudnn import graph as cg
 
 OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers as 9.10.2 does; 9.5 and 9.7 know no record, 2026-11

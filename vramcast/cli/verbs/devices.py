@@ -13,8 +13,8 @@ import json
 from vramcast.cli.streams import answer
 from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
-from vramcast.hardware import site_file
-from vramcast.hardware.devices import DEVICES, Device
+from vramcast.hardware.cards import every_card
+from vramcast.hardware.device import Device
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +38,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _cards(part: str) -> list[Device]:
-    site = site_file.current()
-    cards = [*(site.cards.values() if site is not None else ()), *DEVICES.values()]
     wanted = part.lower().replace(" ", "")
-    return [card for card in cards if wanted in f"{card.key} {card.name}".lower().replace(" ", "")]
+    return [card for card in every_card() if wanted in f"{card.key} {card.name}".lower().replace(" ", "")]
 
 
 def _told(card: Device) -> dict[str, object]:

@@ -21,7 +21,7 @@ from vramcast.cli.terminal import progress
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import NullGpuError, UsageError, VramcastError
 from vramcast.estimates.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
-from vramcast.hardware import site_file
+from vramcast.hardware.cards import SITE_VARIABLE, site_file
 from vramcast.simulator.compiled import library
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
@@ -52,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure what a process takes of this machine's GPU beside PyTorch's memory, for the site file; then end",
     )
-    parser.add_argument(
-        "--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${site_file.VARIABLE})"
-    )
+    parser.add_argument("--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${SITE_VARIABLE})")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -87,7 +85,7 @@ def report() -> dict[str, Any]:
 
 def _site() -> str | None:
     """Return which site file is in use, and what it has."""
-    found = site_file.current()
+    found = site_file()
     if found is None:
         return None
     cards = f"; cards: {', '.join(found.cards)}" if found.cards else ""
@@ -201,7 +199,7 @@ def main(options: argparse.Namespace) -> int:
         answer(f"cuDNN: {_words(facts['cudnn'])}")
         answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         answer(f"bounds by artifact: {facts['artifact']}")
-        answer(f"site file: {facts['site'] or f'none; {site_file.VARIABLE} names one (docs/contexts.md)'}")
+        answer(f"site file: {facts['site'] or f'none; {SITE_VARIABLE} names one (docs/contexts.md)'}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
 
 

@@ -23,7 +23,7 @@ from vramcast.datasets.collector.campaign import Campaign, Limits, say_on_stderr
 from vramcast.datasets.collector.machine import DryRun, RealGpu
 from vramcast.datasets.collector.script import measure_script
 from vramcast.datasets.workloads import workload_list
-from vramcast.hardware.devices import device
+from vramcast.hardware.cards import device
 
 _LISTED = 1500  # arbitrary: a campaign's worth
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from vramcast.estimates.bounds.parts import MarginPart
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 
 
 class Bound(Protocol):

@@ -19,7 +19,7 @@ from vramcast.core.packages import needed
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
 
 if TYPE_CHECKING:

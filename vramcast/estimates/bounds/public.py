@@ -17,7 +17,7 @@ from typing import Final
 
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
-from vramcast.hardware.devices import Device
+from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
 from vramcast.learner.sum_quantile import Array
 from vramcast.learner.traits import CONVOLUTION

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from vramcast.core.package import checkout_root
-from vramcast.hardware.devices import Device, checked_card_bytes
+from vramcast.hardware.cards import checked_card_bytes
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.commands.launcher import first_rank
 from vramcast.jobs.commands.reading import read

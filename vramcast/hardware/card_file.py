@@ -1,0 +1,301 @@
+"""A TOML file of cards, and of contexts that were measured on them: cards.toml, or a site's own.
+
+    [[card]]                                         [[context]]
+    key = "a16"                                      gpu = "rtx4090"
+    name = "NVIDIA A16"                              torch = "2.11.0+cu130"
+    total_bytes = 15_655_829_504                     driver = "580.126.09"
+    compute_capability = "8.6"                       libraries = ["cublas", "cudnn"]
+    sm_count = 10 ...                                size_mib = 478.0
+
+A card with `like = "rtx3090"` has from that one what it does not say itself. A file is data: nothing in it is run, and all is
+looked at before any is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vramcast.core.checks import number, whole
+from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten, shown
+from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, Peak, squeezed
+
+_MOST_TEXT: Final = 100  # arbitrary: characters of a name or a version
+_MOST_MIB: Final = 2**16  # arbitrary: 64 GiB, no context is a hundredth of it
+_MOST_TFLOPS: Final = 10**6  # arbitrary: hundreds of times any card's
+_MOST_CUDA: Final = 99  # arbitrary: major versions grow by one in two years
+_KNOWN_LIBRARIES: Final = ("cublas", "cudnn")
+_PEAK: Final = "peak_tflops"
+# The numbers of a card with the least and most that are believed. arbitrary: far beyond any card
+_CARD_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
+    "total_bytes": (SMALLEST_BYTES, 2**42),
+    "sm_count": (1, 4096),
+    "clock_khz": (1, 10**8),
+    "memory_clock_khz": (1, 10**9),
+    "memory_bus_bits": (1, 2**20),
+    "l2_bytes": (0, 2**31),
+}
+# Those that follow from the compute capability where they are not said.
+_CARD_LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+    "shared_per_sm_bytes": (1, 2**24),
+    "shared_per_block_optin_bytes": (1, 2**24),
+    "reserved_shared_per_block_bytes": (0, 2**20),
+    "threads_per_sm": (32, 2**16),
+    "blocks_per_sm": (1, 2**12),
+}
+_OWN: Final = {"key", "aliases", "assumed"}  # what no card has from another one
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A size with its low and high end, MiB."""
+
+    mib: float
+    low_mib: float
+    high_mib: float
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.mib + other.mib, self.low_mib + other.low_mib, self.high_mib + other.high_mib)
+
+    def __sub__(self, other: Interval) -> Interval:
+        return Interval(self.mib - other.mib, self.low_mib - other.high_mib, self.high_mib - other.low_mib)
+
+    def times(self, factor: float) -> Interval:
+        """Return the interval with each end multiplied."""
+        return Interval(self.mib * factor, self.low_mib * factor, self.high_mib * factor)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextRow:
+    """A context that was measured.
+
+    Attributes:
+        gpus: The cards it holds for: keys, or names that torch prints.
+        libraries: Which of cuBLAS and cuDNN had run; none: a bare context, before the first kernel.
+        size: What the process took in addition to PyTorch's segments; the ends are the point where none is given.
+        source: Who says so.
+        torch: Versions, or minor releases, that are known to be behind it.
+        driver: Its version; "" where it is not known.
+        cuda: The major version of CUDA that it is for alone; 0: those that load kernels when they are first used.
+        seen: The sizes that were printed, or that messages gave, MiB.
+    """
+
+    gpus: tuple[str, ...]
+    libraries: frozenset[str]
+    size: Interval
+    source: str
+    torch: tuple[str, ...] = ()
+    driver: str = ""
+    cuda: int = 0
+    seen: tuple[float, ...] = ()
+
+    @property
+    def identity(self) -> tuple[tuple[str, ...], tuple[str, ...], str, int, frozenset[str]]:
+        """What a new measurement of the same replaces."""
+        return self.gpus, self.torch, self.driver, self.cuda, self.libraries
+
+
+@dataclass(frozen=True, slots=True)
+class CardFile:
+    """A file, looked through.
+
+    Attributes:
+        path: Where it is.
+        cards: By key, in its order.
+        contexts: In its order.
+        sha256: Of its bytes.
+        tables: What it says of each card, and what that has from another one; by key.
+        names: Keys by what people call the cards, squeezed.
+    """
+
+    path: Path
+    cards: Mapping[str, Device]
+    contexts: tuple[ContextRow, ...]
+    sha256: str
+    tables: Mapping[str, Mapping[str, Any]]
+    names: Mapping[str, str]
+
+
+def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> CardFile:
+    """Return what a file says.
+
+    Args:
+        data: Its bytes.
+        path: Where it is, for messages.
+        known: Tables of cards that its own may be like.
+    Raises:
+        UsageError: something in it is wrong; the message names file and field.
+    """
+    try:
+        tables = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"'{path}' is not TOML: {shorten(str(error), _MOST_TEXT)}.") from None
+    cards: dict[str, Device] = {}
+    own: dict[str, Mapping[str, Any]] = {}
+    like = ChainMap(own, dict(known))
+    names: dict[str, str] = {}
+    contexts = []
+    for kind, rows in tables.items():
+        if kind not in ("context", "card") or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise UsageError(f"'{path}' has '{shorten(kind, _MOST_TEXT)}': only [[context]] and [[card]] are known.")
+        for i, row in enumerate(rows):
+            place = f"'{path}', [[{kind}]] {i + 1}"
+            if kind == "context":
+                contexts.append(_context(_Fields(place, row), str(path)))
+                continue
+            table = _completed(place, row, like)
+            card = _card(_Fields(place, table))
+            if card.key in cards:
+                raise UsageError(f"{place}: key '{card.key}' comes twice: choose another one.")
+            cards[card.key], own[card.key] = card, table
+            for name in (card.key, *card.aliases, row.get("name", card.key)):  # a name that was copied is the other one's
+                names.setdefault(squeezed(name), card.key)
+    return CardFile(path, cards, tuple(contexts), hashlib.sha256(data).hexdigest(), own, names)
+
+
+class _Fields:
+    """The fields of one row, each asked for by name."""
+
+    def __init__(self, place: str, row: Mapping[str, Any]) -> None:
+        self.place = place
+        self._row = dict(row)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Return a field's value; one without a default must be there."""
+        if name not in self._row and default is None:
+            raise UsageError(f"{self.place}: the field {name} is missing.")
+        return self._row.pop(name, default)
+
+    def several(self, name: str, default: Any = None) -> list[Any]:
+        """Return the values of a list, or the one that stands alone."""
+        value = self.take(name, default)
+        return value if isinstance(value, list) else [value]
+
+    def text(self, name: str, default: str | None = None, pattern: str = r"[ -~]+", what: str = "printable text") -> str:
+        """Return a text; the default is as it is."""
+        value = self.take(name, default)
+        return value if value == default and default is not None else self._matching(name, value, pattern, what)
+
+    def texts(
+        self, name: str, default: list[str] | None = None, pattern: str = r"[ -~]+", what: str = "printable text"
+    ) -> tuple[str, ...]:
+        """Return one text or several."""
+        return tuple(self._matching(name, one, pattern, what) for one in self.several(name, default))
+
+    def _matching(self, name: str, value: Any, pattern: str, what: str) -> str:
+        if not isinstance(value, str) or len(value) > _MOST_TEXT or not re.fullmatch(pattern, value):
+            raise UsageError(f"{self.place}: {name} is {shown(value)}: {what} of at most {_MOST_TEXT} characters is expected.")
+        return value
+
+    def some(self, name: str, known: tuple[str, ...], advice: str = "", default: list[str] | None = None) -> tuple[str, ...]:
+        """Return some of the known names."""
+        value = self.take(name, default)
+        if not isinstance(value, list) or not all(one in known for one in value):
+            names = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
+            raise UsageError(f"{self.place}: {name} is {shown(value)}: a list of {names} is expected{advice}.")
+        return tuple(value)
+
+    def whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
+        """Return a whole number."""
+        return whole(f"{self.place}: {name}", self.take(name, default), least=least, most=most)
+
+    def number(self, name: str, most: float, default: float | None = None) -> float:
+        """Return a number that is not negative."""
+        return number(f"{self.place}: {name}", self.take(name, default), least=0, most=most)
+
+    def end(self) -> None:
+        """Refuse what was not asked for."""
+        if self._row:
+            raise UsageError(f"{self.place}: the field {shown(next(iter(self._row)))} is not known.")
+
+
+# ------------------------------------------------------------------------------------------------ contexts
+def _context(fields: _Fields, file: str) -> ContextRow:
+    size = fields.number("size_mib", _MOST_MIB)
+    interval = Interval(size, fields.number("low_mib", _MOST_MIB, size), fields.number("high_mib", _MOST_MIB, size))
+    found = ContextRow(
+        gpus=fields.texts("gpu"),
+        libraries=frozenset(fields.some("libraries", _KNOWN_LIBRARIES, ", [] for a bare context")),
+        size=interval,
+        source=fields.text("source", file),
+        torch=fields.texts("torch", [], pattern=r"\d+\.\d+[\w.+-]*", what="a version such as 2.11.0"),
+        driver=fields.text("driver", ""),
+        cuda=fields.whole("cuda", 0, _MOST_CUDA, 0),
+        seen=tuple(number(f"{fields.place}: seen_mib", one) for one in fields.several("seen_mib", [])),
+    )
+    if not 0 < interval.low_mib <= size <= interval.high_mib:
+        raise UsageError(
+            f"{fields.place}: size_mib is {size:g} between low_mib {interval.low_mib:g} and high_mib {interval.high_mib:g}: "
+            "positive numbers in ascending order are expected."
+        )
+    fields.end()
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ cards
+def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a card says, and what it does not say of the card that it is like."""
+    if "like" not in row:
+        return row
+    like = row["like"]
+    if not isinstance(like, str) or like not in known:
+        raise UsageError(
+            f"{place}: like is {shown(like)}: the key of a card is expected that stands above this one, or that "
+            "`vramcast devices` lists."
+        )
+    said = {name: value for name, value in row.items() if name != "like"}
+    copied = {name: value for name, value in known[like].items() if name not in _OWN}
+    assumed = [name for name in known[like].get("assumed", []) if name not in said]
+    own = said.get("assumed", [])
+    if "compute_capability" in said:  # and with it what follows from it
+        copied = {name: value for name, value in copied.items() if name not in _CARD_LIMITS}
+    return {**copied, **said, "assumed": [*assumed, *own] if isinstance(own, list) else own}
+
+
+def _card(fields: _Fields) -> Device:
+    key = fields.text("key", pattern=r"[a-z0-9][a-z0-9._-]*", what="a name of small letters, digits and -")
+    name = fields.text("name", pattern=r"[ -:<>-~]+", what="printable text without ; and =")
+    capability = _capability(fields)
+    limits = LIMITS.get(capability)
+    numbers = {field: fields.whole(field, least, most) for field, (least, most) in _CARD_NUMBERS.items()}
+    for field, (least, most) in _CARD_LIMITS.items():
+        numbers[field] = fields.whole(field, least, most, None if limits is None else getattr(limits, field))
+    aliases = fields.texts("aliases", [])
+    assumed = fields.some("assumed", (*_CARD_NUMBERS, *_CARD_LIMITS, _PEAK), default=[])
+    peak = _peak(fields, assumed=_PEAK in assumed)
+    fields.end()
+    if numbers["shared_per_block_optin_bytes"] > numbers["shared_per_sm_bytes"]:
+        raise UsageError(
+            f"{fields.place}: shared_per_block_optin_bytes is more than shared_per_sm_bytes: a block has at most all of it."
+        )
+    of_device = tuple(field for field in assumed if field != _PEAK)
+    return Device(
+        key=key, name=name, compute_capability=capability, assumed=of_device, aliases=aliases, peak=peak, **numbers
+    )  # fmt: skip
+
+
+def _capability(fields: _Fields) -> tuple[int, int]:
+    said = fields.take("compute_capability")
+    version = re.fullmatch(r"(\d{1,2})\.(\d)", str(said)) if isinstance(said, str | float) else None
+    if version is None:
+        raise UsageError(f'{fields.place}: compute_capability is {shown(said)}: a version such as "9.0" is expected.')
+    return int(version[1]), int(version[2])
+
+
+def _peak(fields: _Fields, *, assumed: bool) -> Peak | None:
+    said = fields.take(_PEAK, {})
+    if not isinstance(said, dict):
+        raise UsageError(f"{fields.place}: {_PEAK} is {shown(said)}: a table {{ fp32 = 1, tf32 = 1, half = 1 }} is expected.")
+    if not said:
+        return None
+    of_unit = _Fields(f"{fields.place}: {_PEAK}", said)
+    fp32, tf32, half = (of_unit.number(unit, _MOST_TFLOPS) for unit in ("fp32", "tf32", "half"))
+    of_unit.end()
+    return Peak(fp32, tf32, half, assumed)

@@ -1,0 +1,211 @@
+"""One model of card, in the numbers that a null GPU and cuDNN's deviceless mode report; cards.toml has the cards."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+
+from vramcast.core.errors import UsageError
+from vramcast.core.units import MIB
+
+# guide: CUDA C++ Programming Guide 13.0, table "Technical Specifications per Compute Capability"; 6.0: of 12.9
+WARP_SIZE = 32  # spec: guide
+THREADS_PER_BLOCK = 1024  # spec: guide
+SHARED_PER_BLOCK_BYTES = 49_152  # spec: guide (without opting in)
+REGISTERS_PER_BLOCK = 65_536  # spec: guide
+REGISTERS_PER_SM = 65_536  # spec: guide
+CONSTANT_BYTES = 65_536  # spec: guide
+MAX_GRID = (2_147_483_647, 65_535, 65_535)  # spec: guide
+MAX_BLOCK = (1024, 1024, 64)  # spec: guide
+SMALLEST_BYTES = 256 * MIB  # arbitrary: less than any card has for which PyTorch is built; a number of MiB or KiB is below it
+
+
+def squeezed(name: str) -> str:
+    """Return a card's name without case, maker, product line, separators: `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
+    return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the compute capability alone decides."""
+
+    shared_per_sm_bytes: int
+    shared_per_block_optin_bytes: int
+    reserved_shared_per_block_bytes: int
+    threads_per_sm: int
+    blocks_per_sm: int
+
+
+LIMITS: dict[tuple[int, int], Limits] = {
+    (6, 0): Limits(65_536, 49_152, 0, 2048, 32),  # spec: guide
+    (7, 0): Limits(98_304, 98_304, 0, 2048, 32),  # spec: guide
+    (7, 5): Limits(65_536, 65_536, 0, 1024, 16),  # spec: guide
+    (8, 0): Limits(167_936, 166_912, 1024, 2048, 32),  # spec: guide
+    (8, 6): Limits(102_400, 101_376, 1024, 1536, 16),  # spec: guide
+    (8, 7): Limits(167_936, 166_912, 1024, 1536, 16),  # spec: guide
+    (8, 9): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+    (9, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (10, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (12, 0): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+}
+
+_CUDA_VERSION = 13_000  # arbitrary: the driver which the record claims, as 1000 * major + 10 * minor
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Operations a second in 10^12 (a multiplication and an addition are two); `assumed`: computed from a related card.
+
+    Attributes:
+        fp32: Without tensor cores.
+        tf32: float32 on tensor cores; as `fp32` where there is no such mode.
+        half: float16 and bfloat16 on tensor cores.
+    """
+
+    fp32: float
+    tf32: float
+    half: float
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One model of card, as `torch.cuda.get_device_properties` and cuDNN see it.
+
+    Attributes:
+        key: How this project calls it.
+        name: How torch prints it.
+        total_bytes: `total_memory` in torch, the total of `cudaMemGetInfo`: after ECC and firmware, before any context.
+        compute_capability: Major, minor.
+        clock_khz: Highest SM clock.
+        memory_clock_khz: Highest memory clock (half the data rate).
+        assumed: Names of the fields whose value nobody measured or specified for this card.
+        aliases: What else people call it.
+        peak: How fast it computes at best, where that is known.
+    """
+
+    key: str
+    name: str
+    total_bytes: int
+    compute_capability: tuple[int, int]
+    sm_count: int
+    clock_khz: int
+    memory_clock_khz: int
+    memory_bus_bits: int
+    l2_bytes: int
+    shared_per_sm_bytes: int
+    shared_per_block_optin_bytes: int
+    reserved_shared_per_block_bytes: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    assumed: tuple[str, ...] = ()
+    # No part of what names a job: nothing that is estimated depends on them.
+    aliases: tuple[str, ...] = field(default=(), repr=False)
+    peak: Peak | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What people call it, squeezed: by key, by the name which torch prints, by an alias."""
+        return tuple(map(squeezed, (self.key, self.name, *self.aliases)))
+
+    def with_memory(self, total_bytes: int) -> Device:
+        """Return the same card with another total, for example another driver's or a MIG slice's.
+
+        Args:
+            total_bytes: As `total_memory` of torch says it, > 0.
+        Raises:
+            UsageError: total_bytes <= 0.
+        """
+        if total_bytes <= 0:
+            raise UsageError(f"Memory of {total_bytes} bytes is not positive: give what torch reports as total_memory.")
+        assumed = tuple(field for field in self.assumed if field != "total_bytes")
+        return dataclasses.replace(self, total_bytes=total_bytes, assumed=assumed)
+
+    def attributes(self) -> dict[str, int]:
+        """Return every integer property under its short name."""
+        major, minor = self.compute_capability
+        return {
+            "total_bytes": self.total_bytes,
+            "compute_major": major,
+            "compute_minor": minor,
+            "sm_count": self.sm_count,
+            "clock_khz": self.clock_khz,
+            "memory_clock_khz": self.memory_clock_khz,
+            "memory_bus_bits": self.memory_bus_bits,
+            "l2_bytes": self.l2_bytes,
+            "shared_per_sm_bytes": self.shared_per_sm_bytes,
+            "shared_per_block_bytes": SHARED_PER_BLOCK_BYTES,
+            "shared_per_block_optin_bytes": self.shared_per_block_optin_bytes,
+            "reserved_shared_per_block_bytes": self.reserved_shared_per_block_bytes,
+            "threads_per_sm": self.threads_per_sm,
+            "threads_per_block": THREADS_PER_BLOCK,
+            "blocks_per_sm": self.blocks_per_sm,
+            "registers_per_sm": REGISTERS_PER_SM,
+            "registers_per_block": REGISTERS_PER_BLOCK,
+            "constant_bytes": CONSTANT_BYTES,
+            "warp_size": WARP_SIZE,
+        }
+
+    def cudnn_record(self) -> dict[str, object]:
+        """Return the device-property record of cuDNN's deviceless mode (JSON representation, cuDNN >= 9.11).
+
+        Source: keys as cuDNN 9.19 demands them; the constants as in XLA's BuildDeviceProperties,
+        https://github.com/openxla/xla/blob/1c2a9956a0767e0fb4be9f23343e1c8a979a1b2e/xla/backends/gpu/target_config/cudnn_device_props.cc
+        """
+        major, minor = self.compute_capability
+        return {
+            "cudaDeviceId": 0,
+            "pciDeviceId": 0,
+            "deviceName": self.name,
+            "deviceVer": 100 * major + 10 * minor,
+            "driverVer": _CUDA_VERSION,
+            "isTccDriver": 0,
+            "supportCoopLaunch": 1,
+            "multiProcessorCount": self.sm_count,
+            "smCountOrigin": 0,  # the whole card, no green context
+            "smClockRateKHz": self.clock_khz,
+            "memClockRateKHz": self.memory_clock_khz,
+            "memoryBusWidth": self.memory_bus_bits,
+            "l2CacheSize": self.l2_bytes,
+            "totalGlobalMem": self.total_bytes,
+            "warpSize": WARP_SIZE,
+            "maxGridSize": list(MAX_GRID),
+            "maxBlockSize": list(MAX_BLOCK),
+            "maxThreadsPerBlock": THREADS_PER_BLOCK,
+            "maxThreadsPerSM": self.threads_per_sm,
+            "maxCtasPerSM": self.blocks_per_sm,
+            "regsPerBlock": REGISTERS_PER_BLOCK,
+            "maxRegistersPerSM": REGISTERS_PER_SM,
+            "maxSharedMemoryPerBlock": SHARED_PER_BLOCK_BYTES,
+            "maxSharedMemoryPerBlockOptin": self.shared_per_block_optin_bytes,
+            "maxSharedMemoryPerSM": self.shared_per_sm_bytes,
+            "reservedSharedMemoryPerBlock": self.reserved_shared_per_block_bytes,
+            "oversizedSharedMemoryPerBlock": 0,  # only capability 10.7 has it
+        }
+
+    def to_config(self) -> str:
+        """Return `key=value` pairs joined by `;`, which the null GPU's C library reads from its environment.
+
+        Raises:
+            UsageError: The name holds one of the two separators.
+        """
+        if ";" in self.name or "=" in self.name:
+            raise UsageError(f"Device name '{self.name}' holds ';' or '=', which separate pairs: choose another name.")
+        major, minor = self.compute_capability
+        pairs: dict[str, str | int] = {
+            "name": self.name,
+            "total_bytes": self.total_bytes,
+            "major": major,
+            "minor": minor,
+            "sm_count": self.sm_count,
+            "clock_khz": self.clock_khz,
+            "memory_clock_khz": self.memory_clock_khz,
+            "memory_bus_bits": self.memory_bus_bits,
+            "l2_bytes": self.l2_bytes,
+            "shared_per_sm_bytes": self.shared_per_sm_bytes,
+            "shared_per_block_optin_bytes": self.shared_per_block_optin_bytes,
+            "threads_per_sm": self.threads_per_sm,
+            "blocks_per_sm": self.blocks_per_sm,
+        }
+        return ";".join(f"{key}={value}" for key, value in pairs.items())

@@ -1,0 +1,79 @@
+"""Contexts that a site measured, put into its file (`vramcast doctor --measure-context`); comments and all else stay.
+
+No library for that: tomlkit would save thirty lines here, and every installation would have one more package for one option.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from vramcast.core.errors import UsageError
+from vramcast.core.files import atomic_write
+from vramcast.hardware.card_file import ContextRow
+from vramcast.hardware.cards import of_site, read
+
+
+def block(kind: str, row: Mapping[str, str | float | list[str]]) -> str:
+    """Return one row as TOML: [[kind]], then a field a line."""
+    # spec: a JSON string without escaped slashes is a basic string of TOML, and a list of them an array
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
+    return "\n".join([f"[[{kind}]]", *lines, ""])
+
+
+def fields(row: ContextRow) -> dict[str, str | float | list[str]]:
+    """Return what a file says of a context which one stack of one card had."""
+    (gpu,), (torch,) = row.gpus, row.torch
+    return {
+        "gpu": gpu, "torch": torch, "driver": row.driver, "libraries": sorted(row.libraries), "size_mib": row.size.mib,
+    }  # fmt: skip
+
+
+def context_block(row: ContextRow) -> str:
+    """Return a context as TOML."""
+    return block("context", fields(row))
+
+
+def write_contexts(path: str | os.PathLike[str], rows: list[ContextRow]) -> None:
+    """Put contexts into a site file, in place of those of the same card, software and libraries; all else stays as it is.
+
+    The file appears whole or not at all.
+
+    Raises:
+        UsageError: the file which is there is no site file.
+        OutputError: it cannot be written.
+    """
+    file = Path(path)
+    before = read(file).contexts if file.exists() else ()
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    new = {row.identity for row in rows}
+    parts = re.split(r"^(?=[ \t]*\[\[)", text, flags=re.MULTILINE)
+    kept = [_comments(part) if _identity(part) in new else part for part in parts]
+    whole_text = "\n".join(part.strip("\n") + "\n" for part in ["".join(kept), *map(context_block, rows)] if part.strip())
+    data = whole_text.encode()
+    after = {row.identity for row in of_site(data, file).contexts}
+    if after != new | {row.identity for row in before}:
+        raise UsageError(
+            f"'{path}' is written in a way which cannot be changed by program: put these lines into it.\n{whole_text}"
+        )
+    with atomic_write(file) as out:
+        out.write(data)
+
+
+def _identity(part: str) -> object:
+    """Return whose context a part of a file is."""
+    try:
+        contexts = of_site(part.encode(), Path("part")).contexts
+    except UsageError:
+        return None
+    return contexts[0].identity if len(contexts) == 1 else None
+
+
+def _comments(part: str) -> str:
+    """Return the comments at the end of a part which goes: they belong to what follows."""
+    lines = part.splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    return "".join(lines[last + 1 :])
