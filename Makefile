@@ -81,6 +81,7 @@ lint: $(VENV)/.test
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@.ci/layers $(BIN) > build/layers.log 2>&1 || { cat build/layers.log; exit 1; }
+	@said=$$($(BIN)/deptry --no-ansi . 2>&1) || { echo "$$said" >&2; exit 1; }
 
 typecheck: $(VENV)/.test
 	@$(BIN)/mypy --num-workers $(WORKERS) -p vramcast $(RESEARCH:%=-p benchmarks.%)
@@ -132,7 +133,7 @@ screenshots: $(VENV)/.test
 	$(BIN)/python -m benchmarks.site.screenshots
 
 survey: $(VENV)/.test
-	$(BIN)/python benchmarks/surveys/survey.py
+	$(BIN)/python -m benchmarks.surveys.survey
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m benchmarks.accuracy.report

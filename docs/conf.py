@@ -20,7 +20,7 @@ from vramcast import __version__  # noqa: E402  # only now is it found
 project = "vramcast"
 author = "the authors of vramcast"
 release = version = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_line", "json_schema", "notebook_pages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_argparse_cli", "json_schema", "notebook_pages"]
 nb_execution_mode = "off"  # `make notebooks` executes them
 nitpicky = False  # most types in signatures are private to a module, and have no page
 

@@ -27,7 +27,7 @@ from sklearn.model_selection import GroupKFold
 
 from benchmarks.accuracy import examples as sets
 from benchmarks.accuracy import xmem
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
 from benchmarks.peers.authors import gpumemnet
 from benchmarks.peers.baselines import published
@@ -41,6 +41,7 @@ from benchmarks.peers.baselines.look import look
 from benchmarks.peers.baselines.network import Network
 from benchmarks.peers.baselines.published import Published
 from benchmarks.peers.baselines.schedtune import SchedTune
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import MIB

@@ -23,9 +23,9 @@ from typing import Final
 
 from benchmarks.accuracy.baselines import MORE
 from benchmarks.accuracy.examples import path_of
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
+from benchmarks.tables import table
 from vramcast.core.units import GIB
 from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds.learned import SHIPPED, LearnedBound, load, named

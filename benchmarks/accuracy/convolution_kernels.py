@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig

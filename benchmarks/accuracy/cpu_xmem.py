@@ -20,10 +20,11 @@ from dataclasses import replace
 from typing import Final
 from unittest import mock
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import Case, write_csv
 from benchmarks.accuracy.scripts.affine_batch import at_batch
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job

@@ -1,8 +1,8 @@
-"""Error figures and markdown tables of the accuracy benchmarks. Errors are relative: estimate / measured - 1."""
+"""Error figures of the accuracy benchmarks. Errors are relative: estimate / measured - 1."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,10 +62,3 @@ def residual_quantiles(pairs: Iterable[tuple[float, float]]) -> tuple[int, list[
     if not len(residuals):
         return 0, [float("nan")] * len(QUANTILES)
     return len(residuals), [float(np.quantile(residuals, q, method="inverted_cdf")) for q in QUANTILES]
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a markdown table; the first column is left-aligned, the others right."""
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines)

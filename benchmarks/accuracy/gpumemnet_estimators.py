@@ -20,11 +20,11 @@ import torch
 from sklearn.metrics import f1_score
 from sklearn.model_selection import KFold
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
 from benchmarks.peers.authors.architectures import Layer
 from benchmarks.peers.baselines.gpumemnet import EPOCHS, Bins, Classifier, Kind
 from benchmarks.peers.baselines.network import Network
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 FOLDS: Final = 3  # spec: GPUMemNet

@@ -20,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
 from benchmarks.accuracy.scripts import mlp_script
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training

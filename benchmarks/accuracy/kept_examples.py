@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.accuracy import published_peaks
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.logs import logged, modded, titan
 from benchmarks.accuracy.logs.logged_sources import Peaks, read_log
 from benchmarks.accuracy.runner import read_rows
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
 

@@ -22,9 +22,9 @@ from unittest import mock
 
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.examples import SETS, TIMEOUT_S, path_of
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import Case, python_path
 from benchmarks.accuracy.tools import tool_runs
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.learner import cross_validation, examples, stacks
 from vramcast.learner.evaluation import metrics, report

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import joblib
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import write_csv
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.datasets.collector.measured_job import workspaces
 from vramcast.datasets.run import Run

@@ -27,8 +27,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import BUILD, read_rows
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.jobs.stub_checkpoint import write_stub
 from vramcast.jobs.stub_tokenizer import write_tokenizer

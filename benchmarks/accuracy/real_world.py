@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import Case, Variant, arguments, read_rows, run_cases, write_csv
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware import stack
 from vramcast.hardware.cards import device

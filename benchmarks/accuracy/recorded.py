@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.tracer.format.snapshot import read_snapshot

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
-from benchmarks.accuracy.figures import QUANTILES, residual_quantiles, table
+from benchmarks.accuracy.figures import QUANTILES, residual_quantiles
 from benchmarks.accuracy.runner import arguments
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.estimates.bounds.public import RESIDUALS, Residuals
 from vramcast.hardware.context import context_bytes

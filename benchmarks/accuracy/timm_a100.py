@@ -21,9 +21,10 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import Answer, Case, Variant, arguments, read_rows, run_cases, write_csv
 from benchmarks.accuracy.scripts import timm_script
+from benchmarks.tables import table
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware import stack
 from vramcast.hardware.cards import device

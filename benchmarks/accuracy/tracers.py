@@ -22,9 +22,10 @@ from dataclasses import replace
 from typing import Final
 from unittest import mock
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import BUILD, Case, write_csv
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card

@@ -16,7 +16,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from benchmarks.accuracy import builders
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import (
     ROOT,
     Answer,
@@ -28,6 +28,7 @@ from benchmarks.accuracy.runner import (
     write_csv,
 )
 from benchmarks.peers.authors.xmem import CNNS
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware import stack
 from vramcast.hardware.cards import device

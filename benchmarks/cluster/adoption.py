@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.accuracy.figures import table
+from benchmarks.tables import table
 from vramcast.adoption.artifact_store import Folder, digest_of
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import GIB, MIB

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from benchmarks.accuracy.figures import table as markdown
+from benchmarks.tables import table as markdown
 from vramcast.core.errors import DatasetError
 from vramcast.datasets.histories.reader import Tally, lines, number, table, whole
 

@@ -31,13 +31,13 @@ from typing import Final, TypeAlias
 
 from benchmarks.accuracy import bounds, memory_classes
 from benchmarks.accuracy.examples import path_of
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from benchmarks.cluster import arrivals
 from benchmarks.cluster.mix import deal, synthetic_runs, with_bounds
 from benchmarks.cluster.outcome import Outcome, compare
 from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import gib
 from vramcast.estimates.bounds.learned import SHIPPED, load, named

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import read_rows
+from benchmarks.tables import table
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import Source, minor_of, quantile

@@ -25,8 +25,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.hardware.workspaces import questions as asked_questions
+from benchmarks.tables import table
 from vramcast.core.compiler import FLAGS, find_compiler, run_compiler
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec

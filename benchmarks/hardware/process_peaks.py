@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from benchmarks.accuracy.figures import summarize, table
+from benchmarks.accuracy.figures import summarize
 from benchmarks.accuracy.runner import read_rows
 from benchmarks.hardware.contexts import GROUP, level_of
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.estimates.communicators import sizes_of
 from vramcast.hardware.cards import DEVICES

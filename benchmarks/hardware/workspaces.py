@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks import tables
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device
 from vramcast.hardware.device import Device
@@ -77,9 +78,9 @@ def main(target: str, batch: str, card: Device) -> None:
         with CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record()) as again:
             rows = [(plans(again, mode, graph), describe(graph)) for mode, graph in asked]
     rows.sort(key=lambda row: -float(row[0][0].replace(",", "")) if row[0] and row[0][0] != "-" else 0.0)
-    print("\n| 1st plan, MiB | 2nd | 3rd | operation: tensors |\n|---:|---:|---:|---|")
+    print("\n" + tables.heading(("1st plan, MiB", "2nd", "3rd", "operation: tensors"), "rrrl"))
     for sizes, text in rows[:12]:
-        print(f"| {' | '.join([*sizes, *[''] * (_PLANS - len(sizes))])} | {text} |")
+        print(tables.row(*sizes, *[""] * (_PLANS - len(sizes)), text))
 
 
 if __name__ == "__main__":

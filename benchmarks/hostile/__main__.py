@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
 GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors", "values")
@@ -32,11 +33,11 @@ def table(found: Iterable[tuple[Case, Verdict]]) -> str:
         of_kind = wrong.setdefault(case.kind, Counter())
         if verdict.wrong is not None:
             of_kind[verdict.wrong] += 1
-    lines = [f"| kind | tried | handled | {' | '.join(one.value for one in Wrong)} |", f"|---|{'---:|' * (len(Wrong) + 2)}"]
+    rows = []
     for kind, n in [*tried.items(), ("all", tried.total())]:
         counts = wrong[kind] if kind in wrong else sum(wrong.values(), Counter())
-        lines.append(f"| {kind} | {n:,} | {n - counts.total():,} | {' | '.join(str(counts[one]) for one in Wrong)} |")
-    return "\n".join(lines)
+        rows.append((kind, f"{n:,}", f"{n - counts.total():,}", *(counts[one] for one in Wrong)))
+    return tables.table(("kind", "tried", "handled", *(one.value for one in Wrong)), rows)
 
 
 def main() -> int:

@@ -26,11 +26,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import ROOT
 from benchmarks.scripts.data import made
 from benchmarks.scripts.entry import Entry
 from benchmarks.scripts.table import ENTRIES
+from benchmarks.tables import table
 from vramcast.core.units import gib
 
 BUILD: Final = ROOT / "build" / "scripts"

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.serving.load import job
 from benchmarks.serving.running import HOST, Connection, Running, message, running
+from benchmarks.tables import table
 from vramcast.core.units import gib
 
 _TOKEN: Final = "a-token-which-nobody-guesses"

@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.serving.load import job
 from benchmarks.serving.running import Connection, Running, message, running
+from benchmarks.tables import table
 from vramcast.service.store import Store
 
 _SEED: Final = 0  # arbitrary

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.serving.running import Answers, Running, ask_all, message, running
+from benchmarks.tables import table
 from vramcast.core.units import gib
 
 _SEED: Final = 0  # arbitrary

@@ -19,8 +19,8 @@ from typing import Final, get_args
 
 import numpy as np
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import data_folder
+from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.tracer.format.snapshot import read_trace

@@ -32,6 +32,7 @@ from typing import Any, Final, Literal
 import joblib
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.surveys import survey_models
 from vramcast.core.errors import VramcastError
 from vramcast.core.files import atomic_write
@@ -255,7 +256,7 @@ def _place(trace: Trace, row: int) -> str:
 # ---------------------------------------------------------------------------------------------------- reporting
 def table(rows: Sequence[Comparison]) -> str:
     """Return a Markdown table, a line for each setting and card."""
-    lines = [f"| settings | card | {' | '.join(_HEADS)} |", f"|---|---|{'---:|' * len(_HEADS)}"]
+    lines = [tables.heading(("settings", "card", *_HEADS), "ll")]
     for settings, card in dict.fromkeys((row.settings, row.card) for row in rows):
         some = [row for row in rows if (row.settings, row.card) == (settings, card)]
         cells = [
@@ -269,17 +270,17 @@ def table(rows: Sequence[Comparison]) -> str:
             sum(row.given_back > 0 for row in some),
             sum(row.survived > 0 for row in some),
         ]
-        lines.append(f"| `{settings}` | {card} | {' | '.join(map(str, cells))} |")
+        lines.append(tables.row(f"`{settings}`", card, *cells))
     return "\n".join(lines)
 
 
 def by_job(rows: Sequence[Comparison]) -> str:
     """Return a Markdown table of the jobs which are not always simulated to the byte."""
-    lines = ["| job | runs | equal | did without | largest difference |", "|---|---:|---:|---:|---:|"]
+    lines = [tables.heading(("job", "runs", "equal", "did without", "largest difference"))]
     for job in dict.fromkeys(row.job for row in rows if not row.is_equal):
         some = [row for row in rows if row.job == job]
         counts = (len(some), sum(row.is_equal for row in some), sum(row.survived > 0 for row in some))
-        lines.append(f"| {job} | {' | '.join(map(str, counts))} | {_largest(some)} |")
+        lines.append(tables.row(job, *counts, _largest(some)))
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.accuracy.runner import data_folder
 from benchmarks.peers.planners import cnmem, optimum
 from vramcast.core.errors import VramcastError
@@ -166,7 +167,7 @@ def line(row: Row) -> str:
     cells.append("-" if row.periodic is None else f"{row.periodic / row.live:.4f}")
     cells += [f"{100 * (1 - row.pool / other):.1f} %" for other in (row.caching, row.cnmem)]
     bound = "" if row.bound is None else f"; no pool below {row.bound / row.live:.4f}"
-    return f"| {row.name} | {' | '.join(cells)} | {row.seconds:.2f} | {row.algorithm}{bound} |"
+    return tables.row(row.name, *cells, f"{row.seconds:.2f}", f"{row.algorithm}{bound}")
 
 
 def many_blocks(trace: Trace) -> Lifetimes:
@@ -186,8 +187,22 @@ def main() -> None:
     parser.add_argument("--json", help="write the rows to this file")
     parser.add_argument("--solve", type=float, default=0.0, metavar="SECONDS", help="seconds of CP-SAT for each lower bound")
     given = parser.parse_args()
-    heads = ("blocks", "live", "caching", "CnMem", "first", "best", "pool", "periodic", "- caching", "- CnMem", "s")
-    print(f"| trace | {' | '.join(heads)} | by |\n|---|{'---:|' * len(heads)}---|")
+    heads = (
+        "trace",
+        "blocks",
+        "live",
+        "caching",
+        "CnMem",
+        "first",
+        "best",
+        "pool",
+        "periodic",
+        "- caching",
+        "- CnMem",
+        "s",
+        "by",
+    )
+    print(tables.heading(heads, "l" + "r" * (len(heads) - 2) + "l"))
     rows: list[Row] = []
     largest: Trace | None = None
 

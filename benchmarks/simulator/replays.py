@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks import tables
 from benchmarks.accuracy.runner import data_folder
 from vramcast.core.errors import VramcastError
 from vramcast.simulator.replay import Replay, replay
@@ -26,14 +27,14 @@ def main(folder: Path) -> int:
         print(f"No histories below {folder}: set VRAMCAST_SHARED, or name a folder.", file=sys.stderr)
         return 2
     rows: list[Replay] = []
-    print("| history | start | settings | events | addresses | segment events | final layout | reserved peak, MiB |")
-    print("|---|---|---|---:|---:|---:|---|---:|")
+    columns = ("history", "start", "settings", "events", "addresses", "segment events", "final layout", "reserved peak, MiB")
+    print(tables.heading(columns, "lllrrrl"))
     started = time.perf_counter()
     for path in files:
         try:
             snapshot = read_snapshot(path)
         except VramcastError as error:
-            print(f"| {path.name[:40]} | {error} | | | | | | |")
+            print(tables.row(path.name[:40], error, *[""] * 6))
             continue
         for index, history in enumerate(snapshot["device_traces"]):
             if not history:
@@ -42,10 +43,16 @@ def main(folder: Path) -> int:
             rows.append(found)
             layout = {True: "equal", False: "**differs**", None: "-"}[found.final_layout_equal]
             print(
-                f"| {path.parent.name} {path.name[:8]} #{index} | {'cold' if found.starts_cold else 'warm'} | {found.settings} "
-                f"| {found.events:,} | {found.address_matches:,} of {found.allocations:,} "
-                f"| {found.segments_matched} of {found.segments_recorded}, {found.segments_predicted} predicted | {layout} "
-                f"| {found.reserved_simulated >> 20:,} |"
+                tables.row(
+                    f"{path.parent.name} {path.name[:8]} #{index}",
+                    "cold" if found.starts_cold else "warm",
+                    found.settings,
+                    f"{found.events:,}",
+                    f"{found.address_matches:,} of {found.allocations:,}",
+                    f"{found.segments_matched} of {found.segments_recorded}, {found.segments_predicted} predicted",
+                    layout,
+                    f"{found.reserved_simulated >> 20:,}",
+                )
             )
             for text in found.mismatches:
                 print(f"    {text}")

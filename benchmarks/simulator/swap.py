@@ -16,6 +16,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from benchmarks import tables
 from benchmarks.simulator import pool
 from vramcast.core.files import atomic_write
 from vramcast.hardware.cards import device
@@ -74,27 +75,27 @@ def measure(name: str, trace: Trace, card: str, link: str) -> Row:
 
 def main(arguments: list[str]) -> int:
     """Trace, plan, check and print."""
-    print(
-        "| job | card, link | step, ms | peak, MiB | least, MiB | less | moved, MiB | 80 %: + ms | 60 %: + ms | s | checked |"
+    columns = (
+        *("job", "card, link", "step, ms", "peak, MiB", "least, MiB", "less", "moved, MiB"),
+        *("80 %: + ms", "60 %: + ms", "s", "checked"),
     )
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
+    print(tables.heading(columns, "ll" + "r" * 8 + "l"))
     rows: list[Row] = []
     for card, link in CARDS:
         for name, job in pool.jobs().items():
             asked = replace(job, device=device(card), search_path=tuple(sys.path)).with_training(steps=_STEPS)
             result = NullGpuTracer.shared().trace(asked, RunOptions(limited=False, accesses=True))
             if result.trace is None:
-                print(f"| {name} | {card} | {result.message.splitlines()[0]} |")
+                print(tables.row(name, card, result.message.splitlines()[0]))
                 continue
             row = measure(name, result.trace, card, link)
             rows.append(row)
-            costs = " | ".join("-" if ms is None else f"{ms:.1f}" for ms in row.overheads_ms)
-            print(
-                f"| {name} | {card}, {link} | {row.step_ms:.1f} | {row.peak_live >> 20:,} | {row.least_peak >> 20:,} "
-                f"| {100 * row.reduction:.1f} % | {row.moved_bytes >> 20:,} | {costs} | {row.seconds:.1f} "
-                f"| {'yes' if not row.faults else '**' + row.faults[0] + '**'} |",
-                flush=True,
-            )
+            peaks = (f"{size_bytes >> 20:,}" for size_bytes in (row.peak_live, row.least_peak))
+            moved = (f"{100 * row.reduction:.1f} %", f"{row.moved_bytes >> 20:,}")
+            costs = ("-" if ms is None else f"{ms:.1f}" for ms in row.overheads_ms)
+            checked = f"**{row.faults[0]}**" if row.faults else "yes"
+            cells = (f"{card}, {link}", f"{row.step_ms:.1f}", *peaks, *moved, *costs, f"{row.seconds:.1f}", checked)
+            print(tables.row(name, *cells), flush=True)
     for card, link in CARDS:
         less = [row.reduction for row in rows if row.card == card]
         print(f"\n{card}, {link}: median {100 * statistics.median(less):.1f} %, most {100 * max(less):.1f} % less")

@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import tables
 from vramcast.core.units import GIB
 from vramcast.estimates.estimator import Estimator
 from vramcast.hardware.cards import device
@@ -51,10 +52,8 @@ class Row:
 
         limit = f"{self.limit_s:g}" if self.limit_s else "-"
         host = f"{self.host_gib:.2f}" if self.host_gib is not None else "-"
-        return (
-            f"| {self.what} | {self.seconds:.2f} | {limit} | {ratio(self.seconds, self.limit_s)} "
-            f"| {host} | {ratio(self.host_gib, self.limit_gib)} |"
-        )
+        of_limits = ratio(self.seconds, self.limit_s), ratio(self.host_gib, self.limit_gib)
+        return tables.row(self.what, f"{self.seconds:.2f}", limit, of_limits[0], host, of_limits[1])
 
 
 def command_line(what: str, arguments: tuple[str, ...], limit_s: float, limit_gib: float, **environment: str) -> Row:
@@ -88,7 +87,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--skip-large", action="store_true", help="leave out the 70-billion-parameter model")
     given = options.parse_args()
-    print("| what | s | limit s | ratio | host GiB | ratio |\n|---|---:|---:|---:|---:|---:|")
+    print(tables.heading(("what", "s", "limit s", "ratio", "host GiB", "ratio")))
 
     started = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], check=True)

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from benchmarks.accuracy.figures import table
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.learner import training
 from vramcast.learner.examples import Example

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.simulator.jobs import SETTINGS
 from vramcast.core.units import gib
 from vramcast.hardware.cards import device
@@ -134,23 +135,24 @@ def main() -> None:
         ("expandable_segments:True", SETTINGS[1], None),
         (f"default, card of {gib(smallest)}", "", smallest),
     )
-    print(f"| Millions a second on one core | of | {' | '.join(_HEADS)} |\n|---|---|{'---:|' * len(_HEADS)}")
+    print(tables.heading(("Millions a second on one core", "of", *_HEADS), "ll"))
     for name, settings, card_bytes in cases:
         timing = time_one(requests, settings, card_bytes, given.repeats)
         for of, count in (("events", len(trace)), ("requests", len(requests))):
             ways = (timing.compiled, timing.peaks_only, timing.python, timing.torch)
-            rates = " | ".join(f"{count / way / 1e6:.3g}" for way in ways)
-            print(f"| {name} | {of} | {rates} | {timing.torch / timing.compiled:.0f} | {timing.retries} |", flush=True)
+            rates = (f"{count / way / 1e6:.3g}" for way in ways)
+            print(tables.row(name, of, *rates, f"{timing.torch / timing.compiled:.0f}", timing.retries), flush=True)
 
     without_end = play(requests, columns=False).statistics.reserved.peak
     cards = np.linspace(0.9 * smallest, 1.1 * without_end, N_CARDS).astype(int).tolist()
     parsed = [Settings.parse(text) for text in SETTINGS]
-    print("\n| question | threads | s |\n|---|---:|---:|")
+    print("\n" + tables.heading(("question", "threads", "s")))
+    question = f"{len(parsed)} settings x {N_CARDS} cards, with the smallest card of each"
     for threads in (1, 2):
         seconds, _ = best(lambda threads=threads: what_if(trace, parsed, cards, n_jobs=threads), 2)  # type: ignore[misc]
-        print(f"| {len(parsed)} settings x {N_CARDS} cards, with the smallest card of each | {threads} | {seconds:.2f} |")
+        print(tables.row(question, threads, f"{seconds:.2f}"))
     seconds, _ = best(lambda: min_feasible(requests), 2)
-    print(f"| the smallest card, default settings | 1 | {seconds:.2f} |")
+    print(tables.row("the smallest card, default settings", 1, f"{seconds:.2f}"))
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.surveys.distributed_jobs import HEAD, JOBS
 from benchmarks.surveys.launched import launched
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 _STEPS: Final = 3  # spec: `train` of distributed_jobs

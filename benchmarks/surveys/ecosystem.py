@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import tables
 from vramcast import Estimator
 from vramcast.core.units import gib
 from vramcast.jobs.stub_checkpoint import write_stub
@@ -231,21 +232,22 @@ def model_rows() -> Iterator[str]:
             found = Estimator(device="rtx4090").command([str(script), str(stub.folder), kind])
         for what, key, hand in (("parameters", "parameters", by_hand), ("state", "optimizer_state", 8 * _LORA)):
             size = found.breakdown[key]
-            yield f"| Llama 3.1 8B, {kind} + LoRA: {what} | | {hand:,} ({gib(hand)}) | {size:,} | {size - hand:+,} |"
-        yield f"| host memory of that job | below 4 GiB | | {gib(found.max_resident_bytes)} | |"
+            name, by_formula = f"Llama 3.1 8B, {kind} + LoRA: {what}", f"{hand:,} ({gib(hand)})"
+            yield tables.row(name, "", by_formula, f"{size:,}", f"{size - hand:+,}")
+        yield tables.row("host memory of that job", "below 4 GiB", "", gib(found.max_resident_bytes), "")
 
 
 def rows(only: str = "") -> Iterator[str]:
     """Yield the table's rows."""
-    yield "| job | by hand | bytes by hand | vramcast | difference |\n|---|---|---:|---:|---:|"
+    yield tables.heading(("job", "by hand", "bytes by hand", "vramcast", "difference"), "ll")
     for job in JOBS:
         if only in job.name:
             if job.missing:
-                yield f"| {job.name} | {job.formula} | {job.by_hand:,} | needs {job.missing} | |"
+                yield tables.row(job.name, job.formula, f"{job.by_hand:,}", f"needs {job.missing}", "")
                 continue
             found = measured(job)
             by_hand = f"{job.by_hand:,} ({gib(job.by_hand)})"
-            yield f"| {job.name} | {job.formula} | {by_hand} | {found:,} | {found - job.by_hand:+,} |"
+            yield tables.row(job.name, job.formula, by_hand, f"{found:,}", f"{found - job.by_hand:+,}")
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import tables
 from benchmarks.surveys import survey_models
 from vramcast.core.errors import VramcastError
 from vramcast.hardware.cards import device as find_device
@@ -143,22 +144,21 @@ def jobs_of(part: str, device: Device) -> list[tuple[str, Job]]:
 
 def table(results: dict[str, list[Parity]]) -> str:
     """Return the summary as a Markdown table; differences without sign, in percent."""
-    lines = [
-        "| part | jobs | traced | exact order | equal sizes | equal workspaces | reserved: median | within 1 % | worst | s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    columns = (
+        *("part", "jobs", "traced", "exact order", "equal sizes", "equal workspaces"),
+        *("reserved: median", "within 1 %", "worst", "s"),
+    )
+    rows = []
     for part, all_of in results.items():
         found = [p for p in all_of if not p.error]
         if not found:
             continue
         off = [abs(p.reserved) for p in found]
-        lines.append(
-            f"| {part} | {len(all_of)} | {len(found)} | {sum(p.same_order for p in found)} "
-            f"| {sum(not p.missing + p.extra for p in found)} | {sum(p.same_workspaces for p in found)} "
-            f"| {100 * statistics.median(off):.2f} % | {sum(d <= 0.01 for d in off)} | {100 * max(off):.1f} % "
-            f"| {statistics.median(p.seconds for p in found):.1f} |"
-        )
-    return "\n".join(lines)
+        equal = (sum(p.same_order for p in found), sum(not p.missing + p.extra for p in found))
+        errors = (f"{100 * statistics.median(off):.2f} %", sum(d <= 0.01 for d in off), f"{100 * max(off):.1f} %")
+        seconds = f"{statistics.median(p.seconds for p in found):.1f}"
+        rows.append((part, len(all_of), len(found), *equal, sum(p.same_workspaces for p in found), *errors, seconds))
+    return tables.table(columns, rows)
 
 
 def main() -> int:

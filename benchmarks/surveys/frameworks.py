@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.surveys.framework_jobs import JOBS, PARAMETERS, Job, write
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 _PER_NODE: Final = 8

@@ -11,8 +11,8 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.surveys.launched import launched
+from benchmarks.tables import table
 
 _LIMITS_S: Final = {"8b": 30.0, "70b": 120.0, "405b": 120.0}  # spec: the aims for one rank
 _LIMIT_BYTES: Final = 1.5 * 2**30  # spec: the aim for one rank of the smallest

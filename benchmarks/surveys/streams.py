@@ -15,8 +15,8 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.surveys.launched import launched
+from benchmarks.tables import table
 
 _HEAD: Final = """
     import os

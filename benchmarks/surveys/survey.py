@@ -1,6 +1,6 @@
 """Survey: how many models and operators a tracer traces, and why the others do not.
 
-    python benchmarks/surveys/survey.py [--tracer nullgpu|fake|cpu] [--part torchvision|timm|hf|large|operators] [--limit N]
+    python -m benchmarks.surveys.survey [--tracer nullgpu|fake|cpu] [--part torchvision|timm|hf|large|operators] [--limit N]
         [--only TEXT]
 
 Prints one line a job and a table at the end; writes build/survey/PART.json. A job counts as traced when forward, backward
@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import survey_models  # the script's own folder comes first in sys.path
-
+from benchmarks import tables
+from benchmarks.surveys import survey_models
 from vramcast.core.errors import JobError, VramcastError
 from vramcast.hardware.cards import device as find_device
 from vramcast.jobs.job import Job
@@ -120,7 +120,7 @@ def jobs_of(part: str) -> Iterator[tuple[str, Job, str]]:
     """Yield (name, job, expected error) of one part."""
     device = find_device("a100-40gb")
     if part == "operators":
-        import survey_operators
+        from benchmarks.surveys import survey_operators
 
         yield from survey_operators.jobs()
         return
@@ -157,21 +157,18 @@ def survey(part: str, limit: int | None, only: str, tracer: str) -> list[Outcome
 
 def table(results: dict[str, list[Outcome]]) -> str:
     """Return the summary as a Markdown table."""
-    lines = [
-        "| part | jobs | traced | refused clearly | failed | median s | max s | max RSS MiB |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ("part", "jobs", "traced", "refused clearly", "failed", "median s", "max s", "max RSS MiB")
+    rows = []
     for part, outcomes in results.items():
         if not outcomes:
             continue
         count = {s: sum(o.status == s for o in outcomes) for s in ("traced", "as-expected", "failed")}
         seconds = sorted(o.seconds for o in outcomes)
         share = 100 * count["traced"] / (len(outcomes) - count["as-expected"] or 1)
-        lines.append(
-            f"| {part} | {len(outcomes)} | {count['traced']} ({share:.1f} %) | {count['as-expected']} | {count['failed']} "
-            f"| {seconds[len(seconds) // 2]:.1f} | {seconds[-1]:.1f} | {max(o.resident_bytes for o in outcomes) / 2**20:.0f} |"
-        )
-    return "\n".join(lines)
+        times = (f"{seconds[len(seconds) // 2]:.1f}", f"{seconds[-1]:.1f}")
+        traced, resident = f"{count['traced']} ({share:.1f} %)", max(o.resident_bytes for o in outcomes) / 2**20
+        rows.append((part, len(outcomes), traced, count["as-expected"], count["failed"], *times, f"{resident:.0f}"))
+    return tables.table(columns, rows)
 
 
 def main() -> int:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.surveys.distributed_jobs import ALIKE, HEAD, JOBS
 from benchmarks.surveys.launched import launched
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 _SIZE: Final = 8

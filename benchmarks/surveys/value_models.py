@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tables
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.estimates.estimator import Estimator
@@ -71,8 +72,7 @@ def main() -> None:
     parser.add_argument("--tracer", action="append", choices=TRACERS)
     options = parser.parse_args()
     tracers = options.tracer or list(TRACERS)
-    print("| model | " + " | ".join(f"{t}, MiB" for t in tracers) + " | upper bound of the first |")
-    print("|---|" + "---:|" * (len(tracers) + 1))
+    print(tables.heading(("model", *(f"{tracer}, MiB" for tracer in tracers), "upper bound of the first")))
     with tempfile.TemporaryDirectory() as folder:
         for name, job in jobs(Path(folder) / "experts.py"):
             if options.only not in name:
@@ -87,7 +87,7 @@ def main() -> None:
                     continue
                 cells.append(f"{found.reserved / MIB:.0f}")
                 bound = bound or f"{found.upper_bound / MIB:.0f}"
-            print(f"| {name} | {' | '.join(cells)} | {bound} |", flush=True)
+            print(tables.row(name, *cells, bound), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+from benchmarks import tables
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "versions"
 VERSIONS = ("2.6.0", "2.9.1", "2.11.0", "2.15.0")  # oldest accepted, CUDA 12, pinned, newest in 2026-11
@@ -42,7 +44,7 @@ def python_of(version: str) -> Path:
 
 def main(versions: list[str]) -> None:
     """Run and print."""
-    print("| torch | job | allocated | reserved | unknown calls |\n|---|---|---:|---:|---|")
+    print(tables.heading(("torch", "job", "allocated", "reserved", "unknown calls"), "llrrl"))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "models.py").write_text(MODELS)
         for version in versions:
@@ -57,11 +59,11 @@ def main(versions: list[str]) -> None:
                     text=True,
                 )
                 if run.returncode:
-                    print(f"| {version} | {name} | failed | | {run.stderr.strip().splitlines()[-1]} |", flush=True)
+                    print(tables.row(version, name, "failed", "", run.stderr.strip().splitlines()[-1]), flush=True)
                     continue
                 found = json.loads(run.stdout)
-                peaks, unknown = found["peaks"], "; ".join(found["unknown_calls"]) or "none"
-                print(f"| {found['torch']} | {name} | {peaks['allocated']:,} | {peaks['reserved']:,} | {unknown} |", flush=True)
+                peaks = [f"{found['peaks'][peak]:,}" for peak in ("allocated", "reserved")]
+                print(tables.row(found["torch"], name, *peaks, "; ".join(found["unknown_calls"]) or "none"), flush=True)
 
 
 if __name__ == "__main__":

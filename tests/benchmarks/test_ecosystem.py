@@ -17,7 +17,7 @@ def test_each_tensor_is_rounded_up_alone() -> None:
 
 def test_a_table_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ecosystem, "JOBS", (Ecosystem("a job", ("no_such_package",), "1 byte", 1, ""),))
-    assert list(ecosystem.rows())[1:] == ["| a job | 1 byte | 1 | needs no_such_package | |"]
+    assert list(ecosystem.rows())[1:] == ["| a job | 1 byte | 1 | needs no_such_package |  |"]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=[job.name for job in JOBS])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import json
 import re
 import shlex
@@ -13,23 +13,54 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli.main import VERBS, _split, main, parser
+from vramcast.cli.main import VERBS, _module, _split, main, parser
 from vramcast.cli.shell_completion import cards, targets
 from vramcast.hardware.cards import DEVICES
 
 
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    return next(action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+def words_of(verb: str) -> str:
+    return importlib.import_module(f"vramcast.cli.{_module(verb)}").__doc__ or ""
 
 
-@pytest.mark.parametrize("verb", sorted(verbs()))
+@pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_has_examples_which_parse(verb: str) -> None:
-    examples = re.findall(rf"^ *(vramcast {verb}\b.*)$", verbs()[verb].description or "", re.MULTILINE)
+    examples = re.findall(rf"^ *(vramcast {verb}\b.*)$", words_of(verb), re.MULTILINE)
     assert len(examples) >= 2
     for example in examples:
         words = shlex.split(example, comments=True)[1:]
         own, _ = _split(words)
-        assert parser().parse_args(own).verb == verb
+        assert parser([verb]).parse_args(own).verb == verb
+
+
+def test_a_verb_begins_with_what_the_list_of_verbs_says() -> None:
+    assert {verb: words_of(verb).partition("\n")[0] for verb in VERBS} == VERBS
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"]])
+def test_without_a_verb_none_is_imported(words: list[str]) -> None:
+    modules = [f"vramcast.cli.{_module(verb)}" for verb in VERBS]
+    code = f"""
+import sys
+from vramcast.cli.main import main
+main({words})
+print(sorted(sys.modules.keys() & {modules}), file=sys.stderr)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stderr.splitlines()[-1] == "[]"
+
+
+def test_another_verb_is_not_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "vramcast.cli.verbs.estimate", None)  # importing it raises
+    assert main(["devices", "t4"]) == 0
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [verb for verb in VERBS if verb not in shown] == []
+
+
+def test_an_option_is_written_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--js"]) == 2
+    assert "unrecognized arguments: --js: did you mean --json?" in capsys.readouterr().err
 
 
 def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +118,6 @@ def test_completions_are_cards_and_registries() -> None:
     assert "a100-40gb" in cards("A100")
     assert targets("t") == ["torchvision:", "timm:"]
     assert targets("model.py:") == []
-    assert len(VERBS) == len(verbs())
 
 
 def test_a_sites_own_card_is_completed_and_a_wrong_site_file_is_no_traceback(

@@ -11,6 +11,7 @@ import pytest
 
 from vramcast.cli import streams
 from vramcast.cli.main import main
+from vramcast.cli.verbs import devices
 from vramcast.estimates.estimator import Estimator
 
 LIMIT_S = 120
@@ -68,6 +69,25 @@ def test_a_reader_who_has_gone_ends_it_in_silence(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(write, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         assert main(["--version"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_who_has_gone_takes_no_verdict_along(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`vramcast check ... | true` under pipefail: 0 would say that the job fits."""
+
+    def does_not_fit(options: object) -> int:
+        streams.answer("one line, which has no reader")
+        streams.answer("and another")
+        return 1
+
+    monkeypatch.setattr(devices, "main", does_not_fit)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["devices"]) == 1
     assert capsys.readouterr().err == ""
 
 

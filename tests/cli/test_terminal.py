@@ -85,6 +85,30 @@ def test_progress_is_one_line_which_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shown.endswith("\r\x1b[K")
 
 
+def test_what_is_counted_shows_how_many_of_how_many_and_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal.counted("estimating 40 runs") as tell:
+        tell(0, 40)
+        time.sleep(0.15)  # it is drawn ten times a second
+        tell(20, 40)
+    shown = screen.getvalue()
+    assert re.search(r"estimating 40 runs:  50%.*20/40 \[00:00<00:00", shown)
+    assert "\n" not in shown
+    assert max(len(line) for line in shown.split("\r")) < 80
+    assert shown.split("\r")[-2].strip() == ""
+
+
+def test_what_is_counted_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Screen()
+    gone.close()
+    for stderr in (None, io.StringIO(), gone):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with terminal.counted("x") as tell:
+            tell(1, 2)
+
+
 def test_progress_says_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = io.StringIO()
     monkeypatch.setattr(sys, "stderr", silent)

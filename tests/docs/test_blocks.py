@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import doctest
 import io
@@ -22,7 +21,7 @@ import torch
 import yaml
 
 import vramcast
-from vramcast.cli.main import main, parser
+from vramcast.cli.main import VERBS, main, parser
 
 ROOT = Path(__file__).parents[2]
 DATA = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
@@ -33,10 +32,6 @@ TORCH = re.search(r'"torch==([\d.]+)"', (ROOT / "pyproject.toml").read_text())[1
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # README.md and CONTRIBUTING.md begin with commands that set up a checkout: CI runs those.
 SETUP = re.compile(r"(make|pip install) ")
-
-
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    return next(action.choices for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
@@ -59,16 +54,16 @@ def test_every_block_is_run_or_says_why_not(page: str, blocks: dict[str, Any]) -
 
 
 def test_options_and_programs_of_all_commands_exist(page: str, blocks: dict[str, Any]) -> None:
-    known, wrong = verbs(), []
+    wrong = []
     for block in blocks[page]:
         if block.kind not in ("sh", "console", ""):
             continue
         text = "\n".join(command for command, _ in commands_of(block.text)) if block.kind == "console" else block.text
         for verb, *words in commands_in(text):
-            options = set(known[verb]._option_string_actions) if verb in known else set()
+            options = parser([verb]).options
             given = [word.partition("=")[0].strip("[]") for word in words if re.match(r"\[?--[a-z]", word)]
             wrong += [f"{block.place}: vramcast {verb} {word}" for word in given if word not in options]
-            wrong += [f"{block.place}: vramcast {verb}"] if verb not in known else []
+            wrong += [f"{block.place}: vramcast {verb}"] if verb not in VERBS else []
         for module in re.findall(r"python -m (benchmarks[\w.]*)", block.text):
             path = ROOT / module.replace(".", "/")
             wrong += (

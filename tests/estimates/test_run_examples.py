@@ -154,4 +154,4 @@ def test_a_job_which_cannot_be_estimated_is_remembered_beside_the_examples(
         )
         assert found.left_out == dict.fromkeys(answers.values(), 1)
     assert asked == ["torchvision:vgg11", "torchvision:vgg13", "torchvision:vgg13"]  # this machine failed, not the job
-    assert told == [(2, 2), (1, 1)]
+    assert told == [(0, 2), (2, 2), (0, 1), (1, 1)]

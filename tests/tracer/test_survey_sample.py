@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.surveys import survey, survey_models
 from tests.lanes import sampled
 from vramcast.hardware.cards import device
 
@@ -18,35 +18,25 @@ A100 = device("a100-40gb")
 pytestmark = pytest.mark.usefixtures("needs_null_gpu")
 
 
-@pytest.fixture(scope="module")
-def benchmarks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield
-
-
 @pytest.mark.parametrize("name", sampled(["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"], 4))
-def test_a_torchvision_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
+def test_a_torchvision_model_of_each_kind_traces(name: str, need: Need) -> None:
     need("torchvision")
-    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
-    outcome = survey.survey_one(name, dict(models.torchvision_jobs(A100))[name])
+    outcome = survey.survey_one(name, dict(survey_models.torchvision_jobs(A100))[name])
     assert (outcome.status, outcome.reason) == ("traced", "")
     assert outcome.resident_bytes <= 1.5 * 2**30
 
 
 @pytest.mark.parametrize("name", sampled(["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"], 3))
-def test_a_timm_model_of_each_kind_traces(benchmarks: None, name: str, need: Need) -> None:
+def test_a_timm_model_of_each_kind_traces(name: str, need: Need) -> None:
     need("timm")
-    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
-    outcome = survey.survey_one(name, models.timm_job(A100, name))
+    outcome = survey.survey_one(name, survey_models.timm_job(A100, name))
     assert (outcome.status, outcome.reason) == ("traced", "")
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "bert", "whisper"], 3))
-def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, tmp_path: Path, need: Need) -> None:
+def test_a_hugging_face_model_of_each_kind_traces(name: str, tmp_path: Path, need: Need) -> None:
     need("transformers")
-    survey, models = importlib.import_module("survey"), importlib.import_module("survey_models")
-    outcome = survey.survey_one(name, models.hugging_face_job(A100, name, tmp_path))
+    outcome = survey.survey_one(name, survey_models.hugging_face_job(A100, name, tmp_path))
     assert (outcome.status, outcome.reason) == ("traced", "")
 
 
@@ -69,8 +59,9 @@ def test_a_hugging_face_model_of_each_kind_traces(benchmarks: None, name: str, t
         "sparse csr times sparse csr",
     ],
 )
-def test_an_operator_traces_or_is_refused_by_name(benchmarks: None, name: str) -> None:
-    survey, operators = importlib.import_module("survey"), importlib.import_module("survey_operators")
-    job, expected = {n: (j, e) for n, j, e in operators.jobs()}[name]
+def test_an_operator_traces_or_is_refused_by_name(name: str) -> None:
+    from benchmarks.surveys import survey_operators  # imports torch
+
+    job, expected = {n: (j, e) for n, j, e in survey_operators.jobs()}[name]
     outcome = survey.survey_one(name, job, expected)
     assert outcome.status == ("as-expected" if expected else "traced"), outcome.reason

@@ -1,4 +1,4 @@
-"""The three drawings and who chooses among them: what they show, what they escape, what they refuse."""
+"""The drawings and who chooses among them: what they show, what they escape, what they refuse."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ def long_trace(n_blocks: int) -> Trace:
 
 
 # ------------------------------------------------------------------------------------------------ save
-@pytest.mark.parametrize(("name", "beginning"), [("a.png", PNG_MAGIC), ("a.html", b"<!DOCTYPE html>"), ("A.TXT", b"title\n")])
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [("a.png", PNG_MAGIC), ("a.html", b"<!DOCTYPE html>"), ("A.TXT", b"title\n"), ("a.json", b'{"traceEvents"')],
+)
 def test_the_ending_chooses_the_view(process_trace: Trace, tmp_path: Path, name: str, beginning: bytes) -> None:
     save(process_trace, tmp_path / name, card_bytes=GIB, title="title")
     assert (tmp_path / name).read_bytes().startswith(beginning)
@@ -96,19 +99,19 @@ def test_the_ending_chooses_the_view(process_trace: Trace, tmp_path: Path, name:
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "html", "a.png.gz", ".png"])
 def test_another_ending_is_refused_and_nothing_is_written(job_trace: Trace, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"expected \.png, \.html or \.txt"):
+    with pytest.raises(UsageError, match=r"expected \.png, \.html, \.txt or \.json"):
         save(job_trace, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt"])
+@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
 def test_a_folder_which_is_not_there_is_named(job_trace: Trace, tmp_path: Path, name: str) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         save(job_trace, tmp_path / "none" / name)
 
 
 @pytest.mark.parametrize("trace", [EMPTY, nothing_live(), segments_only()], ids=["empty", "nothing live", "segments only"])
-@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt"])
+@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
 @pytest.mark.parametrize("card_bytes", [None, 10 * MIB, 2**37])
 def test_a_trace_without_blocks_is_drawn(trace: Trace, tmp_path: Path, name: str, card_bytes: int | None) -> None:
     for drawn in (trace, with_context(trace, [(len(trace), 5 * MIB)])):
@@ -116,7 +119,7 @@ def test_a_trace_without_blocks_is_drawn(trace: Trace, tmp_path: Path, name: str
         assert (tmp_path / name).stat().st_size > 20
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt"])
+@pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
 def test_hostile_names_and_titles_are_drawn(job_trace: Trace, tmp_path: Path, name: str) -> None:
     save(renamed(job_trace, HOSTILE), tmp_path / name, card_bytes=GIB, title=HOSTILE)
     assert (tmp_path / name).stat().st_size > 20
@@ -176,7 +179,7 @@ def test_two_ranks_stand_side_by_side_on_one_axis(job_trace: Trace, tmp_path: Pa
     page = draw_html(trace, beside=(7, smaller))
     assert [page.count(part) for part in ("<figcaption>rank 0 of 8", "<figcaption>rank 7", 'id="chart"')] == [1, 1, 1]
     assert "rank" not in draw_text(trace)
-    for name in ("a.png", "a.html", "a.txt"):
+    for name in ("a.png", "a.html", "a.txt", "a.json"):
         save(trace, tmp_path / name, card_bytes=GIB, beside=(7, EMPTY))
 
 
@@ -489,7 +492,7 @@ def test_a_terminal_without_unicode_gets_question_marks(
 @pytest.mark.parametrize("verb", [["estimate", "x"], ["check", "x"], ["run", "--"]])
 def test_a_wrong_ending_is_said_before_anything_is_traced(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "--plot", "timeline.pdf", *verb[1:]]) == 2
-    assert "expected .png, .html or .txt" in capsys.readouterr().err
+    assert "expected .png, .html, .txt or .json" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("auto_tracer")

@@ -58,6 +58,22 @@ def _of(module: str, needed_by: str, **names: str) -> dict[str, Name]:
     return {ours: Name((f"{module}:{theirs}",), needed_by) for ours, theirs in names.items()}
 
 
+# What is compared as text: modules that a job may import, and parts of its objects that not every release has.
+INDUCTOR: Final = "torch._inductor"
+INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
+COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # of a command line
+OPERATORS: Final = "torch._ops"
+SYMMETRIC_MEMORY: Final = "torch.distributed._symmetric_memory"
+FAKE_GROUP_MAKER: Final = "_create_internal"
+FSDP2_SHARDS: Final = "torch.distributed.fsdp._fully_shard._fsdp_param"
+# spec: torch 2.6 to 2.11, torch/distributed/fsdp/_flat_param.py (FSDP1)
+FSDP1_WRAPPED: Final = "_fsdp_wrapped_module"
+FSDP1_FLAT: Final = "_flat_param"
+FSDP1_FLATTENED: Final = "_fsdp_flattened"
+FSDP1_FULL_SIZE: Final = "_unpadded_unsharded_size"
+FSDP1_SHARD: Final = "_local_shard"
+DTENSOR_HERE: Final = "_local_tensor"
+
 # The first since 2.10, the second in 2.6 and 2.9.
 _SETTERS: Final = ("torch._C:_accelerator_setAllocatorSettings", "torch._C:_cuda_cudaCachingAllocator_set_allocator_settings")
 # The first of each since 2.9, the second in 2.6.
@@ -176,9 +192,9 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
     "lazy_init": ("torch.cuda:_lazy_init",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
-    "cut_into_shards": ("torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",),
+    "cut_into_shards": (f"{FSDP2_SHARDS}:_chunk_with_empty",),
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
-    "share_among_ranks": ("torch.distributed._symmetric_memory:enable_symm_mem_for_group",),
+    "share_among_ranks": (f"{SYMMETRIC_MEMORY}:enable_symm_mem_for_group",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),

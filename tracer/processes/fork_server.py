@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from vramcast.core.process_tree import running
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.processes.warm_worker import LAST_OUTPUT_BYTES, death
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.messages import LENT, Frame, Gone, pack, receive, send, send_packed
@@ -349,7 +350,7 @@ def _flush() -> None:
 
 def _is_warm(module: str) -> bool:
     # Inductor asks for the device while it is imported; the worker must not touch CUDA before it forks.
-    return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith("torch._inductor")
+    return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith(torch_api.INDUCTOR)
 
 
 def main(module: str, fd: int) -> NoReturn:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.import_hooks import when_imported
 from vramcast.tracer.hooks.replacement import Replaced
-
-_FSDP2: Final = "torch.distributed.fsdp._fully_shard._fsdp_param"
 
 
 @contextmanager
 def unprofiled() -> Iterator[None]:
     """Leave the views out of every profile inside."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(when_imported(_FSDP2, lambda: _replace(stack)))
+        stack.enter_context(when_imported(torch_api.FSDP2_SHARDS, lambda: _replace(stack)))
         yield
 
 

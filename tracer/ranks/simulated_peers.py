@@ -41,7 +41,6 @@ _SCHEMES: Final = ("env", "tcp", "file")
 _SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor which is told to others: shapes, flags, token ids
 _SENT: Final = "recv_object_list"
 _CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
-_SHARED: Final = "torch.distributed._symmetric_memory"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
 
 
@@ -91,7 +90,7 @@ class Absent:
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
             stack.enter_context(fsdp_views.unprofiled())
             stack.enter_context(when_imported(_CHECKPOINTS, lambda: _let_save_alone(stack)))
-            stack.enter_context(when_imported(_SHARED, lambda: _refuse_to_share(stack)))
+            stack.enter_context(when_imported(torch_api.SYMMETRIC_MEMORY, lambda: _refuse_to_share(stack)))
             for name in ("send", "recv"):
                 owner = torch_api.c10d.ProcessGroup
                 stack.callback(Replaced(owner, name, self._paired).remove)
@@ -306,7 +305,7 @@ def _gloo(account: Account) -> Any:
     class Gloo(metaclass=Kind):
         def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
             account.note("groups of Gloo")
-            make = getattr(fake, "_create_internal", None)
+            make = getattr(fake, torch_api.FAKE_GROUP_MAKER, None)
             return fake(rank, size) if make is None else make(rank, size, fake.Options())
 
         create_device = staticmethod(lambda *args, **kwargs: None)

@@ -8,17 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.recording import owners
-
-# spec: torch 2.6 to 2.11, torch/distributed/fsdp/_flat_param.py (FSDP1)
-_FLAT: Final = "_flat_param"
-_FLATTENED: Final = "_fsdp_flattened"
-_FULL_SIZE: Final = "_unpadded_unsharded_size"
-_SHARD: Final = "_local_shard"
 
 
 class _Part(NamedTuple):
@@ -61,17 +56,17 @@ class Holdings:
 
 def _block(path: str) -> str:
     """Return a module's path up to its first number; DDP's and FSDP1's own names are left out."""
-    parts = [part for part in path.split(".") if part not in ("module", "_fsdp_wrapped_module")]
+    parts = [part for part in path.split(".") if part not in ("module", torch_api.FSDP1_WRAPPED)]
     return ".".join(parts[: next((i + 1 for i, part in enumerate(parts) if part.isdigit()), len(parts))])
 
 
 def _own(module: torch.nn.Module) -> Iterator[Any]:
     """Yield a module's own parameters; of FSDP1's the flat one, and not those which lie in it."""
-    flat = getattr(module, _FLAT, None)
+    flat = getattr(module, torch_api.FSDP1_FLAT, None)
     if flat is not None:
         yield flat
     for parameter in module.parameters(recurse=False):
-        if not hasattr(parameter, _FLATTENED):
+        if not hasattr(parameter, torch_api.FSDP1_FLATTENED):
             yield parameter
 
 
@@ -79,9 +74,9 @@ def _part(parameter: Any) -> _Part:
     if hasattr(parameter, "ds_numel"):  # spec: DeepSpeed's ZeRO-3; it pads all partitions to one size
         here = parameter.ds_tensor.numel() * parameter.ds_tensor.element_size()
         return _Part(parameter.ds_numel * parameter.element_size(), here, True, True)
-    if hasattr(parameter, _FULL_SIZE):  # FSDP1 pads all shards to one size
-        full = getattr(parameter, _FULL_SIZE).numel() * parameter.element_size()
-        here = getattr(parameter, _SHARD, parameter).numel() * parameter.element_size()
+    if hasattr(parameter, torch_api.FSDP1_FULL_SIZE):  # FSDP1 pads all shards to one size
+        full = getattr(parameter, torch_api.FSDP1_FULL_SIZE).numel() * parameter.element_size()
+        here = getattr(parameter, torch_api.FSDP1_SHARD, parameter).numel() * parameter.element_size()
         return _Part(full, here, here < full, True)
     tensors = sys.modules.get("torch.distributed.tensor")
     full = parameter.numel() * parameter.element_size()

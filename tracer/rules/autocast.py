@@ -28,7 +28,7 @@ _WITH_DTYPE = frozenset(
 _PROMOTED = frozenset(
     ["addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler", "index_put", "tensordot", "scatter_add"]
 )
-_LEFT = frozenset({"binary_cross_entropy", "norm", "_cudnn_rnn", "_thnn_fused_rnn"})
+_LEFT = frozenset({"binary_cross_entropy", "norm", "_cudnn_rnn"})
 _DECIDES = "AutocastCUDA"
 
 

@@ -115,7 +115,7 @@ def _told(original: Callable[..., Any], name: str, values: TensorValues, others:
 
 def is_functional(func: Any) -> bool:
     """Return whether a call is an operator of the functional collectives."""
-    return type(func).__module__ == "torch._ops" and str(func).partition(".")[0] in _FUNCTIONAL
+    return type(func).__module__ == torch_api.OPERATORS and str(func).partition(".")[0] in _FUNCTIONAL
 
 
 def functional(values: TensorValues, func: Any, args: Any, kwargs: Any) -> Any:

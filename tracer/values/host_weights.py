@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.hooks.tensors import tensors_in
-from vramcast.tracer.hooks.torch_api import tree_flatten
+from vramcast.tracer.hooks.torch_api import DTENSOR_HERE, tree_flatten
 from vramcast.tracer.program.meta_model import HollowInit, is_big
 
 _DATA: Final[Any] = torch.Tensor.data
@@ -85,7 +85,7 @@ class HostWeights:
 
 def _held(tensor: Any) -> torch.Tensor | None:
     """Return the large host tensor which `tensor` is, or which it is the wrapper of; None: neither."""
-    held = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+    held = getattr(tensor, DTENSOR_HERE, tensor)  # of a DTensor
     if not isinstance(held, torch.Tensor) or held.device.type != "cpu" or held.layout != torch.strided:
         return None
     return held if is_big(held) and held.is_floating_point() and not hasattr(held, "__tensor_flatten__") else None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramcast.cli import values
 from vramcast.cli.streams import say
+from vramcast.cli.terminal import counted
+from vramcast.core.packages import needed
 from vramcast.datasets.run import Run, with_config
 from vramcast.datasets.tables import read_set
+
+if TYPE_CHECKING:
+    from vramcast.estimates.run_examples import ExampleSet
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +51,14 @@ def read_all(paths: list[str]) -> list[Run]:
             first = reading.rejected[0]
             say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
     return list(found.values())
+
+
+def examples_of(runs: Sequence[Run], options: argparse.Namespace) -> ExampleSet:
+    """Return what runs teach, and say how far it is while their jobs are estimated."""
+    from vramcast.estimates.run_examples import examples_of_runs
+
+    with needed("Estimating runs", "learn"), counted(f"estimating {len(runs)} runs") as tell:
+        return examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets, progress=tell)
 
 
 def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:

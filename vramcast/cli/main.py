@@ -14,8 +14,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NoReturn
 
 from vramcast._version import __version__
 from vramcast.cli import streams, values
@@ -25,11 +25,26 @@ from vramcast.core.errors import CannotEstimate, JobError, OutputError, Vramcast
 from vramcast.core.text import one_line, shorten
 from vramcast.core.units import MIB, gib
 
-# Modules of this folder; imported by `parser`, so that an import which fails is told like every other error.
-VERBS = (
-    "estimate", "check", "sweep", "run", "replay", "plan", "measure", "import_", "train", "calibrate", "evaluate", "adopt",
-    "serve", "devices", "models", "doctor", "stub_checkpoint",
-)  # fmt: skip
+# What each verb does: the first line of its module, vramcast/cli/verbs/VERB.py, which is imported for that verb alone.
+VERBS: Final = {
+    "estimate": "Estimate the memory of a training job.",
+    "check": "Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict, or where no bound holds).",
+    "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.",
+    "run": "Run an unmodified training command on the null GPU through --steps training steps and an evaluation, and estimate.",
+    "replay": "Play a recorded PyTorch memory history through the allocator simulator and compare it event by event.",
+    "plan": "Plan a job's memory: blocks placed by their lifetimes in a pool, and moved to the host while nothing needs them.",
+    "measure": "Measure real training jobs on this machine's GPU and append them to a data set.",
+    "import": "Read job histories into a data set.",
+    "train": "Train the learned correction on measured runs: your own history, ours, or both.",
+    "calibrate": "Calibrate an artifact on your own runs: the trees stay, the bounds become true here.",
+    "evaluate": "Judge estimates and bounds against measured runs.",
+    "adopt": "Learn from the cluster's own history, and put the result in place if it is no worse than what is there.",
+    "serve": "Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).",
+    "devices": "List the cards an estimate can be made for: the table's, and the site's own (VRAMCAST_SITE).",
+    "models": "List the models which a TARGET can name out of a registry: torchvision, timm or hf.",
+    "doctor": "Say what is installed and which tracers work here; fetch another cuDNN to ask; measure this card's context.",
+    "stub-checkpoint": "Write a checkpoint of true shapes without weights, for scripts that begin with from_pretrained.",
+}
 _BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
@@ -37,6 +52,7 @@ _LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want t
 _LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS takes more on more
 _BY_SIGNAL = 128  # spec: POSIX shells' exit code of what a signal ended is above
 _CANNOT_ESTIMATE = 3  # spec: the exit code of what is no answer
+_VERSION = f"vramcast {__version__}"
 
 
 def _require_memory() -> None:
@@ -70,56 +86,70 @@ class _ParserEnd(SystemExit):
     """argparse's own way out (--help, --version, wrong usage), to be told from a SystemExit of somebody else."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with one-line errors (the usage is one --help away), in which no value is ignored because it is empty."""
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors (the usage is one --help away), in which no value is ignored because it is empty.
+
+    Attributes:
+        options: What the options are called.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.options: list[str] = []
+        super().__init__(**settings, allow_abbrev=False)  # a new option must not change what a shortened one meant
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
         """Add an argument; one which may be empty says `type=str`."""
         takes_text = settings.get("action", "store") in ("store", "append") and settings.get("nargs") != argparse.REMAINDER
         if takes_text:
             settings.setdefault("type", values.text)
-        return super().add_argument(*names, **settings)
+        added = super().add_argument(*names, **settings)
+        self.options += added.option_strings
+        return added
+
+    def print_help(self, file: Any = None) -> None:
+        """Answer with the help; argparse's own ignores that stdout is closed or full."""
+        streams.answer(self.format_help(), end="")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        self._print_message(message or "", sys.stderr)
+        """End, after a message on stderr; argparse's own ignores a stream which is closed."""
+        if message:
+            streams.say(message, end="")
         raise _ParserEnd(status)
 
-    def _print_message(self, message: str, file: Any = None) -> None:
-        # argparse's own ignores that a stream is closed or full: then --help would be done without a word.
-        (streams.say if file is sys.stderr else streams.answer)(message, end="")
-
     def error(self, message: str) -> NoReturn:
+        """End with one line which says what is wrong."""
         self.exit(2, f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{self._meant(message)} (see {self.prog} --help)\n")
 
     def _meant(self, message: str) -> str:
         """Return what a misspelt verb or option was probably meant to be; "" where nothing is close."""
-        wrong = re.match(r"unrecognized arguments: (--[\w-]+)|argument \w+: invalid choice: '([^']*)'", message)
+        wrong = re.match(r"unrecognized arguments: (--[\w-]+)|argument VERB: invalid choice: '([^']*)'", message)
         if wrong is None:
             return ""
-        inner = next((one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction)), {})
-        known = [option for one in inner.values() for option in one._option_string_actions] if wrong[1] else list(inner)
-        close = difflib.get_close_matches(wrong[1] or wrong[2], list(known), n=1)
+        close = difflib.get_close_matches(wrong[1] or wrong[2], self.options if wrong[1] else VERBS, n=1)
         return f": did you mean {close[0]}?" if close else ""
 
 
-def parser(verbs_wanted: Sequence[str] = VERBS) -> argparse.ArgumentParser:
-    """Return the parser of the command line, with these of its verbs."""
-    top = _Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
-    top.add_argument("--version", action="version", version=f"vramcast {__version__}")
+def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
+    """Return the parser of the command line.
+
+    Args:
+        loaded: The verbs that are imported; of the others it knows the names alone.
+    """
+    top = Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
+    top.add_argument("--version", action="version", version=_VERSION)
     top.set_defaults(json=False)  # of the verbs which have no --json
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name in verbs_wanted:
-        verb = importlib.import_module(f"vramcast.cli.verbs.{name}")
+    for name, help_line in VERBS.items():
+        if name not in loaded:
+            verbs.add_parser(name, help=help_line)
+            continue
+        verb = importlib.import_module(f"vramcast.cli.verbs.{_module(name)}")
         words = (verb.__doc__ or "").strip()  # python -OO leaves none
-        sub = verbs.add_parser(
-            _verb(name),
-            help=words.partition("\n")[0],
-            description=words,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        sub = verbs.add_parser(name, help=help_line, description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
         verb.add_arguments(sub)
         sub.add_argument("--verbose", action="store_true", help="show tracebacks: the job's when it raises, ours when we fail")
         sub.set_defaults(function=verb.main)
+        top.options += sub.options
     return top
 
 
@@ -128,12 +158,17 @@ def _complete() -> None:
     if "_ARGCOMPLETE" in os.environ:
         from vramcast.cli.shell_completion import complete
 
-        complete(parser())
+        complete(parser(_verb_of(os.environ.get("COMP_LINE", "").split())))
 
 
-def _verb(module: str) -> str:
-    """Return the verb of a module: `import` is a keyword of Python, and a hyphen no letter."""
-    return module.rstrip("_").replace("_", "-")
+def _verb_of(words: Sequence[str]) -> list[str]:
+    """Return the verb of a command line, alone; none where it has none. No option before it takes a value."""
+    return [word for word in words if word in VERBS][:1]
+
+
+def _module(verb: str) -> str:
+    """Return the name of a verb's module: `import` is a keyword of Python, and a hyphen no letter."""
+    return "import_" if verb == "import" else verb.replace("-", "_")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,10 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace(json="--json" in given, verbose="--verbose" in given)
     try:
         streams.secure()
+        if given[:1] == ["--version"]:
+            streams.answer(_VERSION)
+            return 0
         _require_memory()
         _complete()
         _start_ahead(given)
-        known = parser([name for name in VERBS if given and _verb(name) == given[0]] or VERBS)
+        known = parser(_verb_of(given))
         try:
             own_words, command = _split(given)
             options = known.parse_args(own_words)
@@ -160,8 +198,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         streams.say("vramcast: interrupted")
         return 130
-    except streams.ReaderGone:
-        return 0
     except VramcastError as error:
         hint = ""
         if isinstance(error, JobError) and error.job_traceback:
@@ -201,7 +237,7 @@ def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: 
         message = {"schema": 1, "error": type(error).__name__, "message": shorten(text, _LONGEST_MESSAGE)}
         try:
             streams.answer(json.dumps(message))
-        except (OutputError, streams.ReaderGone) as silent:
+        except OutputError as silent:
             streams.say(f"vramcast: {silent}")
     return code
 

@@ -76,7 +76,8 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE",
         type=values.checked(_plot_path),
-        help="timeline with the card's line: .png, .html or .txt; '-' prints the text view on stdout (on stderr with --json)",
+        help="timeline with the card's line: .png, .html, .txt or .json (Perfetto); '-' prints the text view on stdout "
+        "(on stderr with --json)",
     )
 
 

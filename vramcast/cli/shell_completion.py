@@ -9,30 +9,30 @@ from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES, every_card
 from vramcast.jobs.targets import REGISTRIES, names_of
 
-_CARDS: Final = ("--device", "--on", "--cards")
+_CARDS: Final = {"--device", "--on", "--cards"}
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell and end this process; return where argcomplete is not installed.
-
-    Args:
-        parser: Of all verbs.
-    """
+    """Answer the shell and end this process; return where argcomplete is not installed."""
     try:
-        import argcomplete
+        from argcomplete import autocomplete
+        from argcomplete.completers import FilesCompleter
     except ImportError:
         return
-    for action in parser._actions:
-        for verb in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
-            for one in verb._actions:
-                if one.dest == "target":
-                    one.completer = targets
-                elif set(_CARDS) & set(one.option_strings):
-                    one.completer = cards
-    argcomplete.autocomplete(parser)
+
+    class Values(FilesCompleter):
+        """Cards, targets, and else files."""
+
+        def __call__(self, prefix: str, **settings: Any) -> list[str]:
+            action: argparse.Action = settings["action"]
+            if action.dest == "target":
+                return targets(prefix)
+            return cards(prefix) if _CARDS & set(action.option_strings) else super().__call__(prefix, **settings)
+
+    autocomplete(parser, default_completer=Values())
 
 
-def cards(prefix: str, **_: Any) -> list[str]:
+def cards(prefix: str) -> list[str]:
     """Return the cards whose keys begin so, the site's own among them; a site file that is wrong has none."""
     try:
         known = every_card()
@@ -41,7 +41,7 @@ def cards(prefix: str, **_: Any) -> list[str]:
     return [card.key for card in known if card.key.startswith(prefix.lower())]
 
 
-def targets(prefix: str, **_: Any) -> list[str]:
+def targets(prefix: str) -> list[str]:
     """Return the registries, or the models of one, that begin so; files are the shell's to complete."""
     registry, colon, name = prefix.partition(":")
     if not colon:

@@ -1,7 +1,8 @@
 """What the command line writes: answers on stdout, everything else on stderr, whatever these two are.
 
-They may be closed, full, a pipe which nobody reads any more, or of an encoding that cannot show a name. An answer which
-cannot be written is an error; a message which cannot be written is not.
+They may be closed, full, a pipe that has no reader any more, or of an encoding that cannot show a name. An answer which
+cannot be written is an error; a message which cannot be written is not. Whoever stops reading (`| head`) has what they
+wanted of the text, and still gets the exit code.
 """
 
 from __future__ import annotations
@@ -11,10 +12,6 @@ import sys
 from typing import TextIO
 
 from vramcast.core.errors import OutputError
-
-
-class ReaderGone(Exception):
-    """Whoever read stdout has gone (`| head`): there is nobody left to answer."""
 
 
 def secure() -> None:
@@ -43,14 +40,12 @@ def answer(text: str, *, end: str = "\n") -> None:
 
     Raises:
         OutputError: it cannot be written.
-        ReaderGone: nobody reads it.
     """
     require_stdout()
     try:
         print(_showable(text, sys.stdout), end=end, flush=True)
     except BrokenPipeError:
         _abandon(sys.stdout)
-        raise ReaderGone from None
     except (OSError, ValueError) as error:
         _abandon(sys.stdout)
         raise OutputError(f"The answer cannot be written on stdout ({error}): redirect it to a place with room.") from None

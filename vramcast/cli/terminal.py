@@ -10,8 +10,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Final, Literal, TextIO, TypeAlias
 
 from vramcast.cli.streams import say
@@ -99,6 +101,29 @@ def progress(text: str) -> Iterator[None]:
         done.set()
         ticking.join()
         say(_WIPE, end="")
+
+
+@contextmanager
+def counted(text: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr, while a person looks at it, how many of how many are done, and the time to go; it goes when all are.
+
+    Yields:
+        What is told how many are done, of how many.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done, wanted: None
+        return
+    from tqdm import tqdm
+
+    screen = SimpleNamespace(write=partial(say, end=""))  # what cannot be written is no error
+    columns = shutil.get_terminal_size().columns - 1
+    with tqdm(desc=text, file=screen, leave=False, ncols=columns, ascii=not _shows(_SIGNS[0], sys.stderr)) as bar:
+
+        def tell(done: int, wanted: int) -> None:
+            bar.total = wanted
+            bar.update(done - bar.n)
+
+        yield tell
 
 
 def _line(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,32 +14,35 @@ from typing import Final
 from vramcast.core.cache import kept
 from vramcast.core.errors import CompilerError
 
-FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 
 
-def find_compiler() -> str:
-    """Return the C compiler: $CC, cc or gcc.
+def find_compiler() -> list[str]:
+    """Return the words that begin a command of the C compiler: those of $CC (`gcc -pthread`, `ccache gcc`), cc or gcc.
 
     Raises:
         CompilerError: there is none.
     """
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or shutil.which(compiler) is None:
-        named = f" ({compiler})" if compiler else ""
-        raise CompilerError(f"No C compiler found{named}: install one (Debian: apt-get install gcc).")
-    return compiler
+    named = os.environ.get("CC", "")
+    try:
+        words = shlex.split(named) or ["cc" if shutil.which("cc") else "gcc"]
+    except ValueError as error:
+        raise CompilerError(f"CC is {named!r}: {error}: write it as a shell would read it, for example gcc -pthread.") from None
+    if shutil.which(words[0]) is None:
+        raise CompilerError(f"No C compiler found ({words[0]}): install one (Debian: apt-get install gcc).")
+    return words
 
 
-def run_compiler(compiler: str, arguments: Sequence[str]) -> None:
+def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:
     """Run the compiler.
 
     Raises:
         CompilerError: it refuses; with its words.
     """
-    run = subprocess.run([compiler, *arguments], capture_output=True, text=True)
+    run = subprocess.run([*compiler, *arguments], capture_output=True, text=True)
     if run.returncode:
-        raise CompilerError(f"vramcast's C code does not compile here ({compiler}):\n{run.stderr.strip()[-2000:]}")
+        raise CompilerError(f"vramcast's C code does not compile here ({shlex.join(compiler)}):\n{run.stderr.strip()[-2000:]}")
 
 
 def shared_library(source: Path, *, sanitize: bool = False) -> Path:

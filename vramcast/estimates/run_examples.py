@@ -185,7 +185,7 @@ def examples_of_runs(
         trust: Whether the runs' targets may be code; without, such runs are left out.
         store_path: Where examples are kept beside the cache folder; jobs of which none can be made are kept there too, and
             are not tried again.
-        progress: Hears how many jobs were estimated, of how many.
+        progress: Hears how many jobs were estimated, of how many; first of none.
     Returns:
         Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
     """
@@ -199,6 +199,8 @@ def examples_of_runs(
         known |= {one.id: one for one in (store.read(store_path)[0] if store_path.exists() else ()) if one.id in wanted}
     missing = [(key, job) for key, job in wanted.items() if key not in known]
     done = 0
+    if missing:
+        progress(done, len(missing))
     for fresh in _simulated(missing, n_jobs):
         known |= fresh
         store.append([one for one in fresh.values() if isinstance(one, Example) and one.tracer == _KEPT], written)

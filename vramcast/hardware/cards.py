@@ -15,7 +15,7 @@ from typing import Final
 
 from vramcast.core.checks import whole
 from vramcast.core.errors import UsageError
-from vramcast.core.text import shown
+from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib, parse_bytes
 from vramcast.hardware.card_file import CardFile, parsed
 from vramcast.hardware.device import SMALLEST_BYTES, Device, squeezed

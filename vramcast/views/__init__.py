@@ -1,4 +1,4 @@
-"""A trace to look at: the timeline by category, the peaks and what holds the bytes, as .png, .html or .txt.
+"""A trace to look at: the timeline by category, the peaks and what holds the bytes, as .png, .html, .txt or .json.
 
 `save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/views/charts/` draws, here is what to draw.
 """
@@ -11,14 +11,19 @@ from functools import partial
 from typing import Final
 
 from vramcast.tracer.format.trace import Trace
-from vramcast.views import charts
+from vramcast.views import charts, chrome_trace
 from vramcast.views.style import Beside
 from vramcast.views.text import draw as draw_text
 from vramcast.views.timeline import draw_html, draw_png
 
 __all__ = ["check_path", "draw_html", "draw_png", "draw_text", "save"]
 
-_DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {".png": draw_png, ".html": draw_html, ".txt": draw_text}
+_DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {
+    ".png": draw_png,
+    ".html": draw_html,
+    ".txt": draw_text,
+    ".json": chrome_trace.draw,
+}
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -33,7 +38,7 @@ def save(
 
     Args:
         trace: What is drawn; one without events gives a drawing which says so. Its CONTEXT rows are the lowest layer.
-        path: Ends in .png (needs matplotlib), .html (one page, nothing from the network) or .txt.
+        path: Ends in .png (needs matplotlib), .html (one page, nothing from the network), .txt, or .json (for ui.perfetto.dev).
         card_bytes: The card's size, drawn as a line; None: no card.
         title: What the trace is of.
         beside: Another rank of the same job, number and trace, which is drawn at the side of this one.

@@ -35,10 +35,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.logs import logged_data
 from benchmarks.accuracy.logs.logged_sources import Log, Peaks, differences, launched, read_log, variables
 from benchmarks.accuracy.runner import BUILD, read_rows
+from benchmarks.tables import table
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from benchmarks.accuracy.figures import table
+from benchmarks.tables import table
 from vramcast.datasets.histories.logged import RULE, settings_of, split
 
 _SHA_DIGITS: Final = 12  # spec: the table's column `script`

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize, table
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.logs import logged_data
 from benchmarks.accuracy.logs.logged import (
     Answer,
@@ -36,6 +36,7 @@ from benchmarks.accuracy.logs.logged import (
 )
 from benchmarks.accuracy.logs.logged_sources import Peaks, sha_of, source_at
 from benchmarks.accuracy.runner import BUILD, read_rows
+from benchmarks.tables import table
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import device
 from vramcast.hardware.stack import parse, same_minor

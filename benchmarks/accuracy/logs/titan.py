@@ -29,9 +29,9 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any, Final
 
-from benchmarks.accuracy.figures import table
 from benchmarks.accuracy.runner import BUILD, read_rows
 from benchmarks.scripts.formats import c4
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.jobs.stub_tokenizer import write_tokenizer
 

@@ -200,8 +200,7 @@ int main(void) {
 @pytest.mark.integration
 def test_the_c_code_holds_under_the_sanitizers(tmp_path: Path) -> None:
     try:
-        compiler = find_compiler()
-        command = [compiler, *FLAGS, *SANITIZERS, "-o", str(tmp_path / "program"), "-x", "c", "-"]
+        command = [*find_compiler(), *FLAGS, *SANITIZERS, "-o", str(tmp_path / "program"), "-x", "c", "-"]
         probe = subprocess.run(command, input="int main(void) { return 0; }", text=True, capture_output=True)
     except CompilerError as error:
         pytest.skip(str(error))

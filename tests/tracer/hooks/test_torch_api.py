@@ -1,9 +1,10 @@
-"""PyTorch's private names: all of them in one table, all of them in the installed torch."""
+"""PyTorch's private names: all of them in one table, all of them in the installed torch. Other libraries': in one file."""
 
 from __future__ import annotations
 
 import ast
 import gc
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,17 +22,21 @@ from vramcast.tracer.hooks.torch_api import FIELDS, NAMES, REPLACED, SEEN, Name
 ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
 FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")) if path.name != "torch_api.py"]
-# Private names which are not PyTorch's.
+DOCUMENTED = {"_exit", "_fields", "_replace"}  # Python's own manual has them
+# Private names of other libraries: each stands in one file alone.
 OTHERS = {
-    "_exit": "os",
-    "_Unpickler": "pickle",
+    "_ARGCOMPLETE": "argcomplete",
+    "_check_sample_weight": "scikit-learn",
     "_model_mapping": "transformers",
-    "_replace": "typing.NamedTuple",
-    "_SubParsersAction": "argparse",
-    "_option_string_actions": "argparse",
+    "_name_or_path": "transformers",
+    "_python_exit": "concurrent.futures",
+    "_Unpickler": "pickle",
 }
+ENDINGS = {"_bytes", "_mb", "_median", "_share", "_size", "_token", "_token_id"}  # of names which are ours
 OPERATORS = ("torch.ops.", "aten.", "_aten.")  # ATen's and torchvision's schemas
 FIELD_NAMES = {field for fields in FIELDS.values() for field in fields}
+KNOWN = DOCUMENTED | OTHERS.keys() | ENDINGS | FIELD_NAMES
+IS_NAME = re.compile(r"\w+").fullmatch
 
 
 def is_private(name: str) -> bool:
@@ -53,22 +58,42 @@ def defined(trees: list[ast.Module]) -> set[str]:
 
 
 def foreign(tree: ast.Module, ours: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) of each private name of PyTorch's in a module."""
+    """Yield (line, name) of each private name of another library's in a module's code."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "vramcast":
             for name in node.names:
-                if any(map(is_private, f"{node.module}.{name.name}".split("."))):
+                if any(map(is_private, f"{node.module}.{name.name}".split("."))) and name.name not in OTHERS:
                     yield node.lineno, f"from {node.module} import {name.name}"
         elif isinstance(node, ast.Import):
             for name in node.names:
-                if name.name.startswith("torch.") and any(map(is_private, name.name.split("."))):
+                if any(map(is_private, name.name.split("."))):
                     yield node.lineno, f"import {name.name}"
         elif isinstance(node, ast.Attribute) and is_private(node.attr):
             text = ast.unparse(node)
             of_torch = text.startswith("torch.")
             allowed = text.startswith(OPERATORS) or node.attr in FIELD_NAMES or (node.attr in ours and not of_torch)
-            if not allowed and node.attr not in OTHERS:
+            if not allowed and node.attr not in DOCUMENTED | OTHERS.keys():
                 yield node.lineno, text
+
+
+def foreign_texts(tree: ast.Module, operators: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of each private name of another library's which is a text; prose is left out.
+
+    Args:
+        tree: A module.
+        operators: The names of torch's operators, which may be named in whole or in part.
+    """
+    prose: set[int] = set()  # a part of a longer text, a docstring; a node comes before what is in it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            prose.update(map(id, node.values))
+        elif isinstance(node, ast.Expr):
+            prose.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "_" in node.value and id(node) not in prose:
+            names = re.split(r"[.:/]+", node.value)
+            is_foreign = any(is_private(name) and name not in KNOWN for name in names) and all(map(IS_NAME, names))
+            if is_foreign and (names[0] == "torch" or names[-1] not in operators):
+                yield node.lineno, node.value
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +112,21 @@ def test_no_other_module_names_a_private_part_of_torch(trees: dict[Path, ast.Mod
     assert not found, "put them into tracer/hooks/torch_api.py:\n" + "\n".join(found)
 
 
+def test_no_other_module_writes_a_private_name_of_torch_as_text(trees: dict[Path, ast.Module]) -> None:
+    operators = "\n".join([*torch_api.all_operator_names(), "torchvision::_roi_align_backward"])
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path, tree in trees.items()
+        for line, text in foreign_texts(tree, operators)
+    ]
+    assert not found, "put them into tracer/hooks/torch_api.py:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_private_name_of_another_library_stands_in_one_file(name: str) -> None:
+    assert len([path for path in FILES if re.search(rf"\b{name}\b", path.read_text())]) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -101,6 +141,18 @@ def test_no_other_module_names_a_private_part_of_torch(trees: dict[Path, ast.Mod
 )
 def test_the_rule_sees_what_it_forbids(text: str) -> None:
     assert list(foreign(ast.parse(text), set()))
+
+
+@pytest.mark.parametrize(
+    "text", ["'torch._inductor'", "getattr(tensor, '_local_tensor', tensor)", "'torch/_inductor/compile_worker'"]
+)
+def test_the_rule_sees_it_in_texts(text: str) -> None:
+    assert list(foreign_texts(ast.parse(f"x = {text}"), "aten::_softmax"))
+
+
+@pytest.mark.parametrize("text", ["'_softmax'", "'aten::_softmax'", "'_size'", "'write torch.cuda.memory._snapshot()'"])
+def test_the_rule_lets_pass_texts_which_name_operators_or_say_something(text: str) -> None:
+    assert not list(foreign_texts(ast.parse(f"x = {text}"), "aten::_softmax"))
 
 
 @pytest.mark.parametrize("text", ["torch.ops.aten._softmax", "self._mine", "tensor._is_view()", "torch.cuda.init()"])

@@ -34,7 +34,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
     # measured: `vramcast run` of a 9-layer GPT, 2 cores: Triton's part is 11 of 72 s of CPU, the rest has one thread anyway.
     threads = environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     environ["TORCHINDUCTOR_WORKER_START"] = "fork"
-    if "torch._inductor.config" in sys.modules:  # the warm worker imports what jobs import, and this reads them only then
+    if torch_api.INDUCTOR_CONFIG in sys.modules:  # the warm worker imports what jobs import, and this reads them only then
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
     environ.update(_own_caches())

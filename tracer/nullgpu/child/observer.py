@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vramcast.tracer.ranks.simulated_peers import Absent
 
 # Helpers which compile for the job: they see the card, and take nothing of it.
-_HELPERS: Final = ("torch/_inductor/compile_worker",)
+_HELPERS: Final = (torch_api.COMPILE_WORKER,)
 _KEPT: list[Any] = []  # what only weak references would know, and what a process, which ends soon, need not take apart
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def oracle_libraries(cudnn: Path) -> Path:
     return kept(f"oracle-{digest.hexdigest()[:12]}", make)
 
 
-def _compile(names: LookedUp, cudnn: Path, compiler: str, folder: Path) -> None:
+def _compile(names: LookedUp, cudnn: Path, compiler: Sequence[str], folder: Path) -> None:
     if names.cuda_major is None:
         raise NullGpuError(f"The libraries in {cudnn} name no libcublasLt, as every cuDNN 9 does: is this cuDNN?")
     refusing = folder / "refusing.c"

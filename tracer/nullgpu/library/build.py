@@ -13,7 +13,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,7 +173,7 @@ def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
     return kept(f"nullgpu/{_key(torch)}{'-sanitize' if sanitize else ''}", make)
 
 
-def _build_all(torch: TorchBuild, compiler: str, work: Path, extra: list[str]) -> None:
+def _build_all(torch: TorchBuild, compiler: Sequence[str], work: Path, extra: list[str]) -> None:
     includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
     # NVML is loaded by name: by torch where it asks for it, and by nvidia-ml-py.
@@ -201,7 +201,9 @@ def _parts(sonames: Iterable[str]) -> list[str]:
     ]
 
 
-def _build_one(soname: str, symbols: list[Symbol], compiler: str, work: Path, includes: list[str], extra: list[str]) -> None:
+def _build_one(
+    soname: str, symbols: list[Symbol], compiler: Sequence[str], work: Path, includes: list[str], extra: list[str]
+) -> None:
     library = soname.split(".so")[0]
     objects = []
     for name in _SOURCES.get(library, ()):

@@ -1,4 +1,4 @@
-"""Learn from the cluster's own history in one command, and put the result in place if it is no worse than what is there.
+"""Learn from the cluster's own history, and put the result in place if it is no worse than what is there.
 
 vramcast adopt jobs.csv --out models/site
 vramcast adopt sacct-*.txt --join rules.json --out models/site --json     # nightly: what is known is not read or traced again

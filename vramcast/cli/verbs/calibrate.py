@@ -31,12 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with needed("Calibrating", "learn"):
-        from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, drift, model_cards, training
     old = artifact.load(named(options.artifact))
     runs = learning_options.read_all(options.runs)
-    with progress(f"estimating {len(runs)} runs"):
-        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    learned_from = learning_options.examples_of(runs, options)
     if not learned_from.examples:
         raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
     with progress("calibrating"):

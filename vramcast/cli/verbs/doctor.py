@@ -1,4 +1,4 @@
-"""Say what is installed, which tracers work here and why not; fetch another cuDNN to ask; measure this card's context.
+"""Say what is installed and which tracers work here; fetch another cuDNN to ask; measure this card's context.
 
 vramcast doctor
 vramcast doctor --get-cudnn 9.10.2

@@ -32,13 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with needed("Evaluating", "learn"):
-        from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, cross_validation
         from vramcast.learner.evaluation import metrics, report
     levels = sorted({*cross_validation.LEVELS, *([options.level] if options.level else [])})
     runs = learning_options.read_all(options.runs)
-    with progress(f"estimating {len(runs)} runs"):
-        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    learned_from = learning_options.examples_of(runs, options)
     for reason, count in learned_from.left_out.items():
         say(f"vramcast: left out {count}: {reason}")
     if options.artifact:

@@ -1,4 +1,4 @@
-"""Plan a job's memory: a pool which places blocks by their lifetimes, and blocks moved to the host while nobody needs them.
+"""Plan a job's memory: blocks placed by their lifetimes in a pool, and moved to the host while nothing needs them.
 
 vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html
 vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json

@@ -1,4 +1,4 @@
-"""Run an unmodified training command on the null GPU, through --steps training steps and an evaluation, and estimate.
+"""Run an unmodified training command on the null GPU through --steps training steps and an evaluation, and estimate.
 
 vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
 vramcast run --device h100 -- torchrun --nproc_per_node=1 train.py --bf16

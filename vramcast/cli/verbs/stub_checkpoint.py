@@ -1,4 +1,4 @@
-"""Write a checkpoint of a model's true shapes without its weights, for scripts which begin with from_pretrained.
+"""Write a checkpoint of true shapes without weights, for scripts that begin with from_pretrained.
 
 vramcast stub-checkpoint llama --dtype bfloat16 --out stub
 vramcast stub-checkpoint path/to/config.json --out stub

@@ -41,12 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     with needed("Training", "learn"):
-        from vramcast.estimates.run_examples import examples_of_runs
         from vramcast.learner import artifact, dask_engine, drift, model_cards, stacks, training
     runs = learning_options.read_all(options.runs)
     older = artifact.load(named(options.against)) if options.against else None  # reported before hours of tracing
-    with progress(f"estimating {len(runs)} runs"):
-        learned_from = examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets)
+    learned_from = learning_options.examples_of(runs, options)
     if not learned_from.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"
         raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")

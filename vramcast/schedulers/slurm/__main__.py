@@ -12,7 +12,9 @@ from vramcast.schedulers.slurm.site_settings import PLACE, read_settings
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the hooks; return its exit code: 0 also where it could do nothing, for Slurm goes on."""
-    parser = argparse.ArgumentParser(prog="python -m vramcast.schedulers.slurm", description="The hooks of docs/slurm.md.")
+    parser = argparse.ArgumentParser(
+        prog="python -m vramcast.schedulers.slurm", description="The hooks of docs/slurm.md.", allow_abbrev=False
+    )
     parser.add_argument("--settings", default=PLACE, metavar="FILE", help=f"the site's settings (default: {PLACE})")
     hooks = parser.add_subparsers(dest="hook", required=True)
     submit = hooks.add_parser("submit", help="what Slurm shall be told of a submission; by cli_filter.lua")

@@ -1,0 +1,53 @@
+"""The C compiler: how it is named, and that our code gives it nothing to warn of."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramcast.core.compiler import find_compiler, run_compiler, shared_library
+from vramcast.core.errors import CompilerError
+from vramcast.simulator import compiled
+from vramcast.simulator.planning import packing
+from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
+from vramcast.tracer.nullgpu.library.build import build, find_torch
+
+
+@pytest.mark.parametrize("named", ["python -E -s", f"'{sys.executable}' -E -s"])
+def test_a_compiler_may_be_a_command_with_options(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ccache gcc`, `gcc -pthread`."""
+    monkeypatch.setenv("CC", named)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    assert find_compiler()[1:] == ["-E", "-s"]
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [("ccache-of-none gcc", r"No C compiler found \(ccache-of-none\)"), ("gcc 'x", "No closing quotation")]
+)
+def test_a_compiler_which_cannot_be_called_is_named(named: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", named)
+    with pytest.raises(CompilerError, match=told):
+        find_compiler()
+
+
+@pytest.mark.integration
+def test_its_options_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", f"'{sys.executable}' -c 'import sys; sys.exit(str(sys.argv[1:]))'")
+    with pytest.raises(CompilerError, match=r"does not compile here \(.*\):\n\['-o', 'x'\]"):
+        run_compiler(find_compiler(), ["-o", "x"])
+
+
+@pytest.mark.integration
+def test_our_code_has_no_warnings(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of a user's compiler are no errors: a newer one may have more."""
+    monkeypatch.setenv("CC", "gcc -Werror")
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    shared_library(compiled.SOURCE)
+    shared_library(packing.SOURCE)
+    build()
+    cudnn = find_torch().site / "nvidia" / "cudnn" / "lib"
+    if cudnn.is_dir():
+        oracle_libraries(cudnn)
