@@ -26,6 +26,7 @@ from vramcast.cli.verbs import run as run_verb
 from vramcast.core.errors import ArtifactError, VramcastError
 from vramcast.estimates.bounds import learned
 from vramcast.estimates.result import Estimate
+from vramcast.jobs.text import JobText
 from vramcast.simulator.replay import replay
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import Action, Trace
@@ -86,12 +87,9 @@ def learned_of(estimate: Estimate) -> dict[str, Any]:
 def asked(command: list[str]) -> Estimate:
     """Return the estimate which the command line would print."""
     options = command_line.parser().parse_args(command)
-    estimator = shared.estimator_of(options)
-    if command[0] != "run":
-        return estimator.estimate_job(shared.job_of(options))
-    return estimator.command(
-        run_verb.command_of(options), steps=options.steps, until=options.until, budget_s=options.budget_s, memory=options.memory
-    )
+    estimator = shared.estimator_of(vars(options))
+    text = run_verb.job_text(options) if command[0] == "run" else JobText.of(vars(options))
+    return estimator.estimate_job(text.job(estimator.card))
 
 
 def requests_digest(trace: Trace) -> str:

@@ -14,8 +14,9 @@ from vramcast.core.errors import DatasetError, UsageError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack, of_passport
-from vramcast.jobs.job import CHOICES, Job, KnownTraining, TensorSpec, parse_batch
+from vramcast.jobs.job import CHOICES, Job, KnownTraining
 from vramcast.jobs.targets import inlined, refusal
+from vramcast.jobs.text import JobText
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
@@ -68,13 +69,13 @@ class Workload(KnownTraining):
                 raise DatasetError(f"workload.{what} is {count}: at least 1 is expected, or null where it is unknown.")
         _not_negative("workload", {"cap_bytes": self.cap_bytes})
 
-    def job(self, device: Device, *, trust: bool = False, **options: Any) -> Job:
+    def job(self, device: Device, *, trust: bool = False, stack: Stack | None = None) -> Job:
         """Return this workload as a job for `device`; what is unknown takes `Job`'s defaults.
 
         Args:
             device: The card to estimate for.
             trust: Whether the target may be code, or open files. A data set is a file which people share: the user says so.
-            options: Further fields of `Job` (`search_path`, ...).
+            stack: Software of the card's machine; None: what is installed here.
         Raises:
             UsageError: it has no target or no batch, so nothing can be run; or its target is not trusted.
         """
@@ -82,16 +83,10 @@ class Workload(KnownTraining):
             raise UsageError(f"'{self.name}' has no target and batch: only the peaks of this run are known, not its job.")
         if not trust and (reason := refusal(self.target)):
             raise UsageError(f"'{self.name}' is not run: {reason}")
-        return Job(
-            device,
-            target=self.target,
-            batch=parse_batch(self.batch),
-            labels=TensorSpec.parse(self.labels) if self.labels else None,
-            num_classes=self.num_classes,
-            training=self.training(),
-            alloc_conf=self.alloc_conf or "",
-            **options,
-        )
+        return JobText(
+            target=self.target, batch=self.batch, labels=self.labels or None, num_classes=self.num_classes,
+            training=self.training(), alloc_conf=self.alloc_conf or "", stack=stack,
+        ).job(device)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

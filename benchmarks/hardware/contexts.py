@@ -6,8 +6,8 @@ Prints the table. (1) What nvidia-smi printed of contexts in $VRAMCAST_SHARED/da
 row here; what of that file is left out says cards.toml. (2) What processes of one rank had besides, which made
 a process group. (3) The rule, and every row of the table against what would be assumed for its card without it: a card is left
 out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
-residuals, which are the constants of `vramcast.hardware.context`, and the coverage: how many stay below the bound that those of the
-other cards give.
+residuals, which are the constants of `vramcast.hardware.context`, and the coverage: how many stay below the bound that those of
+the other cards give.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli import checked_job
+from vramcast.cli.checked_job import CheckedJob
 from vramcast.core.errors import CannotEstimate
 
 Call = Callable[..., tuple[int, str, str]]
@@ -170,7 +170,7 @@ def test_a_command_is_a_job(call: Call, project: Path, needs_null_gpu: None) -> 
 def test_wrong_options_are_told_before_anything_is_traced(
     call: Call, project: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(checked_job, "estimate_of", lambda options: pytest.fail("a job was traced"))
+    monkeypatch.setattr(CheckedJob, "estimate", lambda job: pytest.fail("a job was traced"))
     code, out, err = call("check", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("vramcast: ")
@@ -178,7 +178,7 @@ def test_wrong_options_are_told_before_anything_is_traced(
 
 
 def test_a_wrong_table_is_told_before_anything_is_traced(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked_job, "estimate_of", lambda options: pytest.fail("a job was traced"))
+    monkeypatch.setattr(CheckedJob, "estimate", lambda job: pytest.fail("a job was traced"))
     jobs(project, FITS + "[tool.vramcast.jobs.other]\ntarget = 'a:b'\noptimiser = 'sgd'\n")
     code, _, err = call("check")
     assert code == 2
@@ -195,10 +195,10 @@ def test_a_folder_without_jobs_says_how_they_are_named(call: Call, project: Path
 
 
 def test_files_which_cannot_be_written_are_no_answer(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(options: object) -> None:
+    def refuse(job: object) -> None:
         raise CannotEstimate("no")
 
-    monkeypatch.setattr(checked_job, "estimate_of", refuse)
+    monkeypatch.setattr(CheckedJob, "estimate", refuse)
     code, _, err = call("check", "--results", "absent/folder/x.json")
     assert code == 3
     assert "absent/folder/x.json" in err

@@ -1,4 +1,4 @@
-"""A job's table of pyproject.toml as the options of `vramcast check`: its keys are their names, and mean the same."""
+"""A job's table of pyproject.toml as a `CheckedJob`: its keys are the options of `vramcast check`, and mean the same."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ import difflib
 import math
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from vramcast.cli import checked_job
-from vramcast.core.errors import UsageError
+from vramcast.cli import options as shared
+from vramcast.cli.checked_job import CheckedJob
+from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.plain import from_plain
 from vramcast.core.text import shown
+from vramcast.jobs.job import TracerName
 
-_OF_A_TERMINAL = ("json",)  # what one command has, and a job has not
+_TEXTS: Final = ("optimizer", "ranks", "stack", "device", "on", "artifact")
+_OTHER: Final = {"tracer": TracerName, "level": float, "timeout": float, "bracket": bool, "strict": bool}
+_HINTS: Final = {**shared.HINTS, **_OTHER, **dict.fromkeys(_TEXTS, str)}
+_TYPES: Final[dict[str, Any]] = {name.replace("_", "-"): kind for name, kind in _HINTS.items() if name != "training"}
+_SPELT: Final = {"on": "device", "timeout": "timeout_s"}  # where key and field differ in more than a dash
+_OF_SEVERAL: Final = ("batch", "command")
+_MAY_BE_EMPTY: Final = ("alloc-conf", "command")  # torch's defaults; a word of many
 
 
-def options_of(name: str, table: Mapping[str, Any]) -> argparse.Namespace:
-    """Return the options which a job's table says, as the command line would have read them.
+def read(name: str, table: Mapping[str, Any]) -> CheckedJob:
+    """Return the job that a table describes.
 
     Args:
         name: The job's, for messages.
@@ -26,86 +36,49 @@ def options_of(name: str, table: Mapping[str, Any]) -> argparse.Namespace:
     Raises:
         UsageError: a key is unknown, or a value is wrong; the message names the job.
     """
-    options = {key: value for key, value in table.items() if key not in ("target", "command")}
     if ("target" in table) == ("command" in table):
         raise UsageError(f"Job {shown(name)} needs a target or a command, and not both (docs/ci-gate.md).")
-    known = _actions()
-    words: list[str] = []
-    for key, value in options.items():
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+    for key in table:
+        if key not in _TYPES:
+            close = difflib.get_close_matches(key, _TYPES, n=1)
             hint = f"did you mean {close[0]}? It" if close else "it"
             raise UsageError(f"Job {shown(name)} has the key {shown(key)}: {hint} must be an option of vramcast check --help.")
-        words += _words(name, key, value, known[key])
     try:
-        read = _parser().parse_args(words)
-    except argparse.ArgumentError as error:
-        raise UsageError(f"Job {shown(name)}: {error}.") from None
-    for key, value in options.items():
-        if isinstance(value, list) and not isinstance(getattr(read, known[key].dest), list):
-            raise UsageError(f"Job {shown(name)}: {key} is {shown(value)}: a text or a number is expected.")
-    read.target = _text(name, "target", table["target"]) if "target" in table else None
-    read.command = _command(name, table["command"]) if "command" in table else []
-    return read
+        return CheckedJob.of({_field(key): _value(key, value) for key, value in table.items()})
+    except (DatasetError, UsageError) as error:
+        raise UsageError(f"Job {shown(name)}: {error}") from None
 
 
 def described(options: argparse.Namespace) -> list[str]:
-    """Return the options of the command line which describe a job, as a person writes them."""
-    default = vars(_parser().parse_args([]))
-    given = {key for key, value in default.items() if key not in _OF_A_TERMINAL and getattr(options, key) != value}
-    names: dict[str, str] = {}
-    for name, action in _actions().items():
-        names.setdefault(action.dest, f"--{name}")
-    return [name for key, name in names.items() if key in given]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    """Return the options of the command line that describe a job and were given, as a person writes them."""
+    parser = argparse.ArgumentParser(add_help=False)
     checked_job.add_arguments(parser)
-    return parser
+    keys = [key for key in _TYPES if key not in ("on", "target", "command")]
+    return [f"--{key}" for key in keys if getattr(options, _field(key)) != parser.get_default(_field(key))]
 
 
-def _actions() -> dict[str, argparse.Action]:
-    """Return the options which a table may have, by name."""
-    return {
-        option.removeprefix("--"): action
-        for action in _parser()._actions
-        for option in action.option_strings
-        if action.dest not in _OF_A_TERMINAL and not option.startswith("--no-")
-    }
+def _field(key: str) -> str:
+    return _SPELT.get(key, key.replace("-", "_"))
 
 
-def _words(name: str, key: str, value: object, action: argparse.Action) -> list[str]:
-    """Return an option as words of a command line; `=` keeps a value which begins with a dash from being an option."""
-    if action.nargs == 0:  # a switch
-        if not isinstance(value, bool):
-            raise UsageError(f"Job {shown(name)}: {key} is {shown(value)}: it is either true or false.")
-        if isinstance(action, argparse.BooleanOptionalAction):
-            return [f"--{key}" if value else f"--no-{key}"]
-        return [f"--{key}"] if value else []
-    values = value if isinstance(value, list) else [value]
-    may_be_empty = action.type is str
-    return [f"--{key}={_text(name, key, one, may_be_empty=may_be_empty)}" for one in values]
-
-
-def _text(name: str, key: str, value: object, *, may_be_empty: bool = False) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number and not isinstance(value, str):
-        raise UsageError(f"Job {shown(name)}: {key} is {shown(value)}: a text or a number is expected.")
-    if value == "" and not may_be_empty:
-        raise UsageError(f"Job {shown(name)}: {key} is empty: leave it out, or give a value.")
-    return str(value)
-
-
-def _command(name: str, value: object) -> list[str]:
-    """Return a command's words, of one text as a shell would split it, or of a list."""
-    if isinstance(value, list):
-        words = [_text(name, "command", word, may_be_empty=True) for word in value]
-    else:
+def _value(key: str, value: object) -> Any:
+    """Return a value of a table as its key has it; a number may stand for a text, as in `batch = 32`."""
+    kind = _TYPES[key]
+    if key == "command" and isinstance(value, str):
         try:
-            words = shlex.split(_text(name, "command", value))
+            value = shlex.split(value)
         except ValueError as error:
-            raise UsageError(f"Job {shown(name)}: command is {shown(value)}: {error}.") from None
-    if not words:
-        raise UsageError(f"Job {shown(name)}: command is empty: write what you type to train.")
-    return words
+            raise UsageError(f"command is {shown(value)}: {error}.") from None
+    values = value if isinstance(value, list) else [value]
+    if not values or (key not in _MAY_BE_EMPTY and "" in values):
+        raise UsageError(f"{key} is empty: leave it out, or give a value.")
+    if key in _OF_SEVERAL:
+        value = [_text(one) for one in values]
+    elif kind in (str, str | None):
+        value = _text(value)
+    return from_plain(kind, value, key)
+
+
+def _text(value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return str(value) if is_number else value

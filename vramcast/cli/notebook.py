@@ -61,7 +61,7 @@ def _estimate(line: str, cell: str) -> Estimate:
     if options.json:
         raise UsageError("%%vram --json: a cell's value is an Estimate: leave it out, and ask it with to_dict().")
     questions = what_if_options.Questions(options)
-    estimate = run.estimate_of(options, run.command_of(options))
+    estimate = run.estimate_of(shared.estimator_of(vars(options)), run.job_text(options))
     _, text = shared.write_files(options, estimate, questions)
     if text:
         print(text)

@@ -27,8 +27,8 @@ from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.commands import job_of_command
-from vramcast.jobs.job import TRACERS, Batch, Job, Mode, Precision, ZeroGrad
+from vramcast.jobs.job import TRACERS, Batch, Job, Mode, Precision, Training, ZeroGrad
+from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
 from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.rules import AllocatorRules
@@ -97,10 +97,13 @@ class Estimator:
         timeout_s = number("timeout_s (--timeout)", self.timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
         for name, value in (("level", level), ("timeout_s", timeout_s)):
             object.__setattr__(self, name, value)
-        _ = self._card, self._stack
+        _ = self.card
+        if isinstance(self.stack, str):
+            parse_stack(self.stack)
 
     @cached_property
-    def _card(self) -> Device:
+    def card(self) -> Device:
+        """The card of jobs which are given by model or command."""
         return self.device if isinstance(self.device, Device) else find_device(self.device)
 
     @cached_property
@@ -108,10 +111,6 @@ class Estimator:
         """The artifact in use, by name."""
         folder = artifacts.chosen(self.artifact) if self.learned is None else None
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
-
-    @cached_property
-    def _stack(self) -> Stack | None:
-        return parse_stack(self.stack) if isinstance(self.stack, str) else self.stack
 
     # -------------------------------------------------------------------------------------------- what is asked
     def estimate(self, model: Any, batch: Batch, **options: Any) -> Estimate:
@@ -121,25 +120,22 @@ class Estimator:
             UsageError: An argument is wrong.
             CannotEstimate: No number can be given.
         """
-        return self.estimate_job(job_of_model(model, batch, self._card, stack=self._stack, **options))
+        return self.estimate_job(job_of_model(model, batch, self.card, stack=self.stack, **options))
 
-    def command(self, command: Sequence[str], **options: Any) -> Estimate:
+    def command(self, command: Sequence[str], *, steps: int = 3, **options: Any) -> Estimate:
         """Return the estimate of a training command, `["torchrun", "train.py", "--epochs", "10"]`.
 
         Args:
             command: Its words, as people type them; launchers are read, and not run.
-            options: `steps` which are wanted, `until` and `budget_s` as in `vramcast.jobs.job.Command`; `world_size`,
-                `nproc_per_node` and `ranks` which are traced, as in `vramcast.jobs.ranks`; `memory` of the card and
-                `alloc_conf` as for `estimate`.
+            steps: Training steps which are wanted.
+            options: `until`, `budget_s`, `world_size`, `nproc_per_node`, `ranks`, `memory` and `alloc_conf` of
+                `vramcast.jobs.text.JobText`.
         Raises:
             UsageError: An argument is wrong.
-            CannotEstimate: No number can be given: it asked the card for nothing.
+            CannotEstimate: No number can be given.
         """
-        found = self.estimate_job(job_of_command(command, self._card, stack=self._stack, **options))
-        if not found.allocated:
-            why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
-            raise CannotEstimate(f"{command[0]} ended without asking the GPU for memory{why}")
-        return found
+        text = JobText(command=tuple(command), training=Training(steps=steps), stack=self.stack, **options)
+        return self.estimate_job(text.job(self.card))
 
     def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Return the estimate of a job, on its own card.
@@ -148,10 +144,14 @@ class Estimator:
 
         Raises:
             ArtifactError: The artifact is absent or damaged.
-            CannotEstimate: No number can be given.
+            CannotEstimate: No number can be given: a command asked the card for nothing, for example.
         """
         _ = self._artifact  # a wrong one is reported before the job is traced
-        return self.apply_artifact(self.uncorrected(job, options))
+        found = self.apply_artifact(self.uncorrected(job, options))
+        if job.command is not None and not found.allocated:
+            why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
+            raise CannotEstimate(f"The command ended without asking the GPU for memory{why}")
+        return found
 
     def try_estimate(self, job: Job) -> Estimate | CannotEstimate:
         """Return the estimate of a job, or why none can be given."""
@@ -407,15 +407,11 @@ def estimate(
         >>> estimate(resnet50(), (images, labels), optimizer="adamw", device="a100-40gb").fits()
         True
     """
-    of_training = {
-        "optimizer": optimizer, "lr": lr, "precision": precision, "mode": mode, "steps": steps, "zero_grad": zero_grad,
-        "overlap_inputs": overlap_inputs, "checkpointing": checkpointing, "channels_last": channels_last,
-        "cudnn_benchmark": cudnn_benchmark,
-    }  # fmt: skip
-    estimator = Estimator(device, tracer, level, artifact, timeout_s, stack)
-    return estimator.estimate(
-        model, batch, labels=labels, loss=loss, memory=memory, alloc_conf=alloc_conf, parallel=parallel, world_size=world_size,
-        nproc_per_node=nproc_per_node, **of_training,
+    return Estimator(device, tracer, level, artifact, timeout_s, stack).estimate(
+        model, batch, labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
+        zero_grad=zero_grad, overlap_inputs=overlap_inputs, checkpointing=checkpointing, channels_last=channels_last,
+        cudnn_benchmark=cudnn_benchmark, memory=memory, alloc_conf=alloc_conf, parallel=parallel, world_size=world_size,
+        nproc_per_node=nproc_per_node,
     )  # fmt: skip
 
 

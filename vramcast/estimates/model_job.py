@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
-from vramcast.hardware.cards import checked_card_bytes
 from vramcast.hardware.device import Device
-from vramcast.hardware.stack import Stack
-from vramcast.jobs.job import Batch, Job, TensorSpec, Training, current_folder, map_batch
-from vramcast.jobs.parallel import parse as parse_parallel
+from vramcast.jobs.job import Batch, Job, TensorSpec, Training, map_batch
+from vramcast.jobs.text import JobText
+
+_AROUND: Final = ("parallel", "world_size", "nproc_per_node", "alloc_conf", "stack", "memory")
 
 
 def job_of_model(
     model: Any, batch: Batch, device: Device, *, labels: Any = None, loss: Callable[..., Any] | None = None,
-    optimizer: str | type | Callable[..., Any] = "adam", memory: int | str | None = None, alloc_conf: str | None = None,
-    stack: Stack | None = None, parallel: str | None = None, world_size: int | None = None,
-    nproc_per_node: int | None = None, **training: Any,
+    optimizer: str | type | Callable[..., Any] = "adam", **options: Any,
 ) -> Job:  # fmt: skip
     """Return the job of training (or running) `model` on `batch`; see `vramcast.estimate` for the arguments.
 
     Args:
-        training: What else a `Training` says.
+        options: What else a `Training` says, and the fields of `JobText` that count for a model.
     Raises:
         UsageError: an argument is wrong.
     """
@@ -35,19 +32,14 @@ def job_of_model(
         raise UsageError(f"loss is {shown(loss)}: give a callable, loss(output, labels).")
     if not isinstance(optimizer, str) and not callable(optimizer):
         raise UsageError(f"optimizer is {shown(optimizer)}: give a name of torch.optim, a class, or a callable.")
-    return Job(
-        device=device,
+    around = {name: options.pop(name) for name in _AROUND if name in options}
+    training = Training(optimizer=optimizer if isinstance(optimizer, str) else meta_pickle.dumps(optimizer), **options)
+    return JobText(training=training, **around).around(
+        device,
         model=meta_pickle.dumps(model),
         batch=map_batch(batch, _spec_of),
         labels=map_batch(labels, _spec_of) if labels is not None else None,
         loss=meta_pickle.dumps(loss) if loss is not None else None,
-        training=Training(optimizer=optimizer if isinstance(optimizer, str) else meta_pickle.dumps(optimizer), **training),
-        parallel=parse_parallel(parallel, world_size, nproc_per_node),
-        alloc_conf=alloc_conf,
-        stack=stack,
-        memory_bytes=checked_card_bytes(memory) if memory is not None else None,
-        search_path=tuple(sys.path),
-        working_folder=current_folder(),
     )
 
 

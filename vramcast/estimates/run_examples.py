@@ -288,7 +288,8 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 # ------------------------------------------------------------------------------------------------ what decides an example
 def _key(job: Job) -> str:
     """Return what names an example: its job, and all that decides what is seen of it."""
-    return digest(repr(job), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
+    somewhere = replace(job, working_folder=".")  # an example is the same wherever it is estimated
+    return digest(repr(somewhere), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
 
 
 def decides_all() -> list[str]:

@@ -1,1 +1,1 @@
-"""What is asked: a job, its training, its ranks, and the commands that describe one."""
+"""A job as plain data: what it trains, how it is spread over ranks, and the text or command that it is read from."""

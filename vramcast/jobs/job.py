@@ -24,13 +24,14 @@ Until = Literal["steps", "evaluation", "end"]
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Mode = Literal["train", "infer"]
 ZeroGrad = Literal["step-start", "before-backward", "after-step"]
+TracerName = Literal["auto", "nullgpu", "fake", "cpu"]
 
 # Of each option of a training which has a few values: these.
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "precision": get_args(Precision), "mode": get_args(Mode), "zero_grad": get_args(ZeroGrad),
 }  # fmt: skip
 NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET whose library has a name for the number of classes
-TRACERS = ("auto", "nullgpu", "fake", "cpu")
+TRACERS: Final[tuple[str, ...]] = get_args(TracerName)
 # Bytes an element; the names are torch's own.
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
@@ -263,6 +264,11 @@ class Training:
                 raise UsageError(f"{option.name} is {shown(value)}: it is either True or False.")
         object.__setattr__(self, "steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
         object.__setattr__(self, "lr", number("lr", self.lr, least=0.0))
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

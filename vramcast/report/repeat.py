@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from vramcast.estimates.estimator import Estimator
@@ -36,9 +35,7 @@ def _call(function: str, positional: tuple[str, ...], options: Mapping[str, Any]
 
 
 def _of_training(job: Job) -> dict[str, Any]:
-    training = {one.name: getattr(job.training, one.name) for one in fields(job.training)}
-    changed = {one.name: training[one.name] for one in fields(job.training) if training[one.name] != one.default}
-    found = {name: ... if isinstance(value, bytes) else value for name, value in changed.items()}
+    found = {name: ... if isinstance(value, bytes) else value for name, value in job.training.changed.items()}
     if job.loss is not None:
         found["loss"] = ...
     if job.parallel is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import json
@@ -12,18 +11,18 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from vramcast.cli.options import job_of
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.run import Run
 from vramcast.estimates.run_examples import job_of as job_of_run
 from vramcast.hardware.cards import ENDING, device
-from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import Job, Training
 from vramcast.jobs.targets import refusal
+from vramcast.jobs.text import JobText
 
 KINDS: Final = ("target", "trace", "run", "command")
 _WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
 _NO_OPTION: Final = "lr"  # moves no memory
+_OF_A_COMMAND: Final = ("command", "steps", "world_size", "nproc_per_node", "stack", "device", "capacity_bytes")
 _MOST_STEPS: Final = 20  # arbitrary: peaks settle in the second; more is somebody else's time
 _SHOWN_ERRORS: Final = 3  # arbitrary
 _SHORT_BYTES: Final = 10_000  # arbitrary: longer ones, with traces and runs, are rarely sent twice
@@ -169,12 +168,11 @@ def _refusal(target: str) -> str:
 
 
 def job_of_question(values: dict[str, Any]) -> Job:
-    """Return the job of a question which names a model or a measured run.
+    """Return the job of a question which names a model, a measured run or a command.
 
     Raises:
         UsageError: it is wrong.
     """
-    stack = parse_stack(values["stack"]) if values["stack"] is not None else None
     if values["run"] is not None:
         try:
             job = job_of_run(Run.from_dict(values["run"]))
@@ -183,9 +181,9 @@ def job_of_question(values: dict[str, Any]) -> Job:
         if isinstance(job, str):
             raise UsageError(f"The run cannot be estimated: {job}.")
         return job
-    memory = values["capacity_bytes"]
-    given = {**values, "lr": Training().lr, "memory": None if memory is None else str(memory), "stack": stack}
-    return job_of(argparse.Namespace(**given))
+    if values["command"] is not None:
+        values = {name: values[name] for name in _OF_A_COMMAND}
+    return JobText.of({**values, "memory": values["capacity_bytes"]}).job(device(values["device"]))
 
 
 def _read(model: Any, body: bytes) -> Any:

@@ -43,8 +43,7 @@ _NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; el
 def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
     """Return the answer to a question's values; an error is one too."""
     try:
-        stack = values["stack"] if values["command"] is not None else None  # other jobs have their own
-        estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s, stack=stack)
+        estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
         estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
         code, words = verdict_of(estimate, strict=True)
@@ -66,11 +65,8 @@ def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:
     if values["trace"] is not None:
         return _of_trace(values, estimator)
     _write(values["files"])
-    if values["command"] is None:
-        return estimator.estimate_job(job_of_question(values))
-    os.environ.update(values["environment"])
-    known = {name: values[name] for name in ("steps", "world_size", "nproc_per_node")}
-    return estimator.command(values["command"], memory=values["capacity_bytes"], **known)
+    os.environ.update(values["environment"])  # of a command
+    return estimator.estimate_job(job_of_question(values))
 
 
 def _write(files: Mapping[str, str]) -> None:

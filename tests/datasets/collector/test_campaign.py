@@ -95,7 +95,7 @@ def test_a_measured_job_has_the_peaks_history_and_workspaces_of_the_traced_one(
     histories = {values["id"]: values for _, values in journal.read_lines(tmp_path / "histories.jsonl")}
     for number, workload in enumerate(chosen):
         run = runs[f"1-{number}"]
-        result = tracer().trace(workload.job(device("a100-40gb"), trust=True, search_path=tuple(sys.path)))
+        result = tracer().trace(workload.job(device("a100-40gb"), trust=True))
         assert result.trace is not None
         peaks = result.trace.header["peaks"]
         assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (peaks["allocated"], peaks["reserved"])

@@ -13,9 +13,9 @@ import pytest
 
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command
+from vramcast.jobs.text import JobText
 
 _PATH = {"PATH": os.environ.get("PATH", "")}
 
@@ -130,7 +130,7 @@ def test_another_interpreter_is_named_in_the_answer(folder: Path) -> None:
 
 def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
     def world(*command: str, **options: Any) -> tuple[int, int, str]:
-        found = job_of_command(command, device("rtx4090"), **options).command
+        found = JobText(command=command, **options).job(device("rtx4090")).command
         assert found is not None
         return found.world.size, found.world.local_size, dict(found.environment).get("WORLD_SIZE", "")
 
@@ -149,5 +149,5 @@ def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monke
 
 
 def test_pythonpath_of_the_command_comes_first(folder: Path) -> None:
-    job = job_of_command(["PYTHONPATH=src:/x", "python", "-m", "pkg"], device("rtx4090"))
+    job = JobText(command=("PYTHONPATH=src:/x", "python", "-m", "pkg")).job(device("rtx4090"))
     assert job.search_path[:2] == (str(folder / "src"), "/x")

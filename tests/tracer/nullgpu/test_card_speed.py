@@ -12,7 +12,7 @@ import pytest
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.text import JobText
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.job_result import Result
@@ -55,7 +55,7 @@ def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest
 
     def traced(script: str, *words: str, slow: bool = False) -> Result:
         (tmp_path / "train.py").write_text(textwrap.dedent(script))
-        result = tracer().trace(job_of_command(("train.py", *words), device("h100"), until="end"), RunOptions(slow=slow))
+        result = tracer().trace(JobText(command=("train.py", *words), until="end").job(device("h100")), RunOptions(slow=slow))
         assert result.status == "ok", result.message
         return result
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
 from vramcast.jobs.job import Job
+from vramcast.jobs.text import JobText
 from vramcast.tracer.format.trace import COURSE
 from vramcast.tracer.nullgpu.child import subprocesses
 from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared, let_follow
@@ -140,7 +140,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
         (tmp_path / name).write_text(textwrap.dedent(text))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    return lambda *command, **options: job_of_command(command, device("rtx4090"), **options)
+    return lambda *command, **options: JobText(command=command, **options).job(device("rtx4090"))
 
 
 def _peaks(result: Result) -> dict[str, int]:

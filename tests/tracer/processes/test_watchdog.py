@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.text import JobText
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 # Buckets of the first step are replaced in the second one.
@@ -35,7 +35,7 @@ def test_a_fast_machine_gives_the_peaks_of_a_slow_one(
     found = set()
     for wait_s in ("0", "0", "0.3"):  # without the wait, one run in two gave a copy of the parameters more
         command = ("torchrun", "--nproc_per_node=1", "train.py", wait_s)
-        result = tracer().trace(job_of_command(command, device("a100-40gb"), until="end"))
+        result = tracer().trace(JobText(command=command, until="end").job(device("a100-40gb")))
         assert result.status == "ok", result.message
         assert result.trace is not None
         found.add((result.trace.header["peaks"]["allocated"], result.trace.header["peaks"]["reserved"]))

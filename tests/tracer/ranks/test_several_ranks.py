@@ -10,7 +10,7 @@ import pytest
 
 from vramcast.core.errors import CannotEstimate, OtherAllocator
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.text import JobText
 from vramcast.tracer.format.ledger import Code, Entered
 from vramcast.tracer.format.nccl_calls import calls_in
 from vramcast.tracer.format.trace import RANKS
@@ -221,7 +221,7 @@ def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest
         (tmp_path / "train.py").write_text(textwrap.dedent(head) + textwrap.dedent(end))
         machines = max(size // 8, 1)
         command = command or ("torchrun", f"--nnodes={machines}", f"--nproc_per_node={size // machines}", "train.py")
-        return tracer().trace(job_of_command(command, device("h100"), until="steps", **options))  # type: ignore[arg-type]
+        return tracer().trace(JobText(command=command, until="steps", **options).job(device("h100")))  # type: ignore[arg-type]
 
     return traced
 

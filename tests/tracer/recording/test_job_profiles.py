@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.hardware.cards import device
-from vramcast.jobs.commands import job_of_command
+from vramcast.jobs.text import JobText
 from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
@@ -49,7 +49,7 @@ def test_a_job_which_profiles_itself_takes_as_much(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     plain, profiled = (
-        tracer().trace(job_of_command(("python", "train.py", word), device("h100"), until="end"))
+        tracer().trace(JobText(command=("python", "train.py", word), until="end").job(device("h100")))
         for word in ("plain", "profiled")
     )
     assert plain.trace is not None

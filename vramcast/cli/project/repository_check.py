@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vramcast.cli import checked_job, job_table
+from vramcast.cli import job_table
+from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project.comment import as_markdown, as_text
 from vramcast.cli.project.comparison import Base, Comparison
 from vramcast.cli.project.outcomes import Outcome, Outcomes, load
@@ -66,22 +67,22 @@ def main(options: argparse.Namespace) -> int:
     return comparison.found.exit_code
 
 
-def _read(jobs: dict[str, dict[str, Any]]) -> dict[str, argparse.Namespace]:
-    """Return the options of all jobs: a wrong table is told before anything is traced."""
-    return {name: job_table.options_of(name, table) for name, table in jobs.items()}
+def _read(jobs: dict[str, dict[str, Any]]) -> dict[str, CheckedJob]:
+    """Return all jobs: a wrong table is told before anything is traced."""
+    return {name: job_table.read(name, table) for name, table in jobs.items()}
 
 
-def _check(jobs: dict[str, dict[str, Any]], read: dict[str, argparse.Namespace]) -> Outcomes:
-    return Outcomes({name: _outcome(jobs[name], options) for name, options in read.items()})
+def _check(jobs: dict[str, dict[str, Any]], read: dict[str, CheckedJob]) -> Outcomes:
+    return Outcomes({name: _outcome(jobs[name], job) for name, job in read.items()})
 
 
-def _outcome(table: dict[str, Any], options: argparse.Namespace) -> Outcome:
+def _outcome(table: dict[str, Any], job: CheckedJob) -> Outcome:
     """Return what is found of one job; that it cannot be estimated is an outcome too."""
     try:
-        estimate = checked_job.estimate_of(options)
+        estimate = job.estimate()
     except (CannotEstimate, UsageError) as error:
         return Outcome(table, error.exit_code, str(error))
-    code, verdict = verdict_of(estimate, strict=options.strict)
+    code, verdict = verdict_of(estimate, strict=job.strict)
     return Outcome(table, code, verdict, estimate.to_dict())
 
 

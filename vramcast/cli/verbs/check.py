@@ -14,6 +14,7 @@ import argparse
 
 from vramcast.cli import checked_job, what_if_options
 from vramcast.cli import options as shared
+from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project import repository_check
 from vramcast.cli.streams import say
 from vramcast.cli.verbs import run
@@ -34,8 +35,9 @@ def main(options: argparse.Namespace) -> int:
     if options.target is None and not options.command:
         return repository_check.main(options)
     repository_check.refuse(options)
-    estimate = checked_job.estimate_of(options)
-    code, verdict = verdict_of(estimate, strict=options.strict)
+    job = CheckedJob.of({**vars(options), "command": options.command or None})
+    estimate = job.estimate()
+    code, verdict = verdict_of(estimate, strict=job.strict)
     shared.finish(options, estimate, questions, {"verdict": verdict})
     say(f"{verdict}: {run.needs(estimate)}")
     return code

@@ -19,8 +19,7 @@ from vramcast.cli.terminal import progress
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
-    shared.add_parallel(parser)
-    shared.add_world(parser)
+    shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument(
@@ -33,9 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0 when there is an estimate, whether it fits or not."""
     questions = what_if_options.Questions(options)
-    job = shared.job_of(options)
     with progress(f"tracing {options.target}"):
-        estimate = shared.estimator_of(options).estimate_job(job)
+        estimate = shared.estimator_of(vars(options)).estimate_job(shared.job_of(options))
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0

@@ -128,7 +128,7 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
         return _recorded(options)
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
     with progress(f"tracing {options.target}"):
-        found = shared.estimator_of(options).estimate_job(job, how)
+        found = shared.estimator_of(vars(options)).estimate_job(job, how)
     return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
 
 

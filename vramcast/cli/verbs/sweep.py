@@ -26,8 +26,9 @@ from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
-from vramcast.jobs.parallel import Parallel
-from vramcast.jobs.parallel import parse as parse_parallel
+from vramcast.hardware.device import Device
+from vramcast.jobs.job import Job
+from vramcast.jobs.text import JobText
 from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
 
 _MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
@@ -37,8 +38,7 @@ _SIZE = r"\d{1,18}"  # an int64 has no more digits
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
-    shared.add_parallel(parser)
-    shared.add_world(parser)
+    shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
     parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
@@ -75,13 +75,12 @@ def main(options: argparse.Namespace) -> int:
     if options.world_sizes and (options.max_batch or options.batch_sizes):
         raise UsageError("--world-sizes has one batch: leave out --batch-sizes and --max-batch, or give one --world-size.")
     questions = what_if_options.Questions(options)
-    worlds = _worlds(options) if options.world_sizes else {}
-    options.world_size = min(worlds, default=options.world_size)
-    job, estimator = shared.job_of(options), shared.estimator_of(options)
-    sized = {size: replace(job, parallel=parallel) for size, parallel in worlds.items()}
+    estimator = shared.estimator_of(vars(options))
+    sized = _of_worlds(options, estimator.card) if options.world_sizes else {}
+    job = next(iter(sized.values()), None) or shared.job_of(options)
+    column, heading = ("world_size", "ranks") if sized else ("batch", "batch")
     if options.batch_sizes:
         sized = {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
-    column, heading = ("world_size", "ranks") if worlds else ("batch", "batch")
     found: dict[int, Estimate | CannotEstimate] = {}
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
 
@@ -137,8 +136,8 @@ def main(options: argparse.Namespace) -> int:
     return 1 if options.max_batch and not largest else 0
 
 
-def _worlds(options: argparse.Namespace) -> dict[int, Parallel]:
-    """Return how the model is spread over each number of ranks which is asked for.
+def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
+    """Return the job on each number of ranks which is asked for.
 
     Raises:
         UsageError: nothing says how, or it has a number of its own.
@@ -148,12 +147,9 @@ def _worlds(options: argparse.Namespace) -> dict[int, Parallel]:
     if options.parallel is None or options.parallel.startswith("hsdp:"):
         said = "is missing" if options.parallel is None else f"is {options.parallel}, which has a number of ranks of its own"
         raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
-    found = {}
-    for size in parse_sizes(options.world_sizes, "--world-sizes"):
-        parallel = parse_parallel(options.parallel, size, min(size, options.nproc_per_node or 0))
-        assert parallel is not None
-        found[size] = parallel
-    return found
+    text, per_node = JobText.of(vars(options)), options.nproc_per_node or 0
+    sizes = parse_sizes(options.world_sizes, "--world-sizes")
+    return {size: replace(text, world_size=size, nproc_per_node=min(size, per_node)).job(card) for size in sizes}
 
 
 def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:

@@ -8,15 +8,15 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from vramcast.core.errors import UsageError
 from vramcast.jobs.commands import launchers
-from vramcast.jobs.commands.launcher import Launcher
+from vramcast.jobs.commands.launcher import Launcher, first_rank
 from vramcast.jobs.job import Command
-from vramcast.jobs.ranks import ALONE, World
+from vramcast.jobs.ranks import ALONE, Rank, World
 
 _EXAMPLE: Final = "write vramcast run [options] -- train.py args"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -238,14 +238,27 @@ class _Reader:
             )
 
 
-def read(words: Sequence[str], environment: Mapping[str, str]) -> Command:
-    """Return what a command runs.
+def read(
+    words: Sequence[str], environment: Mapping[str, str], world_size: int | None = None, nproc_per_node: int | None = None
+) -> Command:
+    """Return what a command runs, with its ranks: those that are asked for, else its launcher's, else the environment's.
 
     Args:
         words: As a shell has split them.
         environment: In which it is typed.
+        world_size: Ranks that are asked for.
+        nproc_per_node: Of them on each machine.
     Raises:
-        UsageError: there is no Python program behind them.
+        UsageError: there is no Python program behind them, or a number of ranks is wrong.
         CannotEstimate: they ask for what is no GPU's.
     """
-    return _Reader(tuple(words), environment).read()
+    command = _Reader(tuple(words), environment).read()
+    said = {**environment, **dict(command.environment)}.get("WORLD_SIZE", "")
+    told = command.world.size if command.world.size > 1 else int(said) if said.isdecimal() else 1
+    size = world_size if world_size is not None else told if told > 1 else nproc_per_node or 1
+    per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
+    world = World(size, per_node)
+    if size == 1 or world == command.world:
+        return replace(command, world=world)
+    variables = Rank(0, world).told({**first_rank(world), **dict(command.environment)})
+    return replace(command, world=world, environment=tuple(variables.items()))

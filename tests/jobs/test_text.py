@@ -1,0 +1,168 @@
+"""A job in words: the same words are the same job, whichever door they come through."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramcast.cli import job_table
+from vramcast.cli import options as shared
+from vramcast.cli.main import parser
+from vramcast.cli.verbs import run
+from vramcast.core.errors import UsageError
+from vramcast.datasets.run import Workload
+from vramcast.hardware.cards import device
+from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.jobs.text import BUDGET_S, JobText
+
+CARD = "a100-40gb"
+# Jobs as flat values by the fields' names.
+JOBS: list[dict[str, Any]] = [
+    {"target": "torchvision:resnet18", "batch": ["8x3x64x64"]},
+    {"target": "torchvision:resnet18", "batch": ["8x3x64x64"], "labels": "8:int64<10", "num_classes": 10},
+    {"target": "hf:gpt2", "batch": ["input_ids=8x16:int64<9", "attention_mask=8x16:int64=1"], "optimizer": "adamw"},
+    {"target": "timm:vit", "batch": ["8x3x64x64"], "precision": "amp-bf16", "mode": "infer", "steps": 5},
+    {"target": "timm:vit", "batch": ["8x3x64x64"], "zero_grad": "after-step", "overlap_inputs": False, "channels_last": True},
+    {"target": "timm:vit", "batch": ["8x3x64x64"], "checkpointing": True, "cudnn_benchmark": True},
+    {"target": "timm:vit", "batch": ["8x16..32"], "alloc_conf": "expandable_segments:True"},
+]
+NO_ROW: list[dict[str, Any]] = [  # a row is of one card, and says neither its size nor its stack there
+    {"target": "timm:vit", "batch": ["8x3x64x64"], "parallel": "fsdp", "world_size": 16, "nproc_per_node": 4},
+    {"target": "timm:vit", "batch": ["8x3x64x64"], "stack": "torch==2.8.0", "memory": 12 << 30},
+]
+
+
+def of_words(values: dict[str, Any]) -> Job:
+    words = ["estimate", "--device", CARD, values["target"]]
+    for name, value in values.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name != "target":
+            words += [f"--{option}={one}" for one in (value if isinstance(value, list) else [value])]
+    return shared.job_of(parser(["estimate"]).parse_args(words))
+
+
+def of_table(values: dict[str, Any]) -> Job:
+    table = {name.replace("_", "-"): value for name, value in values.items()}
+    checked = job_table.read("job", {**table, "on": CARD})
+    return checked.text.job(checked.estimator.card)
+
+
+def of_body(values: dict[str, Any]) -> Job:
+    pytest.importorskip("pydantic")
+    from vramcast.service.requests import job_of_question, read_question
+
+    named = {{"memory": "capacity_bytes"}.get(name, name): value for name, value in values.items()}
+    return job_of_question(read_question(json.dumps({**named, "device": CARD}).encode()).values)
+
+
+def of_row(values: dict[str, Any]) -> Job:
+    return Workload("a row", **{**values, "batch": tuple(values["batch"])}).job(device(CARD), trust=True)
+
+
+def same(one: Job, other: Job, **differ: Any) -> bool:
+    """Whether two jobs are equal, what `repr` leaves out too."""
+    return replace(one, **differ) == replace(other, **differ) and one.search_path == other.search_path
+
+
+@pytest.mark.parametrize("door", [of_table, of_body, of_row])
+@pytest.mark.parametrize("values", JOBS, ids=[f"job {number}" for number in range(len(JOBS))])
+def test_the_same_words_are_the_same_job(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
+    said = {"alloc_conf": "", **values}  # a body and a row without it mean torch's defaults, the others the environment's
+    # A body says its card's size, which may be the device's own.
+    assert same(door(said), of_words(said), memory_bytes=None if door is of_body else door(said).memory_bytes)
+
+
+@pytest.mark.parametrize("door", [of_table, of_body])
+@pytest.mark.parametrize("values", NO_ROW, ids=["ranks", "another machine"])
+def test_ranks_and_another_machine_too(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
+    said = {"alloc_conf": "", **values}
+    found, meant = door(said), of_words(said)
+    assert same(found, meant, memory_bytes=None)
+    assert found.total_bytes == meant.total_bytes == values.get("memory", device(CARD).total_bytes)
+
+
+def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic")
+    from vramcast.service.requests import job_of_question, read_question
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    words = run.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
+        device(CARD)
+    )
+    table = job_table.read("job", {"command": "train.py", "steps": 5}).text.job(device(CARD))
+    of_a_model = {"precision": "bf16", "batch": ["8x16"]}  # the service reads none of it for a command
+    body = json.dumps({"command": ["train.py"], "steps": 5, "device": CARD, **of_a_model})
+    assert same(table, words)
+    assert same(job_of_question(read_question(body.encode()).values), words)
+    assert words.training == Training(steps=5)
+
+
+def test_a_target_comes_from_the_current_folder_and_a_model_from_where_its_caller_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = JobText(target="file.py:model", batch=("8x16",)).job(device(CARD))
+    model = JobText().around(device(CARD), model=b"", batch=TensorSpec((8, 16)))
+    assert (target.search_path, model.search_path) == (("", *sys.path), tuple(sys.path))
+    assert (target.working_folder, model.working_folder) == (str(tmp_path), str(tmp_path))
+
+
+def test_a_command_has_its_own_folders_first_and_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), "/elsewhere"])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (tmp_path / "train.py").touch()
+
+    def path(*words: str) -> tuple[str, ...]:
+        return JobText(command=(*words, "train.py")).job(device(CARD)).search_path
+
+    assert path() == ("/elsewhere",)
+    assert path("PYTHONPATH=src", "python") == (str(tmp_path / "src"), "/elsewhere")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), "/more"]))
+    assert path() == (str(tmp_path), "/elsewhere")
+
+
+@pytest.mark.parametrize(("until", "budget_s"), [("steps", BUDGET_S), ("evaluation", BUDGET_S), ("end", None)])
+def test_a_command_may_take_its_time_where_it_is_followed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any, budget_s: float | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    command = JobText(command=("train.py",), until=until, ranks="0", training=Training(steps=5)).job(device(CARD)).command
+    assert command is not None
+    assert (command.until, command.budget_s, command.ranks) == (until, budget_s, (0,))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": "a:b", "num_classes": 0}, "TARGET, --num-classes"),
+        ({"batch": ("8x16",), "labels": "8"}, "--batch, --labels"),
+        ({"parallel": "ddp", "training": Training(steps=9, lr=2.0, precision="bf16")}, "--parallel, --lr, --precision:"),
+    ],
+)
+def test_a_command_refuses_what_describes_a_model(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=f"^{said}.*a command says itself what it trains"):
+        JobText(command=("train.py",), **options).job(device(CARD))
+
+
+def test_a_model_refuses_ranks_by_number() -> None:
+    with pytest.raises(UsageError, match="--ranks 0,7 is for commands"):
+        JobText(target="a:b", batch=("8x16",), ranks="0,7").job(device(CARD))
+
+
+def test_flat_values_are_read_by_name_and_none_is_the_default() -> None:
+    found = JobText.of({"target": "a:b", "batch": ["8x16"], "steps": 5, "labels": None, "device": "t4"})
+    assert found == JobText(target="a:b", batch=("8x16",), training=Training(steps=5))
+    with pytest.raises(UsageError, match="steps is 0"):
+        JobText.of({"steps": 0})
