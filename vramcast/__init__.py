@@ -8,6 +8,7 @@ est.process, est.upper_bound, est.fits()
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,9 @@ class _Alias(ModuleType):
 if not TYPE_CHECKING:
     devices = _Alias("devices", "vramcast.hardware.cards")
     errors = _Alias("errors", _ERRORS)
+
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # an application that wants events adds its own
 
 
 def load_ipython_extension(shell: Any) -> None:

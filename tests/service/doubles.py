@@ -10,8 +10,10 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from tests.estimates.test_result import make
 from vramcast.core.errors import Overloaded, WorkerError
-from vramcast.service.app import Rules, create_app
+from vramcast.service.access import Rules
+from vramcast.service.app import create_app
 from vramcast.service.service import Service
 from vramcast.service.store import Store
 
@@ -19,14 +21,13 @@ GIB = 1 << 30
 
 
 def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
-    """Return an answer as a worker gives it."""
+    """Return an answer as a worker gives it, with round numbers."""
+    whole = make().to_dict()
     said: dict[str, Any] = {
-        "schema": 1,
+        **whole,
         "memory_bytes": 40 * GIB,
         "context_bytes": GIB,
-        "peaks": {"process": process_bytes},
-        "upper_bound": {"level": 0.99, "bytes": 2 * process_bytes},
-        "open_calls": [],
+        "peaks": {**whole["peaks"], "process": process_bytes},
         "traits": {"operators": "convolution"},
         **changes,
     }
@@ -58,7 +59,7 @@ class Instant:
 
     async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
         """Answer."""
-        name = values["target"].partition(":")[2]
+        name = (values["target"] or "").partition(":")[2]
         self.asked.append(name)
         await self.gate.wait()
         if name == "resnet34":

@@ -65,7 +65,7 @@ def test_without_a_number_a_pod_passes_with_a_warning(target: str, annotations: 
 def test_what_is_no_review_or_too_large_is_refused(http: Any) -> None:
     assert http.post("/admission/fill/mutate", content=b"{").status_code == 400
     assert http.post("/admission/all/mutate", json={}).status_code == 404
-    assert http.post("/admission/fill/mutate", content=b"x" * (4 << 20)).status_code == 400
+    assert http.post("/admission/fill/mutate", content=b"x" * (4 << 20)).status_code == 413
     assert http.post("/v1/checks", json={}).status_code == 401
 
 

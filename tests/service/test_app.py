@@ -143,12 +143,6 @@ def test_prometheus_is_told_how_often_requests_held(http: Any) -> None:
     assert 'vramcast_requests_total{route="/v1/observations",status="201"} 3.0' in text
 
 
-def test_the_api_is_described(http: Any) -> None:
-    paths = http.get("/openapi.json").json()["paths"]
-    body = paths["/v1/checks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert {"target", "batch", "precision", "device"} <= body["properties"].keys()
-
-
 def test_who_came_back_too_late_is_told_why_there_is_no_answer(http: Any, workers: Instant) -> None:
     workers.gate.clear()
     id_ = http.post("/v1/estimates", json={**named("resnet50"), "wait_s": 0.01}).json()["id"]
@@ -164,3 +158,28 @@ def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:
     assert observed(http, request_bytes=3 * GIB).status_code == 201  # of a peak of four
     group = '{group="operators convolution"}'
     assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text
+
+
+def test_every_error_has_one_form(http: Any) -> None:
+    for method, path, status, kind in (
+        ("GET", "/v2/estimates", 404, "not_found"),
+        ("GET", "/v1/estimates/x", 404, "not_found"),
+        ("DELETE", "/v1/checks", 405, "method_not_allowed"),
+    ):
+        found = http.request(method, path)
+        assert (found.status_code, found.json()["error"]["kind"]) == (status, kind)
+    assert http.delete("/v1/checks").headers["allow"] == "POST"
+
+
+def test_a_client_that_leaves_before_its_request_is_complete_is_no_error_of_the_service(http: Any) -> None:
+    sent: list[Any] = []
+    scope = {"type": "http", "method": "POST", "path": "/v1/checks", "query_string": b"", "headers": [], "app": http.app}
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    http.portal.call(http.app, scope, receive, send)
+    assert sent[0]["status"] == 400

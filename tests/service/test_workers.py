@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vramcast.service.workers import Limits, Workers
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
+LOGGER = logging.getLogger("vramcast.service.workers")
 
 WORKER = """
 import json, os, subprocess, sys, time
@@ -35,6 +37,11 @@ for line in sys.stdin:
         children = [subprocess.Popen(child) for _ in "ab"]
         open(asked["note"], "w").write(" ".join(str(child.pid) for child in children))
         time.sleep(60)
+    elif asked["do"] == "warn":
+        print(*asked["lines"], sep="\\n", file=sys.stderr, flush=True)
+    elif asked["do"] == "fail":
+        print(json.dumps({"error": {"kind": "cannot_estimate"}, "traceback": "Traceback: x"}), flush=True)
+        continue
     elif asked["do"] == "babble":
         print("no JSON", flush=True)
     print(json.dumps({"pid": os.getpid(), "said": asked["do"]}), flush=True)
@@ -146,3 +153,53 @@ def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_pa
     assert found["said"] == "say"
     assert found["pid"] != died
     assert replaced == 1
+
+
+# ------------------------------------------------------------------------------------------------ the operator's log
+@pytest.fixture
+def events() -> Iterator[list[logging.LogRecord]]:
+    """What the pool logs."""
+    found: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = found.append  # type: ignore[method-assign]
+    level = LOGGER.level
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.addHandler(handler)
+    yield found
+    LOGGER.removeHandler(handler)
+    LOGGER.setLevel(level)
+
+
+def test_what_a_worker_says_on_stderr_is_logged_up_to_a_limit(events: list[logging.LogRecord], tmp_path: Path) -> None:
+    async def use(workers: Workers) -> Any:
+        await workers.ask({"do": "warn", "lines": ["a warning", "another"]})
+        return await workers.ask({"do": "warn", "lines": ["x"] * 100_000})
+
+    pid = within(use, tmp_path)["pid"]
+    said = [one.getMessage() for one in events]
+    assert said[:3] == [f"worker {pid}: a warning", f"worker {pid}: another", f"worker {pid}: x"]
+    assert said[-1] == f"worker {pid}: what else it says of this question is left out"
+    assert 200 < len(said) <= 2 + 200 + 1  # the first lines may come after the second question
+
+
+def test_the_traceback_of_an_unexpected_error_is_logged_and_not_answered(
+    events: list[logging.LogRecord], tmp_path: Path
+) -> None:
+    async def use(workers: Workers) -> Any:
+        return await workers.ask({"do": "fail"})
+
+    assert within(use, tmp_path) == {"error": {"kind": "cannot_estimate"}}
+    (event,) = events
+    assert event.levelname == "ERROR"
+    assert event.exc_info is not None
+    assert str(event.exc_info[1]) == "Traceback: x"
+
+
+def test_why_a_worker_is_replaced_is_logged(events: list[logging.LogRecord], tmp_path: Path) -> None:
+    async def use(workers: Workers) -> Any:
+        with pytest.raises(TimeLimit):
+            await workers.ask({"do": "sleep"})
+
+    within(use, tmp_path, time_s=0.5)
+    (event,) = events
+    assert "is replaced: The job did not end within 0.5 s (--job-timeout)" in event.getMessage()

@@ -310,6 +310,11 @@ class Estimate(Viewable):
         """
         write_snapshot(self.trace, path)
 
+    # Not inherited: IPython takes a class's own __repr__, which a dataclass has, before what its bases have.
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write what IPython shows as text, and a notebook keeps with the HTML: not the arrays of the trace."""
+        printer.text(str(self))
+
     @property
     def title(self) -> str:
         """What runs, on which card."""

@@ -96,7 +96,3 @@ class Viewable:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the answer, the bar of the card, the margin and the timeline."""
         return self._view.draw_fragment(self)
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Write what IPython shows as text, and a notebook keeps with the HTML: not the arrays of the trace."""
-        printer.text(str(self))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vramcast.service.service import Service
 from vramcast.service.workers import Workers
@@ -23,11 +26,37 @@ class Metrics:
         )
         self._answers = Counter("vramcast_requests", "Answers by status", ["route", "status"], registry=self.registry)
         self.registry.register(_State(service, pools))
+        self._latency_of = functools.cache(self._latency.labels)
+        self._answers_of = functools.cache(self._answers.labels)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""
-        self._latency.labels(route).observe(seconds)
-        self._answers.labels(route, str(status)).inc()
+        self._latency_of(route).observe(seconds)
+        self._answers_of(route, status).inc()
+
+
+class Measured:
+    """An ASGI application whose answers are counted by route; what stands at no route is not."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began = time.perf_counter()
+        status = 500  # spec: HTTP, where the application raises
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            if (route := scope.get("route")) is not None:
+                self._metrics.answered(route.path, status, time.perf_counter() - began)
 
 
 class _State:

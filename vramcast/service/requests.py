@@ -23,7 +23,8 @@ KINDS: Final = ("target", "trace", "run", "command")
 _WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
 _NO_OPTION: Final = "lr"  # moves no memory
 _OF_A_COMMAND: Final = ("command", "steps", "world_size", "nproc_per_node", "stack", "device", "capacity_bytes")
-_MOST_STEPS: Final = 20  # arbitrary: peaks settle in the second; more is somebody else's time
+# arbitrary: peaks settle in the second step; more is somebody else's time
+_LIMITS: Final[dict[str, dict[str, Any]]] = {"steps": {"ge": 1, "le": 20}}
 _SHOWN_ERRORS: Final = 3  # arbitrary
 _SHORT_BYTES: Final = 10_000  # arbitrary: longer ones, with traces and runs, are rarely sent twice
 
@@ -53,15 +54,15 @@ class _Asked(BaseModel):
     wait_s: float = Field(30.0, ge=0, le=600, description="how long the client waits for the answer")
 
 
-def _training() -> dict[str, Any]:
-    """Return the fields of `Training` as pydantic has them; an optimizer is a name here, never a pickle."""
-    hints = {**get_type_hints(Training), "optimizer": str}
-    limits: dict[str, dict[str, Any]] = {"steps": {"ge": 1, "le": _MOST_STEPS}}
-    known = [one for one in fields(Training) if one.name != _NO_OPTION]
-    return {one.name: (hints[one.name], Field(one.default, **limits.get(one.name, {}))) for one in known}
+def _options(job: type) -> dict[str, Any]:
+    """Return the fields of a job's text that `_Asked` lacks, as pydantic has them; an optimizer is a name, never a pickle."""
+    hints = {**get_type_hints(job), "optimizer": str}
+    named = [one for one in fields(job) if one.name != _NO_OPTION and one.name not in _Asked.model_fields]
+    about = {one.name: {"description": one.metadata.get("help"), **_LIMITS.get(one.name, {})} for one in named}
+    return {one.name: (hints[one.name], Field(one.default, **about[one.name])) for one in named}
 
 
-JobRequest = create_model("JobRequest", __base__=_Asked, **_training())
+JobRequest = create_model("JobRequest", __base__=_Asked, **_options(Training))
 JobRequest.__doc__ = "One job: exactly one of target, trace, run and command, and what the command line has as options."
 
 

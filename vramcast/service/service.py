@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import bisect
 import json
+import logging
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
+from vramcast.core.units import shortened
 from vramcast.estimates.adaptive_level import Online
 from vramcast.hardware.cards import device
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.service.requests import Observation, Question
+from vramcast.service.responses import ExitCode
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
@@ -27,6 +31,8 @@ _FAILURES: Final = 1_000  # arbitrary
 LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
 _TRANSIENT: Final = "worker"  # another time it may go well
 NO_CAUSE: Final = "no known cause"
+_LONGEST_NAME: Final = 200  # arbitrary: characters of a target in the log
+_LOG: Final = logging.getLogger(__name__)
 
 
 def error_of(error: VramcastError) -> dict[str, Any]:
@@ -51,7 +57,7 @@ class Answer:
     id: str
     estimate: dict[str, Any]
     levels: Mapping[float, int]
-    exit_code: int
+    exit_code: ExitCode
     reason: str
 
     @classmethod
@@ -173,6 +179,7 @@ class Service:
     async def _ask(self, id_: str, question: Question) -> dict[str, Any]:
         """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
         self._failures.pop(id_, None)
+        began = time.monotonic()
         try:
             pool = self._workers if not question.is_code else self._sandboxes
             if pool is None:
@@ -180,6 +187,9 @@ class Service:
             found = await pool.ask(question.values)
         except VramcastError as error:
             found = error_of(error)
+        outcome = found["error"]["message"] if "error" in found else found["check"]["reason"]
+        about = shortened(question.values["target"] or question.kind, _LONGEST_NAME)
+        _LOG.info("estimate %s of %s after %.1f s: %s", id_, about, time.monotonic() - began, outcome)
         if "error" in found:
             self._remember(self._failures, id_, found, _FAILURES)
             return found
@@ -222,6 +232,7 @@ class Service:
             state = self._judged(answer, observed)
             id_ = await asyncio.to_thread(self._store.observe, observed.model_dump(), answer.group, state)
             self.groups[answer.group] = state
+            _LOG.info("observation %s of estimate %s: %s", id_, observed.estimate_id, observed.outcome)
             return id_, True
 
     def _judged(self, answer: Answer, observed: Observation) -> GroupState:

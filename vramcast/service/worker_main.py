@@ -3,7 +3,8 @@
     python -m vramcast.service.worker_main [--artifact DIR]
 
 A line of standard input is a question in JSON, a line of standard output its answer:
-`{"estimate": ..., "levels": ..., "check": ...}` or `{"error": {"kind": ..., "message": ...}}`.
+`{"estimate": ..., "levels": ..., "check": ...}` or `{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an error
+that nobody expected: it is for the operator's log.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +55,8 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
     except VramcastError as error:
         return failed("cannot_estimate", error)
     except Exception as error:  # an unexpected one, and the next question shall have an answer
-        return failed("cannot_estimate", CannotEstimate(f"{type(error).__name__}: {error}"))
+        unexpected = failed("cannot_estimate", CannotEstimate(f"{type(error).__name__}: {error}"))
+        return {**unexpected, "traceback": traceback.format_exc()}
 
 
 def failed(kind: str, error: object) -> dict[str, Any]:

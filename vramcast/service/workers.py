@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -19,6 +20,14 @@ from vramcast.core.units import gib
 _WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
 _LONGEST_ANSWER: Final = 64 << 20  # arbitrary: bytes of a line; a thousand ranks are about one MiB
 _RETRY_S: Final = 2  # arbitrary: a model takes about a second
+_READ_BYTES: Final = 1 << 16  # spec: Linux, what a pipe holds
+_LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a line that a worker says
+_MOST_EVENTS: Final = 200  # arbitrary: lines of one question; a job may print without end
+_LOG: Final = logging.getLogger(__name__)
+
+
+class UnexpectedError(Exception):
+    """The traceback of an error in a worker that was no answer; the operator's log has it, and no client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,8 @@ class Workers:
         self._limits = limits
         self._is_fresh = is_fresh
         self._free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
-        self._all: set[asyncio.subprocess.Process] = set()
+        self._all: dict[asyncio.subprocess.Process, asyncio.Task[None]] = {}  # and what relays their words
+        self._may_say: dict[int, int] = {}  # by process id: lines that are logged yet
         self.waiting = 0
         self.replaced = 0
 
@@ -81,12 +91,14 @@ class Workers:
         finally:
             self.waiting -= 1
         if process.returncode is not None:  # it died while it had nothing to do: the question is not to blame
+            _LOG.warning("worker %d is replaced: it died while it had nothing to do", process.pid)
             self.replaced += 1
             await self._end(process)
             process = await self._started()
         try:
             found = await self._answer(process, values)
-        except BaseException:  # cancelled too: what it is at belongs to nobody any more
+        except BaseException as error:  # cancelled too: what it is at belongs to nobody any more
+            _LOG.warning("worker %d is replaced: %s", process.pid, error or type(error).__name__)
             self.replaced += 1
             await self._replace(process)
             raise
@@ -103,6 +115,7 @@ class Workers:
     async def _answer(self, process: asyncio.subprocess.Process, values: dict[str, Any]) -> dict[str, Any]:
         assert process.stdin is not None
         assert process.stdout is not None
+        self._may_say[process.pid] = _MOST_EVENTS
         watched = asyncio.create_task(self._memory_exceeded(process.pid))
         try:
             process.stdin.write(json.dumps(values).encode() + b"\n")
@@ -118,6 +131,8 @@ class Workers:
             if not (text := line.result()):
                 raise WorkerError("The process which traced the job died of it.")
             found: dict[str, Any] = json.loads(text)
+            if traceback := found.pop("traceback", None):
+                _LOG.error("worker %d: unexpected error", process.pid, exc_info=UnexpectedError(traceback))
             return found
         except (ConnectionError, ValueError) as error:
             raise WorkerError(f"The process which traced the job died of it ({error}).") from None
@@ -134,19 +149,39 @@ class Workers:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=_LONGEST_ANSWER,
         )
-        self._all.add(process)
+        self._may_say[process.pid] = _MOST_EVENTS
+        self._all[process] = asyncio.create_task(self._relay(process))
         return process
+
+    async def _relay(self, process: asyncio.subprocess.Process) -> None:
+        """Write what a worker says on stderr into the operator's log, until it ends."""
+        assert process.stderr is not None
+        rest = b""
+        while said := await process.stderr.read(_READ_BYTES):
+            left = self._may_say[process.pid]
+            *lines, rest = (rest + said).split(b"\n") if left else [b""]
+            if len(rest) > _LONGEST_EVENT:
+                lines, rest = [*lines, rest], b""
+            events = [line[:_LONGEST_EVENT].decode(errors="replace") for line in lines if line][:left]
+            for event in events:
+                _LOG.info("worker %d: %s", process.pid, event)
+            self._may_say[process.pid] = left - len(events)
+            if 0 < left == len(events):
+                _LOG.info("worker %d: what else it says of this question is left out", process.pid)
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         for pid in (*_children(process.pid), process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await process.wait()
-        self._all.discard(process)
+        if relay := self._all.pop(process, None):
+            await asyncio.wait({relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
+            relay.cancel()
+        self._may_say.pop(process.pid, None)
 
 
 def _children(pid: int) -> list[int]:

@@ -21,6 +21,7 @@ from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.core.units import GIB, MIB
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.kubernetes import review as reviews
+from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, format_of
 from vramcast.schedulers.kubernetes.mutation import Mode, mutate, validate
 
 CONTRIB = Path(__file__).parents[3] / "contrib" / "kubernetes"
@@ -179,6 +180,16 @@ def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mod
     if not allowed:
         assert response["status"]["code"] == 403
         assert "ask for 4097 MiB" in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "size_mib"), [("3000", 3000), ("3k", 3000), ("1Ki", 1024), ("4Mi", 4 << 20), ("1500m", None), ("x", None)]
+)
+def test_a_request_is_read_in_every_form_that_the_api_server_writes(quantity: str, size_mib: int | None) -> None:
+    asked = pod(None, {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": quantity}})
+    found = FORMATS["hami"].request_bytes(asked, asked["spec"]["containers"][0])
+    assert found == (size_mib and size_mib * MIB)
+    assert format_of(asked, "") is (FORMATS["hami"] if size_mib else None)
 
 
 def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() -> None:

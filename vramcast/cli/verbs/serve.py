@@ -21,6 +21,7 @@ from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.packages import needed
 from vramcast.core.units import parse_bytes
+from vramcast.service.operator_log import LEVELS, write_log
 
 _BACKLOG = 2048  # spec: uvicorn's own; connections which the kernel keeps until they are accepted
 
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answer Kubernetes' admission reviews too (docs/kubernetes.md); these show no token",
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate; needs --tls-key")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="from which on events go to stderr (default: info)")
     parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
 
 
@@ -56,7 +58,8 @@ def main(options: argparse.Namespace) -> int:
     with needed("The service", "serve"):
         import uvicorn
 
-        from vramcast.service.app import Rules, create_app
+        from vramcast.service.access import Rules
+        from vramcast.service.app import create_app
         from vramcast.service.connections import Impatient, limit_connections
     from vramcast.service.sandbox import sandboxed
     from vramcast.service.service import Service
@@ -84,10 +87,11 @@ def main(options: argparse.Namespace) -> int:
         pools = [workers] if sandboxes is None else [workers, sandboxes]
         app = create_app(service, pools, Rules(token, options.allow_code, admits=options.admission))
         limit_connections()
+        write_log(options.log_level)
         tls = _tls(options.tls_cert, options.tls_key)
         say(f"vramcast serves on http{'s' if tls else ''}://{options.host}:{options.port}, its API is shown at /docs")
         config = uvicorn.Config(
-            app, options.host, options.port, http=Impatient, access_log=False, log_level="warning", backlog=_BACKLOG, **tls
+            app, options.host, options.port, http=Impatient, access_log=False, log_config=None, backlog=_BACKLOG, **tls
         )
         uvicorn.Server(config).run()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -13,6 +14,9 @@ Container: TypeAlias = MutableMapping[str, Any]
 
 # spec: github.com/NVIDIA/k8s-device-plugin, the resource of whole cards
 CARDS: Final = "nvidia.com/gpu"
+# spec: kubernetes.io, Quantity: the API server writes 3000 as 3k, and 1024 as it was given, 1Ki or 1024
+_SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_QUANTITY: Final = re.compile(rf"([0-9]{{1,18}})({'|'.join(_SUFFIXES)})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +107,9 @@ def format_of(pod: Pod, named: str) -> Format | None:
 
 
 def _count(container: Mapping[str, Any], name: str) -> int:
-    """Return a resource's whole number in limits, else in requests; 0: none. `1k` and the like are not used of cards."""
+    """Return a resource's whole number in limits, else in requests; 0: none."""
     resources = container.get("resources") or {}
     for kind in ("limits", "requests"):
-        text = str((resources.get(kind) or {}).get(name, ""))
-        if text.isdecimal():
-            return int(text)
+        if quantity := _QUANTITY.fullmatch(str((resources.get(kind) or {}).get(name, ""))):
+            return int(quantity[1]) * _SUFFIXES[quantity[2]]
     return 0

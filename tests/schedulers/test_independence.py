@@ -1,0 +1,34 @@
+"""The plug-ins that speak HTTP with the service run where nothing is installed but Python and vramcast's own files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SLURM = sorted(path.stem for path in (ROOT / "vramcast" / "schedulers" / "slurm").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.integration
+def test_slurms_hooks_need_no_package_and_no_other_part_of_vramcast_than_the_lowest() -> None:
+    code = f"""
+import importlib, sys
+for name in {SLURM}:
+    importlib.import_module("vramcast.schedulers.slurm." + name)
+print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and ".schedulers" not in name))
+"""
+    command = [sys.executable, "-S", "-c", code]  # without site-packages
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) <= {
+        "vramcast.core.checks",
+        "vramcast.core.errors",
+        "vramcast.core.files",
+        "vramcast.core.units",
+        "vramcast.datasets",
+        "vramcast.datasets.histories",
+        "vramcast.datasets.histories.noted_peak",
+    }

@@ -1,0 +1,78 @@
+"""Kubernetes' admission webhook as routes of the service: POST /admission/MODE/mutate and /admission/MODE/validate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from vramcast.schedulers.kubernetes import review as reviews
+from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
+from vramcast.service.access import read_body
+from vramcast.service.openapi import answers, reads
+
+_REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
+
+Decide: TypeAlias = Callable[[reviews.Review, Ask, Mode], Awaitable[dict[str, Any]]]
+
+
+class AdmissionRequest(BaseModel):
+    """What the API server asks about."""
+
+    uid: str
+    object: dict[str, Any] = Field(description="what is created or changed")
+
+
+class AdmissionReview(BaseModel):
+    """A request of the API server, as far as it is read."""
+
+    apiVersion: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: AdmissionRequest
+
+
+class AdmissionResponse(BaseModel):
+    """What becomes of the object."""
+
+    uid: str
+    allowed: bool
+    patchType: Literal["JSONPatch"] | None = None
+    patch: str | None = Field(None, description="a JSON patch, base64")
+    status: dict[str, Any] | None = None
+    warnings: list[str] | None = None
+
+
+class ReviewedAdmission(BaseModel):
+    """The answer to an AdmissionReview."""
+
+    apiVersion: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    response: AdmissionResponse
+
+
+def admission(ask: Ask) -> APIRouter:
+    """Return the webhook's routes; `ask` asks the service about one job."""
+    router = APIRouter(prefix="/admission", tags=["kubernetes"])
+
+    def add(mode: Mode, what: str, decide: Decide, summary: str) -> None:
+        async def handle(request: Request) -> Response:
+            review = reviews.read(await read_body(request, _REVIEW_BYTES))
+            return JSONResponse(await decide(review, ask, mode))
+
+        router.add_api_route(
+            f"/{mode}/{what}",
+            handle,
+            methods=["POST"],
+            name=f"{what}_in_mode_{mode}",
+            summary=summary,
+            openapi_extra=reads(AdmissionReview),
+            responses=answers({200: ReviewedAdmission}, "usage", "too_large"),
+        )
+
+    for mode in get_args(Mode):
+        add(mode, "mutate", mutate, "Fill the requests of pods that name their model")
+        add(mode, "validate", validate, "Refuse pods that cannot run")
+    return router
