@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vramcast.core.errors import DatasetError
+from vramcast.core.extras import needed
 from vramcast.core.files import atomic_write
-from vramcast.core.packages import needed
 from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.run import SCHEMA, Run

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xgboost
 
 from vramcast.core.errors import UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # spec: dask's own variable
 _Array = npt.NDArray[np.float64]

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
     from vramcast.estimates.result import Estimate
-    from vramcast.hardware import devices
+    from vramcast.hardware import cards as devices
     from vramcast.jobs.job import TensorSpec
     from vramcast.simulator.fragmentation import fragmentation
     from vramcast.tracer.format.snapshot import read_trace

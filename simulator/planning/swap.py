@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from vramcast.core.errors import UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.simulator.planning.swap_links import Link, find_link
 from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
 from vramcast.simulator.planning.swap_scores import NAMES, scores

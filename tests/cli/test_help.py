@@ -19,7 +19,7 @@ from vramcast.hardware.cards import DEVICES
 
 
 def words_of(verb: str) -> str:
-    return importlib.import_module(f"vramcast.cli.{_module(verb)}").__doc__ or ""
+    return importlib.import_module(f"vramcast.cli.verbs.{_module(verb)}").__doc__ or ""
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -39,7 +39,7 @@ def test_a_verb_begins_with_what_the_list_of_verbs_says() -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"]])
 def test_without_a_verb_none_is_imported(words: list[str]) -> None:
-    modules = [f"vramcast.cli.{_module(verb)}" for verb in VERBS]
+    modules = [f"vramcast.cli.verbs.{_module(verb)}" for verb in VERBS]
     code = f"""
 import sys
 from vramcast.cli.main import main

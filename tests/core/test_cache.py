@@ -19,7 +19,7 @@ import pytest
 from vramcast.core import cache
 from vramcast.core.compiler import shared_library
 from vramcast.core.errors import CacheError, CannotEstimate, CompilerError
-from vramcast.core.package import import_root
+from vramcast.core.location import import_root
 from vramcast.simulator import compiled
 from vramcast.tracer.nullgpu.cudnn.answer_cache import AnswerCache, answers_file
 from vramcast.tracer.nullgpu.cudnn.libraries import CACHED, FOLDER, cached

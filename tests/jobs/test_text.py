@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.cli import job_table
+from vramcast.cli import command_job, job_table
 from vramcast.cli import options as shared
 from vramcast.cli.main import parser
-from vramcast.cli.verbs import run
 from vramcast.core.errors import UsageError
 from vramcast.datasets.run import Workload
 from vramcast.hardware.cards import device
@@ -96,7 +95,7 @@ def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Pa
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    words = run.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
+    words = command_job.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
         device(CARD)
     )
     table = job_table.read("job", {"command": "train.py", "steps": 5}).text.job(device(CARD))

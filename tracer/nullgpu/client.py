@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import CompilerError, MissingPeerValue, NullGpuError, VramcastError, WorkerError
-from vramcast.core.package import import_root
+from vramcast.core.location import import_root
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.throughput import Roofline

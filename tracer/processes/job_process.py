@@ -22,7 +22,7 @@ from pathlib import Path
 from vramcast.core import errors
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
-from vramcast.core.package import import_root
+from vramcast.core.location import import_root
 from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered

@@ -24,7 +24,7 @@ from vramcast.adoption.artifact_store import Folder, as_json
 from vramcast.adoption.verdict import Judged
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.files import digest, sha256_of
-from vramcast.core.package import FOLDER
+from vramcast.core.location import FOLDER
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training

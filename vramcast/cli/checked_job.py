@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vramcast.cli import command_job
 from vramcast.cli import options as shared
 from vramcast.cli.terminal import progress
-from vramcast.cli.verbs import run
 from vramcast.core.errors import UsageError
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
@@ -55,6 +55,6 @@ class CheckedJob:
         if self.text.command is None:
             with progress(f"checking {self.text.target} on {estimator.card.name}"):
                 return estimator.estimate_job(self.text.job(estimator.card))
-        if estimator.tracer not in run.RUN_COMMANDS:
+        if estimator.tracer not in command_job.RUN_COMMANDS:
             raise UsageError(f"--tracer {estimator.tracer} runs models, not commands: leave it out.")
-        return run.estimate_of(estimator, self.text)
+        return command_job.estimate_of(estimator, self.text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vramcast.cli import values
 from vramcast.cli.streams import say
 from vramcast.cli.terminal import counted
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.datasets.run import Run, with_config
 from vramcast.datasets.tables import read_set
 

@@ -20,7 +20,7 @@ import joblib
 from vramcast.core.cache import writable_record
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import digest, sha256_of
-from vramcast.core.package import FOLDER
+from vramcast.core.location import FOLDER
 from vramcast.core.plain import to_plain
 from vramcast.datasets.journal import Journal, read_lines
 from vramcast.datasets.run import DRY_RUN, Run

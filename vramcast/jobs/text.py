@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.core.package import checkout_root
-from vramcast.hardware.device import Device, checked_card_bytes
+from vramcast.core.location import checkout_root
+from vramcast.hardware.cards import checked_card_bytes
+from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.commands.reading import read

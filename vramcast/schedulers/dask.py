@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 
 from vramcast.core.errors import RequestRefused
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.core.units import gib
 from vramcast.hardware.cards import card_bytes
 from vramcast.schedulers.request import Request, Sizing, request_of

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from vramcast.core.errors import RequestRefused, UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.core.units import gib
 from vramcast.schedulers.request import Request, Sizing, request_of
 from vramcast.schedulers.retrying import ATTEMPTS, retried

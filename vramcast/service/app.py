@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from vramcast import __version__
+from vramcast._version import __version__
 from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.schedulers import answer as schedulers
 from vramcast.schedulers.kubernetes.mutation import Ask

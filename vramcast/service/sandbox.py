@@ -16,7 +16,7 @@ from typing import Final
 
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import UsageError
-from vramcast.core.package import FOLDER
+from vramcast.core.location import FOLDER
 
 _NEEDED: Final = {"bwrap": "bubblewrap", "setpriv": "util-linux", "prlimit": "util-linux"}  # program -> Debian package
 _NOBODY: Final = 65534  # spec: Linux, the overflow user, who owns nothing

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
-from vramcast.core.units import shortened
+from vramcast.core.text import shorten
 from vramcast.estimates.adaptive_level import Online
 from vramcast.hardware.cards import device
 from vramcast.learner.residual_tree import CAUSES
@@ -188,7 +188,7 @@ class Service:
         except VramcastError as error:
             found = error_of(error)
         outcome = found["error"]["message"] if "error" in found else found["check"]["reason"]
-        about = shortened(question.values["target"] or question.kind, _LONGEST_NAME)
+        about = shorten(question.values["target"] or question.kind, _LONGEST_NAME)
         _LOG.info("estimate %s of %s after %.1f s: %s", id_, about, time.monotonic() - began, outcome)
         if "error" in found:
             self._remember(self._failures, id_, found, _FAILURES)

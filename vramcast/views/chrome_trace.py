@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.labels import shown
 from vramcast.tracer.format.trace import Trace
 from vramcast.views import style
 
@@ -26,7 +26,7 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside
     """Return the view as JSON. Args and meaning: see `vramcast.views.save`."""
     events: list[dict[str, Any]] = []
     for process, (name, one) in enumerate(style.ranks(trace, beside), start=1):
-        named = ", ".join(filter(None, (shown(title), name))) or "GPU memory of a trace"
+        named = ", ".join(filter(None, (printable(title), name))) or "GPU memory of a trace"
         events += [{**event, "pid": process} for event in _events(one, named, card_bytes)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"a microsecond is": "an event"}})
 

@@ -31,7 +31,7 @@ from vramcast.tracer.format.trace import (
     Trace,
 )
 
-from .traces import without_accesses
+from ..traces import without_accesses
 
 # A segment, three blocks, the second freed before the third begins, and a free of something older than the trace.
 #   row          0    1      2     3     4     5    6

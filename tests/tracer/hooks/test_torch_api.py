@@ -26,7 +26,6 @@ DOCUMENTED = {"_exit", "_fields", "_replace"}  # Python's own manual has them
 # Private names of other libraries: each stands in one file alone.
 OTHERS = {
     "_ARGCOMPLETE": "argcomplete",
-    "_check_sample_weight": "scikit-learn",
     "_model_mapping": "transformers",
     "_name_or_path": "transformers",
     "_python_exit": "concurrent.futures",

@@ -23,7 +23,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 from vramcast.tracer.recording import accesses
 
-from .traces import without_accesses
+from ..traces import without_accesses
 
 Run = Callable[..., Any]
 WEIGHT = 4 * 1024 * 4096  # of the file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats

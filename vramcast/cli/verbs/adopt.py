@@ -18,7 +18,7 @@ from typing import Any
 from vramcast.cli import learning_options, values
 from vramcast.cli.streams import answer, say
 from vramcast.core.errors import UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.datasets.histories.formats import FORMATS
 from vramcast.estimates.bounds.learned import named
 

@@ -17,7 +17,7 @@ from vramcast.cli import learning_options
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.estimates.bounds.learned import named
 
 

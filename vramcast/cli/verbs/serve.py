@@ -19,7 +19,7 @@ from typing import Any
 from vramcast.cli.streams import say
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 from vramcast.core.units import parse_bytes
 from vramcast.service.operator_log import LEVELS, write_log
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramcast.core.errors import ArtifactError, UsageError
-from vramcast.core.package import FOLDER
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
+from vramcast.core.location import FOLDER
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from vramcast.core.errors import DatasetError, UsageError
-from vramcast.core.packages import needed
+from vramcast.core.extras import needed
 
 
 def test_a_missing_package_is_named_with_what_installs_it() -> None:

@@ -1,0 +1,3 @@
+"""The public name of `vramcast.hardware.cards`."""
+
+from vramcast.hardware.cards import *

@@ -1,0 +1,3 @@
+"""The public name of `vramcast.core.errors`."""
+
+from vramcast.core.errors import *
