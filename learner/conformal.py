@@ -120,7 +120,7 @@ class Distribution:
         return float(self.values[place]) if place < len(self.values) else math.inf
 
 
-def needed(level: float) -> int:
+def models_needed(level: float) -> int:
     """Return how many models a promise at `level` takes: ceil(level / (1 - level))."""
     return math.ceil(level / (1 - level) * (1 - _ROUNDING))
 
@@ -171,7 +171,7 @@ class Calibration:
 
     def promises(self, level: float, traits: Traits) -> bool:
         """Return whether enough models of its class stand behind a job's bound at `level`."""
-        return self.groups.of_class(traits).n_models >= needed(level)
+        return self.groups.of_class(traits).n_models >= models_needed(level)
 
     def correction(self, level: float, traits: Traits) -> Correction:
         """Return what makes a bound at `level`, any in (0, 1): scores promise every level, whichever quantile they belong to.

@@ -136,7 +136,7 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
         enough = next(size for size in (*range(too_small + step, never_full, step), never_full) if fits(size))
 
 
-def table(cases: Sequence[Case]) -> str:
+def case_table(cases: Sequence[Case]) -> str:
     """Return the cases for a terminal, a line each."""
     if not cases:
         raise UsageError("There is nothing to compare: give at least one setting and one card.")

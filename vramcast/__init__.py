@@ -48,16 +48,28 @@ if TYPE_CHECKING:
         VramcastError,
         WorkerError,
     )
+    from vramcast.core.units import gib, parse_bytes
+    from vramcast.datasets.collector import callbacks
     from vramcast.estimates.adaptive_level import Online
     from vramcast.estimates.advice import advise
     from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
+    from vramcast.estimates.plans import plan_pool, plan_swap
     from vramcast.estimates.result import Estimate
     from vramcast.hardware import cards as devices
     from vramcast.jobs.job import TensorSpec
+    from vramcast.learner.conformal import models_needed
+    from vramcast.learner.evaluation.metrics import evaluate
+    from vramcast.learner.evaluation.report import write_report
+    from vramcast.learner.evaluation.scored_run import Scored
+    from vramcast.simulator.card import Card
     from vramcast.simulator.fragmentation import fragmentation
+    from vramcast.simulator.settings import Settings
+    from vramcast.simulator.simulation import simulate
+    from vramcast.simulator.what_if import case_table, what_if
     from vramcast.tracer.format.snapshot import read_trace
     from vramcast.tracer.format.trace import Trace
+    from vramcast.tracer.protocol.run_options import RunOptions
 
 # What is public, in one place. Whatever else can be imported may change with any release.
 __all__ = [
@@ -65,6 +77,7 @@ __all__ = [
     "ArtifactError",
     "CacheError",
     "CannotEstimate",
+    "Card",
     "CompilerError",
     "DatasetError",
     "DoesNotFit",
@@ -81,6 +94,9 @@ __all__ = [
     "OutputError",
     "Overloaded",
     "RequestRefused",
+    "RunOptions",
+    "Scored",
+    "Settings",
     "SimulatedOutOfMemory",
     "TensorSpec",
     "TimeLimit",
@@ -91,26 +107,51 @@ __all__ = [
     "WorkerError",
     "__version__",
     "advise",
+    "callbacks",
+    "case_table",
     "devices",
     "errors",
     "estimate",
     "estimate_command",
+    "evaluate",
     "fragmentation",
+    "gib",
+    "models_needed",
+    "parse_bytes",
+    "plan_pool",
+    "plan_swap",
     "read_trace",
+    "simulate",
+    "what_if",
+    "write_report",
 ]
 
 _HOMES = {
     "Advice": "vramcast.estimates.advice_rows",
+    "Card": "vramcast.simulator.card",
     "Estimate": "vramcast.estimates.result",
     "Estimator": "vramcast.estimates.estimator",
     "Online": "vramcast.estimates.adaptive_level",
+    "RunOptions": "vramcast.tracer.protocol.run_options",
+    "Scored": "vramcast.learner.evaluation.scored_run",
+    "Settings": "vramcast.simulator.settings",
     "TensorSpec": "vramcast.jobs.job",
     "Trace": "vramcast.tracer.format.trace",
     "advise": "vramcast.estimates.advice",
+    "case_table": "vramcast.simulator.what_if",
     "estimate": "vramcast.estimates.estimator",
     "estimate_command": "vramcast.estimates.estimator",
+    "evaluate": "vramcast.learner.evaluation.metrics",
     "fragmentation": "vramcast.simulator.fragmentation",
+    "gib": "vramcast.core.units",
+    "models_needed": "vramcast.learner.conformal",
+    "parse_bytes": "vramcast.core.units",
+    "plan_pool": "vramcast.estimates.plans",
+    "plan_swap": "vramcast.estimates.plans",
     "read_trace": "vramcast.tracer.format.snapshot",
+    "simulate": "vramcast.simulator.simulation",
+    "what_if": "vramcast.simulator.what_if",
+    "write_report": "vramcast.learner.evaluation.report",
 }
 _ERRORS = "vramcast.core.errors"
 
@@ -140,6 +181,7 @@ class _Alias(ModuleType):
 
 
 if not TYPE_CHECKING:
+    callbacks = _Alias("callbacks", "vramcast.datasets.collector.callbacks")
     devices = _Alias("devices", "vramcast.hardware.cards")
     errors = _Alias("errors", _ERRORS)
 

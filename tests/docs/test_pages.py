@@ -7,10 +7,12 @@ import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import urlsplit
 
 import pytest
 
+import vramcast
 from vramcast.core import errors
 
 markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
@@ -104,3 +106,14 @@ def test_the_table_of_exit_codes_has_those_of_all_errors() -> None:
 def test_extras_which_pages_name_can_be_installed(page: str) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"vramcast\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
+    ids=lambda path: path.name,
+)
+def test_documents_import_only_what_is_public(path: Path) -> None:
+    modules = set(re.findall(r"(?:from|import) (vramcast(?:\.\w+)*)", path.read_text(encoding="utf-8")))
+    public = {"vramcast", *(f"vramcast.{name}" for name in vramcast.__all__ if isinstance(getattr(vramcast, name), ModuleType))}
+    assert {module for module in modules - public if not module.startswith("vramcast.schedulers")} == set()

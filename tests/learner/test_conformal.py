@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.learner.conformal import Adaptive, Calibration, Correction, Distribution, Scores, calibrate, needed
+from vramcast.learner.conformal import Adaptive, Calibration, Correction, Distribution, Scores, calibrate, models_needed
 
 LEVELS = (0.9, 0.95, 0.99)
 
@@ -31,7 +31,7 @@ def test_a_score_is_the_order_statistic_which_the_theorem_names() -> None:
     assert scores.at(0.99) == 99.0
     assert scores.at(0.995) == math.inf
     assert (scores.between(0.905), scores.between(1.0)) == (90.5, 99.0)
-    assert (needed(0.9), needed(0.99), needed(0.5)) == (9, 99, 1)
+    assert (models_needed(0.9), models_needed(0.99), models_needed(0.5)) == (9, 99, 1)
 
 
 def test_runs_of_one_model_count_as_one() -> None:
@@ -123,9 +123,9 @@ def test_no_more_is_promised_than_the_models_allow(seed: int, n: int, level: flo
     found = calibration.correction(level, {"kind": "0"})
     assert math.isfinite(found.value)
     assert found.is_promised == calibration.promises(level, {"kind": "0"}) or math.isclose(found.value, residuals.max())
-    if n < needed(level):
+    if n < models_needed(level):
         assert not found.is_promised
-    if n < needed(level) and len(calibration.groups.path({"kind": "0"})) == 1:
+    if n < models_needed(level) and len(calibration.groups.path({"kind": "0"})) == 1:
         assert found.value == max(residuals.max(), 0.0)  # nothing says more
 
 

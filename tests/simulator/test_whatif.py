@@ -19,7 +19,7 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.trace_edits import with_context
-from vramcast.simulator.what_if import min_feasible, table, what_if
+from vramcast.simulator.what_if import case_table, min_feasible, what_if
 from vramcast.tracer.format.trace import Action, Category, Trace
 
 from .sequences import decode, requests_of
@@ -135,13 +135,13 @@ def test_where_memory_runs_out_is_said() -> None:
     assert (end.row, end.size_bytes, end.step, end.op, end.module) == (1, 50 * MIB, 2, "aten::mm", "layer1.conv")
     assert case.to_dict()["out_of_memory"]["module"] == "layer1.conv"
     assert case.to_dict()["fits"] is False
-    assert "out of memory at step 2" in table([case])
-    assert "layer1.conv" in table([case])
+    assert "out of memory at step 2" in case_table([case])
+    assert "layer1.conv" in case_table([case])
 
 
 def test_an_empty_table_is_a_wrong_question() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
-        table([])
+        case_table([])
 
 
 # ------------------------------------------------------------------------------------------------ real jobs

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.text import printable
-from vramcast.learner.conformal import needed
+from vramcast.learner.conformal import models_needed
 from vramcast.learner.evaluation.scored_run import Scored
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
@@ -106,7 +106,7 @@ def promise(models: Mapping[str, OfModel]) -> list[str]:
     for level in LEVELS:
         name = f"{level:g}"
         n = sum(name in one.held for one in models.values())
-        least = level - _SPREADS * math.sqrt(level * (1 - level) / n) if n >= needed(level) else 0.0
+        least = level - _SPREADS * math.sqrt(level * (1 - level) / n) if n >= models_needed(level) else 0.0
         if found.get(name, 1.0) < least:
             reasons.append(
                 f"the bound at {name} holds for {100 * found[name]:.1f} % of the runs of {n} models, "

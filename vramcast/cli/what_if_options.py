@@ -9,7 +9,7 @@ from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import card_bytes
 from vramcast.simulator.fragmentation import fragmentation
 from vramcast.simulator.settings import Settings
-from vramcast.simulator.what_if import table, what_if
+from vramcast.simulator.what_if import case_table, what_if
 from vramcast.tracer.format.trace import Trace
 
 # arbitrary: settings which people try first
@@ -72,7 +72,7 @@ class Questions:
         if self._settings:
             cases = what_if(trace, self._settings, [None, *self._cards])
             said["what_if"] = [case.to_dict() for case in cases]
-            texts.append(table(cases))
+            texts.append(case_table(cases))
         if self._fragmentation:
             found = fragmentation(trace)
             said["fragmentation"] = found.to_dict()

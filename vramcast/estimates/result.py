@@ -290,7 +290,7 @@ class Estimate(Viewable):
             settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" is torch's default.
             cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: an unlimited card.
         Returns:
-            A case for each setting on each card, in that order; `vramcast.simulator.what_if.table` prints them.
+            A case for each setting on each card, in that order; `vramcast.case_table` prints them.
         Raises:
             UsageError: A setting or a card is not known.
         """

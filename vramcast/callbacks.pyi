@@ -1,0 +1,3 @@
+"""The public name of `vramcast.datasets.collector.callbacks`."""
+
+from vramcast.datasets.collector.callbacks import *
