@@ -21,6 +21,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import vramcast
+from benchmarks.simulator import allocator_driver
+from benchmarks.simulator.allocator_driver import RawResult, Request
 from vramcast.core.errors import SimulatedOutOfMemory, UsageError, VramcastError
 from vramcast.hardware.cards import device
 from vramcast.simulator import rules as numbers
@@ -30,8 +32,6 @@ from vramcast.simulator.card import Card
 from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult, Request
-from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.library.build import KnownBuild, entry_points_digest, find_torch
 from vramcast.tracer.nullgpu.library.entry_points import needed_symbols, read_list
 
@@ -117,7 +117,7 @@ def _unknown_keys(lib: Path) -> Iterator[str]:
 
 
 def _played(conf: str, sequences: list[list[Request]], total_bytes: int = 40 << 30) -> list[RawResult]:
-    return NullGpuTracer.shared().play(RawRequests(device("a100-40gb").with_memory(total_bytes), True, conf, sequences))
+    return allocator_driver.play(sequences, device("a100-40gb").with_memory(total_bytes), conf)
 
 
 def _texts(version: str) -> Iterator[str]:

@@ -19,6 +19,8 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks import tables
+from benchmarks.simulator import allocator_driver
+from benchmarks.simulator.allocator_driver import RawResult, Request
 from benchmarks.simulator.jobs import SETTINGS
 from vramcast.core.units import gib
 from vramcast.hardware.cards import device
@@ -30,7 +32,6 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import min_feasible, what_if
 from vramcast.tracer.format.trace import Trace
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult, Request
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -66,7 +67,7 @@ def long_trace(steps: int) -> Trace:
 
 
 def raw_sequence(requests: Requests) -> list[Request]:
-    """Return requests of mallocs and frees in the words of `vramcast.tracer.nullgpu.child.allocator_driver`."""
+    """Return requests of mallocs and frees in the words of `benchmarks.simulator.allocator_driver`."""
     names = {Kind.MALLOC: "malloc", Kind.TRY: "malloc", Kind.FREE: "free"}
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     sequence: list[Request] = []
@@ -82,8 +83,8 @@ def time_one(requests: Requests, settings: str, card_bytes: int | None, repeats:
     limited = card_bytes is not None
     total_bytes = card_bytes or DEVICE.total_bytes
     fewer = max(repeats // 2, 2)
-    raw = RawRequests(DEVICE.with_memory(total_bytes), limited, settings, [raw_sequence(requests)] * fewer)
-    theirs = NullGpuTracer.shared().play(raw)
+    sequences = [raw_sequence(requests)] * fewer
+    theirs = allocator_driver.play(sequences, DEVICE.with_memory(total_bytes), settings, limited=limited)
 
     def ours(engine: Engine, *, columns: bool = True) -> Outcome:
         return play(requests, parsed, Card(total_bytes, limited=limited), columns=columns, engine=engine)

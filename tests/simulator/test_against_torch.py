@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from benchmarks.simulator import allocator_driver
+from benchmarks.simulator.allocator_driver import RawResult
 from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.hardware.cards import device
 from vramcast.simulator.blocks import Block
@@ -22,8 +24,6 @@ from vramcast.simulator.outcome import Outcome, Statistics
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
-from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 from .sequences import Request, decode, requests_of
 from .sequences import settings as any_settings
@@ -189,8 +189,7 @@ def served_as_by_torch(
     sequences = [decode(random.bytes(3 * length), n_streams=n_streams, pools=pools) for _ in range(N_SEQUENCES)]
     total_bytes = total_mib * MIB + 12345
     text = "" if str(settings) == "default" else str(settings)
-    raw = RawRequests(device("a100-40gb").with_memory(total_bytes), limited, text, sequences)
-    theirs = NullGpuTracer.shared().play(raw)
+    theirs = allocator_driver.play(sequences, device("a100-40gb").with_memory(total_bytes), text, limited=limited)
     replayed = Replayed(settings, Card(total_bytes, limited=limited))
     ours = [replayed.play(sequence) for sequence in sequences]
     their_base, our_base = base_of(theirs), base_of(ours)

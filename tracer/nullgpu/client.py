@@ -22,7 +22,6 @@ from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.sharding import are_shards_equal
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.child.subprocesses import Shared
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
@@ -213,21 +212,7 @@ class NullGpuTracer:
         """
         return self._ask(program, self._cudnn_environment(program.device, self._oracle_for(None)), timeout_s)
 
-    def play(self, requests: RawRequests, *, timeout_s: float = 600.0) -> list[RawResult]:
-        """Play bare requests through PyTorch's own allocator and return what became of each sequence.
-
-        Args:
-            requests: Sequences for one process.
-            timeout_s: The process is killed after so many seconds.
-        Raises:
-            WorkerError: its process died or ran out of time.
-        """
-        results: list[RawResult] = self._ask(requests, {}, timeout_s)
-        return results
-
-    def _ask(
-        self, job: Job | RawRequests | Program, environment: dict[str, str], timeout_s: float, options: RunOptions | None = None
-    ) -> Any:
+    def _ask(self, job: Job | Program, environment: dict[str, str], timeout_s: float, options: RunOptions | None = None) -> Any:
         _ = self.torch_version  # it serves, or says why not
         advice = ": raise the limit, or trace fewer steps."
         return self._worker.ask(job, {**self._environment(), **environment}, options, timeout_s=timeout_s, advice=advice)

@@ -15,14 +15,13 @@ from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 
 def main(libraries: Path, fd: int) -> NoReturn:
-    """Serve `Job`s, `RawRequests` and `Program`s until the caller closes its end."""
+    """Serve `Job`s and `Program`s until the caller closes its end."""
 
     def warm_up() -> tuple[Run, Any]:
         gpu = NullGpu(libraries)
         import torch
 
         from vramcast.tracer.nullgpu import cuda_guard
-        from vramcast.tracer.nullgpu.child import allocator_driver
         from vramcast.tracer.nullgpu.child import main as child
         from vramcast.tracer.program import model_program  # noqa: F401
 
@@ -34,9 +33,7 @@ def main(libraries: Path, fd: int) -> NoReturn:
             release()
             if isinstance(job, child.Program):
                 return child.run_program(job, gpu)
-            return (
-                child.run_raw(job, gpu) if isinstance(job, allocator_driver.RawRequests) else child.run_job(job, options, gpu)
-            )
+            return child.run_job(job, options, gpu)
 
         return run, str(torch.__version__)  # not torch's own class, for which the caller would import torch
 

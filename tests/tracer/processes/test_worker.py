@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.simulator.allocator_driver import play
 from vramcast.core.errors import JobError, NullGpuError, UsageError, WorkerError
 from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu import client
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.library.build import build
 from vramcast.tracer.nullgpu.library.entry_points import read_list
@@ -200,7 +200,7 @@ def test_a_worker_which_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) 
         NullGpuTracer()
     later = NullGpuTracer(wait=False)
     with pytest.raises(NullGpuError, match=r"does not start: The worker did not start.* Run vramcast doctor"):
-        later.play(RawRequests(device("t4"), True, "", []))
+        _ = later.torch_version
 
 
 def test_closing_twice_is_once(tracer: Callable[[], NullGpuTracer], works: Callable[[], bool]) -> None:
@@ -211,8 +211,7 @@ def test_closing_twice_is_once(tracer: Callable[[], NullGpuTracer], works: Calla
 
 
 def test_a_child_which_answers_at_once_does_not_overtake_its_parent(tracer: Callable[[], NullGpuTracer]) -> None:
-    requests = RawRequests(device("t4"), True, "", [[("malloc", 0, 5 << 20, 0)]])
     for _ in range(60):
-        (result,) = tracer().play(requests)
+        (result,) = play([[("malloc", 0, 5 << 20, 0)]], device("t4"), tracer=tracer())
         assert len(result.addresses) == 1
         assert result.statistics["reserved_bytes.all.peak"] == 20 << 20

@@ -16,8 +16,7 @@ from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
-from vramcast.tracer.nullgpu.child import allocator_driver, compilers, program, subprocesses
-from vramcast.tracer.nullgpu.child.allocator_driver import RawRequests, RawResult
+from vramcast.tracer.nullgpu.child import compilers, program, subprocesses
 from vramcast.tracer.nullgpu.child.observer import Watched
 from vramcast.tracer.nullgpu.library.loader import NullGpu
 from vramcast.tracer.program.training_loop import StopJob
@@ -71,14 +70,6 @@ def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -
     return f"{device.to_config()};context_bytes={context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
 
 
-def run_raw(requests: RawRequests, gpu: NullGpu) -> list[RawResult]:
-    """Play bare requests through this process's allocator, under their own settings."""
-    alloc_conf.forget(os.environ)
-
-    gpu.configure(_config(requests.device, 0, requests.limited, torch_api.cuda_arch_flags() or ""))
-    return allocator_driver.run(requests)
-
-
 @dataclass(frozen=True, slots=True)
 class Program:
     """Any code of ours for which the null GPU shall be torch's card: `run_job(argument)` of a module.
@@ -87,18 +78,22 @@ class Program:
         module: Its name.
         argument: What `run_job` is called with; pickled.
         device: The card, with its own size.
+        limited: Whether the card ends at its size.
+        search_path: Where the module is, if not beside vramcast.
     """
 
     module: str
     argument: Any
     device: Device
+    limited: bool = True
+    search_path: tuple[str, ...] = ()
 
 
 def run_program(program: Program, gpu: NullGpu) -> Any:
     """Return what the program gives; it says its allocator's settings itself."""
     alloc_conf.forget(os.environ)
-
-    gpu.configure(_config(program.device, 0, True, torch_api.cuda_arch_flags() or ""))
+    sys.path[:0] = program.search_path
+    gpu.configure(_config(program.device, 0, program.limited, torch_api.cuda_arch_flags() or ""))
     return importlib.import_module(program.module).run_job(program.argument)
 
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from vramcast.hardware.device import Device
 from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.nullgpu.child.main import Program
+from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 Request: TypeAlias = tuple[Any, ...]
 
@@ -29,21 +32,6 @@ _KEYS = (
     *(f"{name}.all.{when}" for name in _LEVELS for when in ("current", "peak")),
     *("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RawRequests:
-    """Sequences of requests for one allocator in one process; between two of them it is emptied.
-
-    Attributes:
-        limited: Whether the device ends at its size.
-        sequences: Each starts with an empty allocator and fresh statistics.
-    """
-
-    device: Device
-    limited: bool
-    alloc_conf: str
-    sequences: Sequence[Sequence[Request]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +55,39 @@ class RawResult:
     seconds: float
 
 
-def run(requests: RawRequests) -> list[RawResult]:
+def play(
+    sequences: Sequence[Sequence[Request]],
+    card: Device,
+    alloc_conf: str = "",
+    *,
+    limited: bool = True,
+    tracer: NullGpuTracer | None = None,
+) -> list[RawResult]:
+    """Play sequences of requests through one allocator in one process of the null GPU, and return what became of each.
+
+    Args:
+        sequences: Each starts with an empty allocator and fresh statistics.
+        card: With its own size.
+        alloc_conf: The allocator's settings.
+        limited: Whether the card ends at its size.
+        tracer: Whose worker plays; default: the shared one.
+    """
+    here = (str(Path(__file__).parents[2]),)
+    program = Program(__name__, (alloc_conf, sequences), card, limited=limited, search_path=here)
+    results: list[RawResult] = (tracer or NullGpuTracer.shared()).run(program)
+    return results
+
+
+def run_job(argument: tuple[str, Sequence[Sequence[Request]]]) -> list[RawResult]:
     """Play all sequences in this process, in which the null GPU is loaded and configured; the worker calls it."""
     import torch
 
-    if requests.alloc_conf:
-        torch_api.set_allocator_settings(requests.alloc_conf)
+    alloc_conf, sequences = argument
+    if alloc_conf:
+        torch_api.set_allocator_settings(alloc_conf)
     streams: dict[int, Any] = {0: torch.cuda.default_stream()}
     results = []
-    for sequence in requests.sequences:
+    for sequence in sequences:
         results.append(_play(sequence, streams))
         torch.cuda.empty_cache()
     return results
