@@ -40,20 +40,6 @@ EXPORT size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
 
 DOES(cublasLtCreate(cublasLtHandle_t *handle), *handle = ng_new_handle())
 
-EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *descriptor, cublasComputeType_t compute,
-                                               cudaDataType_t scale) {
-    *descriptor = ng_new_handle();
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
-                                                 uint64_t columns, int64_t leading) {
-    *layout = ng_new_handle();
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-DOES(cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference), *preference = ng_new_handle())
-
 /* PyTorch allocates its own cuBLASLt workspace before it asks, whatever the algorithm then needs: zero is enough. */
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -78,26 +64,9 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
 
 /* The batched decompositions tell on the host whether their arguments were well formed (0: yes); how the decompositions went
  * lies on the device. */
-#define BATCHED(T, element)                                                                                                   \
-    EXPORT cublasStatus_t cublas##T##getrsBatched(cublasHandle_t h, cublasOperation_t op, int n, int columns,                 \
-                                                  const element *const a[], int lda, const int *pivots, element *const b[],   \
-                                                  int ldb, int *info, int batch) {                                            \
-        *info = 0;                                                                                                            \
-        return CUBLAS_STATUS_SUCCESS;                                                                                         \
-    }                                                                                                                         \
-    EXPORT cublasStatus_t cublas##T##geqrfBatched(cublasHandle_t h, int m, int n, element *const a[], int lda,                \
-                                                  element *const tau[], int *info, int batch) {                               \
-        *info = 0;                                                                                                            \
-        return CUBLAS_STATUS_SUCCESS;                                                                                         \
-    }                                                                                                                         \
-    EXPORT cublasStatus_t cublas##T##gelsBatched(cublasHandle_t h, cublasOperation_t op, int m, int n, int columns,           \
-                                                 element *const a[], int lda, element *const c[], int ldc, int *info,         \
-                                                 int *device_info, int batch) {                                               \
-        *info = 0;                                                                                                            \
-        return CUBLAS_STATUS_SUCCESS;                                                                                         \
-    }
-
-BATCHED(S, float)
-BATCHED(D, double)
-BATCHED(C, cuComplex)
-BATCHED(Z, cuDoubleComplex)
+DOES(cublasSgetrsBatched(cublasHandle_t h, cublasOperation_t op, int n, int columns, const float *const a[], int lda,
+                         const int *pivots, float *const b[], int ldb, int *info, int batch), *info = 0)
+DOES(cublasSgeqrfBatched(cublasHandle_t h, int m, int n, float *const a[], int lda, float *const tau[], int *info, int batch),
+     *info = 0)
+DOES(cublasSgelsBatched(cublasHandle_t h, cublasOperation_t op, int m, int n, int columns, float *const a[], int lda,
+                        float *const c[], int ldc, int *info, int *device_info, int batch), *info = 0)

@@ -59,10 +59,6 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id,
     return new_communicator(out, size, rank, UNSPLIT);
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config) {
-    return ncclCommInitRank(out, size, id, rank);
-}
-
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *out, int n_devices, const int *devices) {
     for (int i = 0; i < n_devices; i++)
         if (new_communicator(&out[i], n_devices, i, UNSPLIT)) return ncclSystemError;
@@ -79,8 +75,6 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
 
 DOES(ncclCommCuDevice(const ncclComm_t c, int *device), *device = 0)
 DOES(ncclCommDestroy(ncclComm_t c), ng_works_end())
-
-EXPORT ncclResult_t ncclCommAbort(ncclComm_t c) { return ncclCommDestroy(c); }
 
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t c) {
     NG_HIT(NG_NOOP, "ncclCommFinalize", 0);
@@ -145,7 +139,4 @@ DOES(ncclGroupEnd(void), ng_group(0))
 DOES(ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error), *error = ncclSuccess)
 
 EXPORT const char *ncclGetErrorString(ncclResult_t result) { return result == ncclSuccess ? "no error" : "NCCL error"; }
-
-EXPORT const char *ncclGetLastError(ncclComm_t c) {
-    return "";
-}
+EXPORT const char *ncclGetLastError(ncclComm_t c) { return ""; }

@@ -3,15 +3,11 @@
 
 #include <cupti.h>
 
-EXPORT CUptiResult cuptiGetVersion(uint32_t *version) {
-    *version = CUPTI_API_VERSION;
-    return CUPTI_SUCCESS;
-}
+#define DOES(call, action) NG_DOES(CUptiResult, CUPTI_SUCCESS, call, action)
 
-EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
-    *text = result == CUPTI_SUCCESS ? "CUPTI_SUCCESS" : "the null GPU records no device activity";
-    return CUPTI_SUCCESS;
-}
+DOES(cuptiGetVersion(uint32_t *version), *version = CUPTI_API_VERSION)
+DOES(cuptiGetResultString(CUptiResult result, const char **text),
+     *text = result == CUPTI_SUCCESS ? "CUPTI_SUCCESS" : "the null GPU records no device activity")
 
 /* Without a subscriber the profiler gives up on the device and records the host only, which is what we want of it. */
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {

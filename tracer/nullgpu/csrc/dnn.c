@@ -16,10 +16,8 @@ struct cudnnContext {
 EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 EXPORT size_t cudnnGetCudartVersion(void) { return CUDART_VERSION; }
 
-EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int *value) {
-    *value = type == MAJOR_VERSION ? CUDNN_MAJOR : type == MINOR_VERSION ? CUDNN_MINOR : CUDNN_PATCHLEVEL;
-    return CUDNN_STATUS_SUCCESS;
-}
+DOES(cudnnGetProperty(libraryPropertyType type, int *value),
+     *value = type == MAJOR_VERSION ? CUDNN_MAJOR : type == MINOR_VERSION ? CUDNN_MINOR : CUDNN_PATCHLEVEL)
 
 EXPORT const char *cudnnGetErrorString(cudnnStatus_t status) {
     return status == CUDNN_STATUS_SUCCESS         ? "CUDNN_STATUS_SUCCESS"
@@ -92,28 +90,18 @@ static cudnnStatus_t batch_norm_space(cudnnBatchNormMode_t mode, size_t *size_by
     return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
-    const cudnnTensorDescriptor_t z, const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t scale,
-    const cudnnActivationDescriptor_t activation, size_t *size_bytes) {
-    return batch_norm_space(mode, size_bytes);
-}
+#define BATCH_NORM(space, ...) \
+    EXPORT cudnnStatus_t cudnnGetBatchNormalization##space##Size(__VA_ARGS__) { return batch_norm_space(mode, size_bytes); }
 
-EXPORT cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
-    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops, const cudnnTensorDescriptor_t x,
-    const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t dy, const cudnnTensorDescriptor_t dz,
-    const cudnnTensorDescriptor_t dx, const cudnnTensorDescriptor_t scale, const cudnnActivationDescriptor_t activation,
-    size_t *size_bytes) {
-    return batch_norm_space(mode, size_bytes);
-}
-
-EXPORT cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t handle, cudnnBatchNormMode_t mode,
-                                                                          cudnnBatchNormOps_t ops,
-                                                                          const cudnnActivationDescriptor_t activation,
-                                                                          const cudnnTensorDescriptor_t x,
-                                                                          size_t *size_bytes) {
-    return batch_norm_space(mode, size_bytes);
-}
+BATCH_NORM(ForwardTrainingExWorkspace, cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops,
+           const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t z, const cudnnTensorDescriptor_t y,
+           const cudnnTensorDescriptor_t scale, const cudnnActivationDescriptor_t activation, size_t *size_bytes)
+BATCH_NORM(BackwardExWorkspace, cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops,
+           const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t dy,
+           const cudnnTensorDescriptor_t dz, const cudnnTensorDescriptor_t dx, const cudnnTensorDescriptor_t scale,
+           const cudnnActivationDescriptor_t activation, size_t *size_bytes)
+BATCH_NORM(TrainingExReserveSpace, cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t ops,
+           const cudnnActivationDescriptor_t activation, const cudnnTensorDescriptor_t x, size_t *size_bytes)
 
 /* ---------------------------------------------------------------------------------------- dropout state */
 EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *size_bytes) {
@@ -144,15 +132,11 @@ DOES(cudnnDestroyRNNDescriptor(cudnnRNNDescriptor_t descriptor), free(descriptor
 DOES(cudnnCreateRNNDataDescriptor(cudnnRNNDataDescriptor_t *descriptor), *descriptor = calloc(1, sizeof **descriptor))
 DOES(cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t descriptor), free(descriptor))
 
-EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algorithm, cudnnRNNMode_t cell,
-                                              cudnnRNNBiasMode_t bias, cudnnDirectionMode_t direction,
-                                              cudnnRNNInputMode_t input_mode, cudnnDataType_t type,
-                                              cudnnDataType_t math_precision, cudnnMathType_t math, int32_t input,
-                                              int32_t hidden, int32_t projection, int32_t layers,
-                                              cudnnDropoutDescriptor_t dropout, uint32_t flags) {
-    *d = (struct cudnnRNNStruct){cell, bias, direction, type, input, hidden, projection, layers};
-    return CUDNN_STATUS_SUCCESS;
-}
+DOES(cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t algorithm, cudnnRNNMode_t cell, cudnnRNNBiasMode_t bias,
+                              cudnnDirectionMode_t direction, cudnnRNNInputMode_t input_mode, cudnnDataType_t type,
+                              cudnnDataType_t math_precision, cudnnMathType_t math, int32_t input, int32_t hidden,
+                              int32_t projection, int32_t layers, cudnnDropoutDescriptor_t dropout, uint32_t flags),
+     *d = ((struct cudnnRNNStruct){cell, bias, direction, type, input, hidden, projection, layers}))
 
 EXPORT cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t d, cudnnDataType_t type, cudnnRNNDataLayout_t layout,
                                                int max_length, int batch, int vector, const int lengths[],
@@ -203,10 +187,8 @@ static size_t weight_elements(const struct cudnnRNNStruct *d) {
            (size_t)pseudo_layers * (size_t)(gates(d) * biases_per_gate(d)) * (size_t)d->hidden;
 }
 
-EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t d, size_t *size_bytes) {
-    *size_bytes = weight_elements(d) * bytes_of(d->type);
-    return CUDNN_STATUS_SUCCESS;
-}
+DOES(cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t d, size_t *size_bytes),
+     *size_bytes = weight_elements(d) * bytes_of(d->type))
 
 /* The caller leaves out the descriptor (and the address) of what it does not ask for. */
 static void describe(cudnnTensorDescriptor_t t, cudnnDataType_t type, size_t rows, size_t columns) {

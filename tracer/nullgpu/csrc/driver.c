@@ -62,35 +62,25 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags,
 
 DOES(cuCtxGetCurrent(CUcontext *out), *out = context())
 DOES(cuCtxSetCurrent(CUcontext wanted), current = wanted)
-
-EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
-    const CUcontext c = context();
-    *device = c ? c->device : 0;
-    return CUDA_SUCCESS;
-}
+DOES(cuCtxGetDevice(CUdevice *device), *device = context() ? context()->device : 0)
 
 /* ---------------------------------------------------------------------------------------- memory */
 DOES(cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes), ng_memory_info(free_bytes, total_bytes))
+/* spec: CUDA driver API, virtual memory management: 2 MiB on current GPUs */
+DOES(cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
+                                   CUmemAllocationGranularity_flags option), *granularity = 2 << 20)
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
     return (CUresult)ng_malloc((uint64_t *)pointer, size, __builtin_return_address(0));
 }
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) { return (CUresult)ng_free(pointer); }
 
-EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
-                                              CUmemAllocationGranularity_flags option) {
-    *granularity = 2 << 20; /* spec: CUDA driver API, virtual memory management: 2 MiB on current GPUs */
-    return CUDA_SUCCESS;
-}
-
 EXPORT CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr hint,
                                     unsigned long long flags) {
     return (CUresult)ng_reserve_range((uint64_t *)pointer, size);
 }
 
-EXPORT CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
-    return (CUresult)ng_release_range(pointer);
-}
+EXPORT CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) { return (CUresult)ng_release_range(pointer); }
 
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                             unsigned long long flags) {
@@ -124,75 +114,29 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
 }
 
 /* ---------------------------------------------------------------------------------------- modules and kernels */
-static CUresult new_module(CUmodule *module) {
-    *module = ng_new_handle();
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path) {
-    return new_module(module);
-}
-
-EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-    return new_module(module);
-}
-
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n, CUjit_option *options, void **values) {
-    return new_module(module);
-}
-
+DOES(cuModuleLoadData(CUmodule *module, const void *image), *module = ng_new_handle())
 DOES(cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name), *function = ng_new_handle())
-
-EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
-    *value = ng_kernel_attribute((int)attribute);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
-    *blocks = ng_blocks_per_sm(threads, shared);
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) {
-    *clusters = ng_device()->sm_count / 2; /* arbitrary */
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                               unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
-                               CUstream stream, void **arguments, void **extra) {
-    ng_count_launch();
-    return CUDA_SUCCESS;
-}
-
+DOES(cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function),
+     *value = ng_kernel_attribute((int)attribute))
+DOES(cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared),
+     *blocks = ng_blocks_per_sm(threads, shared))
+DOES(cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config),
+     *clusters = ng_device()->sm_count / 2) /* arbitrary */
+DOES(cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                    unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **arguments,
+                    void **extra), ng_count_launch())
 DOES(cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra), ng_count_launch())
-
-EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                                          unsigned int block_x, unsigned int block_y, unsigned int block_z,
-                                          unsigned int shared, CUstream stream, void **arguments) {
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, arguments, NULL);
-}
-
-EXPORT CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-                                       const cuuint64_t *dims, const cuuint64_t *strides, const cuuint32_t *box,
-                                       const cuuint32_t *element_strides, CUtensorMapInterleave interleave,
-                                       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-                                       CUtensorMapFloatOOBfill fill) {
-    memset(map, 0, sizeof *map); /* the map is opaque; only kernels read it */
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
-    *text = error == CUDA_SUCCESS ? "no error" : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "null GPU driver error";
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuGetErrorName(CUresult error, const char **text) {
-    *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
-            : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-                                                : "CUDA_ERROR_UNKNOWN";
-    return CUDA_SUCCESS;
-}
+/* The map is opaque; only kernels read it. */
+DOES(cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+                            const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+                            CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                            CUtensorMapFloatOOBfill fill), memset(map, 0, sizeof *map))
+DOES(cuGetErrorString(CUresult error, const char **text),
+     *text = error == CUDA_SUCCESS ? "no error" : error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "null GPU driver error")
+DOES(cuGetErrorName(CUresult error, const char **text),
+     *text = error == CUDA_SUCCESS               ? "CUDA_SUCCESS"
+             : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                                 : "CUDA_ERROR_UNKNOWN")
 
 /* ---------------------------------------------------------------------------------------- symbol lookup
  * The generated table maps documented base names ("cuMemCreate") to the functions of this library. */

@@ -1,7 +1,6 @@
 /* The ledger: which calls were not fully answered, and how often. See nullgpu.h. */
 #include "nullgpu.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ static int changes_memory(const struct ng_counter *c) {
 
 void ng_hit(struct ng_counter *counter, uint64_t bytes) {
     if (changes_memory(counter)) ng_device_changed();
-    pthread_mutex_lock(&ledger_lock);
+    NG_HOLD(ledger_lock);
     if (!counter->listed) {
         counter->listed = 1;
         counter->next = ledger;
@@ -35,7 +34,6 @@ void ng_hit(struct ng_counter *counter, uint64_t bytes) {
     }
     counter->hits++;
     counter->bytes += bytes;
-    pthread_mutex_unlock(&ledger_lock);
 }
 
 #define MAX_WORKSPACE_SIZES 4096 /* arbitrary: distinct sizes in one job; more are counted as one */
@@ -45,10 +43,9 @@ static size_t n_workspace_sizes;
 void ng_workspace(uint64_t size_bytes) {
     size_t i = 0;
     if (!size_bytes) return;
-    pthread_mutex_lock(&ledger_lock);
+    NG_HOLD(ledger_lock);
     while (i < n_workspace_sizes && workspace_sizes[i] != size_bytes) i++;
     if (i == n_workspace_sizes && i < MAX_WORKSPACE_SIZES) workspace_sizes[n_workspace_sizes++] = size_bytes;
-    pthread_mutex_unlock(&ledger_lock);
 }
 
 void ng_count_launch(void) {
@@ -60,8 +57,7 @@ uint64_t ng_launches(void) { return __atomic_load_n(&launches, __ATOMIC_RELAXED)
 
 void ng_list(ng_line *line, void *to) {
     static const char *const kinds[] = {"noop", "refused", "assumed", "read", "bounded", "communicator", "context", "speed"};
-    pthread_mutex_lock(&ledger_lock);
+    NG_HOLD(ledger_lock);
     for (const struct ng_counter *c = ledger; c; c = c->next) line(to, kinds[c->kind], c->name, c->hits, c->bytes);
     for (size_t i = 0; i < n_workspace_sizes; i++) line(to, "workspace", "size", 1, workspace_sizes[i]);
-    pthread_mutex_unlock(&ledger_lock);
 }

@@ -12,7 +12,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,11 +201,10 @@ static void uncharge(uint64_t size, int outside) {
 }
 
 void ng_beside(uint64_t *outside, const char **by, uint64_t *managed) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     *outside = outside_peak_bytes;
     *by = outside_by;
     *managed = managed_peak_bytes;
-    pthread_mutex_unlock(&lock);
 }
 
 int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller) {
@@ -216,57 +214,50 @@ int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller) {
     }
     if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
     const uint64_t size = round_up(size_bytes);
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const int outside = is_outside(caller);
-    int error = charge(size, outside);
-    if (!error && !(*address = take(size, outside))) {
-        uncharge(size, outside);
-        if (!outside) ever_bytes -= size;
-        error = NG_OUT_OF_MEMORY;
-    }
-    pthread_mutex_unlock(&lock);
-    return error;
+    if (charge(size, outside)) return NG_OUT_OF_MEMORY;
+    *address = take(size, outside);
+    if (*address) return 0;
+    uncharge(size, outside);
+    if (!outside) ever_bytes -= size;
+    return NG_OUT_OF_MEMORY;
 }
 
 int ng_free(uint64_t address) {
     if (!address) return 0;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     int outside = 0;
     const uint64_t size = give_back(address, &outside);
     uncharge(size, outside);
-    pthread_mutex_unlock(&lock);
     return size ? 0 : NG_INVALID_VALUE;
 }
 
 void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes) {
     const struct ng_device *d = ng_device();
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const uint64_t taken = d->context_bytes + used_bytes;
-    pthread_mutex_unlock(&lock);
     *total_bytes = d->total_bytes;
     *free_bytes = taken < d->total_bytes ? d->total_bytes - taken : 0;
 }
 
 EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     *ever = ever_bytes;
     *now = used_bytes - outside_bytes;
-    pthread_mutex_unlock(&lock);
 }
 
 int ng_reserve_range(uint64_t *address, uint64_t size_bytes) {
     if (size_bytes > ARENA_BYTES) return NG_OUT_OF_MEMORY;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     *address = take(round_up(size_bytes), 0);
-    pthread_mutex_unlock(&lock);
     return *address ? 0 : NG_OUT_OF_MEMORY;
 }
 
 int ng_release_range(uint64_t address) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     int outside = 0;
     const uint64_t size = give_back(address, &outside);
-    pthread_mutex_unlock(&lock);
     return size ? 0 : NG_INVALID_VALUE;
 }
 
@@ -276,38 +267,32 @@ struct physical {
 };
 
 int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const int outside = is_outside(caller);
     const int error = charge(round_up(size_bytes), outside);
-    pthread_mutex_unlock(&lock);
     if (error) return error;
     struct physical *p = malloc(sizeof *p);
     if (!p) abort();
-    p->size = round_up(size_bytes);
-    p->outside = outside;
+    *p = (struct physical){round_up(size_bytes), outside};
     *handle = (uint64_t)p;
     return 0;
 }
 
 int ng_release_physical(uint64_t handle) {
     struct physical *p = (struct physical *)handle;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     uncharge(p->size, p->outside);
-    pthread_mutex_unlock(&lock);
     free(p);
     return 0;
 }
 
 int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const long i = find(address);
-    const int found = i >= 0 && ranges[i].live && address < ranges[i].address + ranges[i].size;
-    if (found) {
-        *start = ranges[i].address;
-        *size_bytes = ranges[i].size;
-    }
-    pthread_mutex_unlock(&lock);
-    return found ? 0 : NG_INVALID_VALUE;
+    if (i < 0 || !ranges[i].live || address >= ranges[i].address + ranges[i].size) return NG_INVALID_VALUE;
+    *start = ranges[i].address;
+    *size_bytes = ranges[i].size;
+    return 0;
 }
 
 /* ------------------------------------------------------------------------------ host memory
@@ -321,7 +306,7 @@ static struct pinned *pins;
 static size_t n_pins, pins_capacity;
 
 static void add_pin(void *address, uint64_t size_bytes, enum pin_kind kind) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     if (n_pins == pins_capacity) {
         pins_capacity = pins_capacity ? 2 * pins_capacity : 64;
         pins = realloc(pins, pins_capacity * sizeof *pins);
@@ -330,7 +315,6 @@ static void add_pin(void *address, uint64_t size_bytes, enum pin_kind kind) {
     pins[n_pins++] = (struct pinned){(uint64_t)address, size_bytes, kind};
     if (kind == MANAGED) managed_bytes += size_bytes;
     if (managed_bytes > managed_peak_bytes) managed_peak_bytes = managed_bytes;
-    pthread_mutex_unlock(&lock);
 }
 
 static long find_pin(uint64_t address) {
@@ -340,15 +324,12 @@ static long find_pin(uint64_t address) {
 }
 
 static struct pinned remove_pin(void *address) {
-    struct pinned found = {0, 0, REGISTERED};
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const long i = find_pin((uint64_t)address);
-    if (i >= 0) {
-        found = pins[i];
-        pins[i] = pins[--n_pins];
-        if (found.kind == MANAGED) managed_bytes -= found.size;
-    }
-    pthread_mutex_unlock(&lock);
+    if (i < 0) return (struct pinned){0, 0, REGISTERED};
+    const struct pinned found = pins[i];
+    pins[i] = pins[--n_pins];
+    if (found.kind == MANAGED) managed_bytes -= found.size;
     return found;
 }
 
@@ -375,11 +356,9 @@ void ng_host_unregister(void *address) { remove_pin(address); }
 
 enum ng_place ng_place_of(uint64_t address) {
     if (in_arena(address)) return NG_DEVICE;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const long pin = find_pin(address);
-    const enum ng_place place = pin < 0 ? NG_UNREGISTERED : pins[pin].kind == MANAGED ? NG_MANAGED : NG_HOST;
-    pthread_mutex_unlock(&lock);
-    return place;
+    return pin < 0 ? NG_UNREGISTERED : pins[pin].kind == MANAGED ? NG_MANAGED : NG_HOST;
 }
 
 /* ----------------------------------------------------------------------------------- copies
@@ -409,47 +388,41 @@ static void drop_known(void) {
 EXPORT size_t nullgpu_know(const void *bytes, const uint64_t *sizes, size_t n) {
     uint64_t total = 0;
     for (size_t i = 0; i < n; i++) total += sizes[i];
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const size_t untaken = known.n - known.next;
     drop_known();
-    if (n) {
-        known.bytes = malloc(total ? total : 1);
-        known.sizes = malloc(n * sizeof *sizes);
-        if (known.bytes && known.sizes) {
-            memcpy(known.bytes, bytes, total);
-            memcpy(known.sizes, sizes, n * sizeof *sizes);
-            known.n = n;
-        } else {
-            drop_known(); /* the reads give zeros, and are counted */
-        }
+    if (!n) return untaken;
+    known.bytes = malloc(total ? total : 1);
+    known.sizes = malloc(n * sizeof *sizes);
+    if (known.bytes && known.sizes) {
+        memcpy(known.bytes, bytes, total);
+        memcpy(known.sizes, sizes, n * sizeof *sizes);
+        known.n = n;
+    } else {
+        drop_known(); /* the reads give zeros, and are counted */
     }
-    pthread_mutex_unlock(&lock);
     return untaken;
 }
 
 static int read_known(uint64_t destination, uint64_t size_bytes) {
-    pthread_mutex_lock(&lock);
-    const int fits = known.next < known.n && known.sizes[known.next] == size_bytes;
-    if (fits) {
-        memcpy((void *)destination, known.bytes + known.offset, size_bytes);
-        known.offset += size_bytes;
-        known.next++;
-    }
-    pthread_mutex_unlock(&lock);
-    return fits;
+    NG_HOLD(lock);
+    if (known.next == known.n || known.sizes[known.next] != size_bytes) return 0;
+    memcpy((void *)destination, known.bytes + known.offset, size_bytes);
+    known.offset += size_bytes;
+    known.next++;
+    return 1;
 }
 
 static int read_upload(uint64_t destination, uint64_t source, uint64_t size_bytes) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const int known = upload.changes == ng_device_changes() && source >= upload.address &&
                       source + size_bytes <= upload.address + upload.size;
     if (known) memcpy((void *)destination, upload.bytes + (source - upload.address), size_bytes);
-    pthread_mutex_unlock(&lock);
     return known;
 }
 
 static void keep_upload(uint64_t destination, uint64_t source, uint64_t size_bytes) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     ng_device_changed();
     if (size_bytes < MAX_UPLOAD_BYTES && !in_arena(source)) {
         memcpy(upload.bytes, (const void *)source, size_bytes);
@@ -457,7 +430,6 @@ static void keep_upload(uint64_t destination, uint64_t source, uint64_t size_byt
         upload.size = size_bytes;
         upload.changes = ng_device_changes();
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* Zeros where there are none: host memory which nobody wrote to has its first page when it is written, not when it is read. */

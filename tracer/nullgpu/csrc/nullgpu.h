@@ -7,6 +7,7 @@
 #ifndef NULLGPU_H
 #define NULLGPU_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,12 @@
         action;                                \
         return success;                        \
     }
+
+/* Holds a lock to the end of the block. */
+#define NG_HOLD(lock)                                                   \
+    __attribute__((cleanup(ng_release))) pthread_mutex_t *held_ = &lock; \
+    pthread_mutex_lock(held_)
+static inline void ng_release(pthread_mutex_t **held) { pthread_mutex_unlock(*held); }
 
 /* ---- ledger (ledger.c) -------------------------------------------------------------------------------------------
  * One counter per (kind, name). A counter is a static object of its call site; it enters the list at its first hit. */

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DOES(call, action) NG_DOES(nvmlReturn_t, SUCCESS, call, action)
+
 typedef int nvmlReturn_t;
 typedef struct card *nvmlDevice_t;
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 }; /* spec: nvmlReturn_t */
@@ -23,16 +25,8 @@ static nvmlReturn_t text(char *out, unsigned size, const char *what) {
     return SUCCESS;
 }
 
-static nvmlReturn_t number(unsigned *out, unsigned value) {
-    *out = value;
-    return SUCCESS;
-}
-
 /* ---------------------------------------------------------------------------------------- the system */
 EXPORT nvmlReturn_t nvmlInit(void) { return SUCCESS; }
-EXPORT nvmlReturn_t nvmlInit_v2(void) { return SUCCESS; }
-EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
-EXPORT nvmlReturn_t nvmlShutdown(void) { return SUCCESS; }
 
 EXPORT const char *nvmlErrorString(nvmlReturn_t status) {
     switch (status) {
@@ -52,30 +46,17 @@ EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned size) {
     return text(out, size, CUDA_VERSION >= 13000 ? "13.580.65.06" : "12.550.54.14");
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    *version = CUDA_VERSION;
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
-
-EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
-    return text(name, size, "python");
-}
+EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) { return text(name, size, "python"); }
+DOES(nvmlSystemGetCudaDriverVersion_v2(int *version), *version = CUDA_VERSION)
 
 /* ---------------------------------------------------------------------------------------- which card */
-EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { return number(count, (unsigned)ng_device()->device_count); }
-EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
+DOES(nvmlDeviceGetCount_v2(unsigned *count), *count = (unsigned)ng_device()->device_count)
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     if (index >= (unsigned)ng_device()->device_count || index >= MAX_CARDS) return INVALID_ARGUMENT;
     cards[index].index = index;
     *device = &cards[index];
     return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
 static void uuid_of(unsigned index, char out[64]) { /* as cudaGetDeviceProperties says it */
@@ -99,12 +80,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDev
     return nvmlDeviceGetHandleByIndex_v2(bus - 1, device) ? NOT_FOUND : SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
-    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) { return number(index, device->index); }
-EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) { return number(minor, device->index); }
+DOES(nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index), *index = device->index)
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned size) {
     return text(name, size, ng_device()->name);
@@ -130,19 +106,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, struct pci_info
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, struct pci_info *info) {
-    return nvmlDeviceGetPciInfo_v3(device, info);
-}
-
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     *major = ng_device()->major;
     *minor = ng_device()->minor;
     return SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned *bits) {
-    return number(bits, (unsigned)ng_device()->memory_bus_bits);
-}
+DOES(nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned *bits), *bits = (unsigned)ng_device()->memory_bus_bits)
 
 /* ---------------------------------------------------------------------------------------- memory
  * The total is the runtime's; NVML's own is larger by what firmware keeps. Used is what the job's processes took so far. */
@@ -164,10 +134,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct memory *
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct memory_v2 *memory) {
     struct memory plain;
     nvmlDeviceGetMemoryInfo(device, &plain);
-    memory->total = plain.total;
-    memory->reserved = 0;
-    memory->free = plain.free;
-    memory->used = plain.used;
+    *memory = (struct memory_v2){memory->version, plain.total, 0, plain.free, plain.used};
     return SUCCESS;
 }
 
@@ -200,71 +167,28 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
     return one_process(device, count, processes, sizeof *processes);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes) {
-    return one_process(device, count, processes, sizeof *processes);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes) {
-    return number(count, 0);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned *count, struct process_v1 *processes) {
-    return number(count, 0);
-}
+DOES(nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes), *count = 0)
 
 /* ---------------------------------------------------------------------------------------- load */
 struct utilization {
     unsigned gpu, memory;
 };
 
-EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilization *rates) {
-    rates->gpu = 100;   /* arbitrary */
-    rates->memory = 50; /* arbitrary */
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius) {
-    return number(celsius, 50); /* arbitrary */
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts) {
-    return number(milliwatts, 200000); /* arbitrary */
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts) {
-    return number(milliwatts, 400000); /* arbitrary */
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned *milliwatts) {
-    return nvmlDeviceGetEnforcedPowerLimit(device, milliwatts);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules) {
-    *millijoules = 1000000; /* arbitrary: the null GPU is infinitely fast, and takes no time to use more */
-    return SUCCESS;
-}
-
+DOES(nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilization *rates),
+     *rates = ((struct utilization){100, 50})) /* arbitrary */
+DOES(nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius), *celsius = 50)     /* arbitrary */
+DOES(nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts), *milliwatts = 200000)         /* arbitrary */
+DOES(nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts), *milliwatts = 400000) /* arbitrary */
+/* arbitrary: the null GPU is infinitely fast, and takes no time to use more */
+DOES(nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules), *millijoules = 1000000)
 /* spec: nvmlClockType_t, 2 is the memory's */
-EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
-    return number(mhz, (unsigned)(type == 2 ? ng_device()->memory_clock_khz : ng_device()->clock_khz) / 1000);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, int type, unsigned *mhz) {
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *state) {
-    *state = 0; /* spec: P0, the highest */
-    return SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode) { return number(mode, 1); }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) { return number(mode, 0); }
-
+DOES(nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz),
+     *mhz = (unsigned)(type == 2 ? ng_device()->memory_clock_khz : ng_device()->clock_khz) / 1000)
+DOES(nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *state), *state = 0) /* spec: P0, the highest */
+DOES(nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode), *mode = 1)
+DOES(nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode), *mode = 0)
 /* spec: nvmlGpuP2PStatus_t, 5 is "not supported", as cudaDeviceCanAccessPeer says */
-EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, int capability, unsigned *status) {
-    return number(status, 5);
-}
+DOES(nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, int capability, unsigned *status), *status = 5)
 
 /* spec: nvmlGpuFabricInfoV_t as far as all its versions have it; state 0 is "not supported": a card without NVLink switches */
 struct fabric {

@@ -16,8 +16,7 @@ static void add_line(void *to, const char *kind, const char *name, uint64_t hits
 }
 
 /* Writes lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length it needs. */
-EXPORT size_t nullgpu_report(char *text, size_t capacity);
-size_t nullgpu_report(char *text, size_t capacity) {
+EXPORT size_t nullgpu_report(char *text, size_t capacity) {
     struct report r = {text, capacity, 0};
     uint64_t outside, managed;
     const char *by;

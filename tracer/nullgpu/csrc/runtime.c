@@ -11,6 +11,13 @@
 #include <string.h>
 
 #define DOES(call, action) NG_DOES(cudaError_t, cudaSuccess, call, action)
+/* The same for one which is counted besides. */
+#define COUNTED(name, action, ...)       \
+    EXPORT cudaError_t name(__VA_ARGS__) { \
+        NG_HIT(NG_NOOP, #name, 0);       \
+        action;                          \
+        return cudaSuccess;              \
+    }
 
 static __thread int current_device;
 static __thread cudaError_t last_error;
@@ -33,11 +40,8 @@ EXPORT cudaError_t cudaSetDevice(int device) {
 
 DOES(cudaDriverGetVersion(int *version), *version = CUDART_VERSION)
 DOES(cudaRuntimeGetVersion(int *version), *version = CUDART_VERSION)
-
-EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
-    *value = ng_attribute((int)attribute); /* spec: cudaDeviceAttr has the values of CUdevice_attribute */
-    return cudaSuccess;
-}
+/* spec: cudaDeviceAttr has the values of CUdevice_attribute */
+DOES(cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device), *value = ng_attribute((int)attribute))
 
 static cudaError_t properties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
@@ -110,10 +114,8 @@ EXPORT cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *p, int devi
 EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) { return properties(p, device); }
 #endif
 
-EXPORT cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device) {
-    snprintf(id, (size_t)length, "0000:%02X:00.0", 1 + device); /* arbitrary */
-    return cudaSuccess;
-}
+DOES(cudaDeviceGetPCIBusId(char *id, int length, int device),
+     snprintf(id, (size_t)length, "0000:%02X:00.0", 1 + device)) /* arbitrary */
 
 EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     if (least) *least = 0;
@@ -144,31 +146,28 @@ EXPORT cudaError_t cudaGetLastError(void) {
 
 EXPORT cudaError_t cudaPeekAtLastError(void) { return last_error; }
 
-EXPORT const char *cudaGetErrorName(cudaError_t error) {
-    switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
-    case cudaErrorNotSupported: return "cudaErrorNotSupported";
-    case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
-    default: return "cudaErrorUnknown";
-    }
+static const struct error {
+    cudaError_t number;
+    const char *name, *text;
+} errors[] = {
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"}, /* and whatever is not below */
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported by the null GPU"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+};
+
+static const struct error *error_of(cudaError_t number) {
+    size_t i = sizeof errors / sizeof *errors;
+    while (--i && errors[i].number != number) {}
+    return &errors[i];
 }
 
-EXPORT const char *cudaGetErrorString(cudaError_t error) {
-    switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorInvalidDevice: return "invalid device ordinal";
-    case cudaErrorNotReady: return "device not ready";
-    case cudaErrorNotSupported: return "operation not supported by the null GPU";
-    case cudaErrorInvalidDeviceFunction: return "invalid device function";
-    default: return "unknown error";
-    }
-}
+EXPORT const char *cudaGetErrorName(cudaError_t error) { return error_of(error)->name; }
+EXPORT const char *cudaGetErrorString(cudaError_t error) { return error_of(error)->text; }
 
 /* ---------------------------------------------------------------------------------------- driver entry points */
 static cudaError_t entry_point(const char *name, void **function, enum cudaDriverEntryPointQueryResult *status) {
@@ -204,24 +203,12 @@ EXPORT cudaError_t cudaFree(void *pointer) {
     return result(ng_free((uint64_t)pointer));
 }
 
-EXPORT cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream) {
-    return allocate(pointer, size, __builtin_return_address(0));
-}
-
-EXPORT cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
-    return cudaFree(pointer);
-}
-
 /* Managed memory is the host's until a card takes its pages, and a full card gives them back: it is not charged, but said. */
 EXPORT cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned int flags) {
     return result(ng_managed_malloc(pointer, size));
 }
 
 DOES(cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes), ng_memory_info(free_bytes, total_bytes))
-
-EXPORT cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned int flags) {
-    return result(ng_host_malloc(pointer, size));
-}
 
 EXPORT cudaError_t cudaMallocHost(void **pointer, size_t size) { return result(ng_host_malloc(pointer, size)); }
 EXPORT cudaError_t cudaFreeHost(void *pointer) { return result(ng_host_free(pointer)); }
@@ -255,11 +242,8 @@ EXPORT cudaError_t cudaMemcpy(void *destination, const void *source, size_t size
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind,
-                                   cudaStream_t stream) {
-    ng_copy((uint64_t)destination, (uint64_t)source, size);
-    return cudaSuccess;
-}
+DOES(cudaMemcpyAsync(void *destination, const void *source, size_t size, enum cudaMemcpyKind kind, cudaStream_t stream),
+     ng_copy((uint64_t)destination, (uint64_t)source, size))
 
 EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source, size_t source_pitch,
                                      size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
@@ -269,16 +253,8 @@ EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch
 }
 
 DOES(cudaMemset(void *pointer, int value, size_t size), ng_set((uint64_t)pointer, value, size))
-
-EXPORT cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, cudaStream_t stream) {
-    return cudaMemset(pointer, value, size);
-}
-
-EXPORT cudaError_t cudaGetSymbolAddress(void **pointer, const void *symbol) {
-    /* A module's global variable lives in the module's image, outside all accounts: its host shadow stands for it. */
-    *pointer = (void *)symbol;
-    return cudaSuccess;
-}
+/* A module's global variable lives in the module's image, outside all accounts: its host shadow stands for it. */
+DOES(cudaGetSymbolAddress(void **pointer, const void *symbol), *pointer = (void *)symbol)
 
 /* ---------------------------------------------------------------------------------------- streams and events
  * The card is infinitely fast: every event has happened, every stream is idle. Or it is infinitely slow (is_slow): only that is
@@ -295,12 +271,10 @@ static unsigned long long last_capture_id;
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static unsigned long long capture_id(cudaStream_t stream) { /* 0: not capturing */
-    unsigned long long id = 0;
-    pthread_mutex_lock(&capture_lock);
-    for (int i = 0; i < n_captures; i++)
-        if (captures[i].stream == stream) id = captures[i].id;
-    pthread_mutex_unlock(&capture_lock);
-    return id;
+    NG_HOLD(capture_lock);
+    for (int i = n_captures - 1; i >= 0; i--)
+        if (captures[i].stream == stream) return captures[i].id;
+    return 0;
 }
 
 EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
@@ -323,10 +297,8 @@ EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
-    *status = capture_id(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
+DOES(cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status),
+     *status = capture_id(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone)
 
 static void capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                          cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *n_dependencies) {
@@ -339,12 +311,9 @@ static void capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *stat
 }
 
 #if CUDART_VERSION < 13000
-EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
-                                               unsigned long long *id, cudaGraph_t *graph,
-                                               const cudaGraphNode_t **dependencies, size_t *n_dependencies) {
-    capture_info(stream, status, id, graph, dependencies, n_dependencies);
-    return cudaSuccess;
-}
+DOES(cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                 cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *n_dependencies),
+     capture_info(stream, status, id, graph, dependencies, n_dependencies))
 #else
 EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
                                             unsigned long long *id, cudaGraph_t *graph,
@@ -357,40 +326,26 @@ EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStream
 #endif
 
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    cudaError_t error = cudaSuccess;
-    pthread_mutex_lock(&capture_lock);
-    if (n_captures == MAX_CAPTURES) {
-        error = last_error = cudaErrorInvalidValue;
-    } else {
-        captures[n_captures].stream = stream;
-        captures[n_captures++].id = ++last_capture_id;
-    }
-    pthread_mutex_unlock(&capture_lock);
-    return error;
+    NG_HOLD(capture_lock);
+    if (n_captures == MAX_CAPTURES) return last_error = cudaErrorInvalidValue;
+    captures[n_captures].stream = stream;
+    captures[n_captures++].id = ++last_capture_id;
+    return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    pthread_mutex_lock(&capture_lock);
+    NG_HOLD(capture_lock);
     for (int i = 0; i < n_captures; i++)
         if (captures[i].stream == stream) {
             captures[i] = captures[--n_captures];
             break;
         }
-    pthread_mutex_unlock(&capture_lock);
     *graph = ng_new_handle();
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
-    *executable = ng_new_handle();
-    return cudaSuccess;
-}
-
-#if CUDART_VERSION < 13000
-EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
-    return cudaGraphInstantiateWithFlags(executable, graph, flags);
-}
-#endif
+DOES(cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags),
+     *executable = ng_new_handle())
 
 EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
     if (nodes && *count) nodes[0] = ng_new_handle();
@@ -434,10 +389,6 @@ EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
-    return cudaEventCreate(event);
-}
-
 EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event) {
     struct event *e = (struct event *)event;
     if (!e) return cudaSuccess;
@@ -464,10 +415,6 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-    return cudaEventRecord(event, stream);
-}
-
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     struct event *e = (struct event *)event;
     NG_HIT(NG_NOOP, "cudaEventQuery", 0);
@@ -482,23 +429,11 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    NG_HIT(NG_NOOP, "cudaEventSynchronize", 0);
-    if (event) ng_host_waits(&((struct event *)event)->moment);
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-    NG_HIT(NG_NOOP, "cudaStreamWaitEvent", 0);
-    if (event) ng_stream_waits(stream, &((struct event *)event)->moment);
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    NG_HIT(NG_NOOP, "cudaStreamSynchronize", 0);
-    ng_host_waits_for_stream(stream);
-    return cudaSuccess;
-}
+COUNTED(cudaEventSynchronize, if (event) ng_host_waits(&((struct event *)event)->moment), cudaEvent_t event)
+COUNTED(cudaStreamWaitEvent, if (event) ng_stream_waits(stream, &((struct event *)event)->moment), cudaStream_t stream,
+        cudaEvent_t event, unsigned int flags)
+COUNTED(cudaStreamSynchronize, ng_host_waits_for_stream(stream), cudaStream_t stream)
+COUNTED(cudaDeviceSynchronize, ng_host_waits_for_all(), void)
 
 EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
     NG_HIT(NG_NOOP, "cudaStreamQuery", 0);
@@ -507,75 +442,38 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return ng_device()->is_slow ? (last_error = cudaErrorNotReady) : cudaSuccess;
 }
 
-EXPORT cudaError_t cudaDeviceSynchronize(void) {
-    NG_HIT(NG_NOOP, "cudaDeviceSynchronize", 0);
-    ng_host_waits_for_all();
-    return cudaSuccess;
-}
-
 EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
     const uint64_t from = start ? ((const struct event *)start)->at : 0, to = end ? ((const struct event *)end)->at : 0;
     *milliseconds = to > from ? KERNEL_MS * (float)(to - from) : 0.001f; /* arbitrary: > 0, as callers divide by it */
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned int flags) {
-    callback(stream, cudaSuccess, data);
-    return cudaSuccess;
-}
-
+DOES(cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned int flags),
+     callback(stream, cudaSuccess, data))
 DOES(cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data), function(data))
 
 /* ---------------------------------------------------------------------------------------- kernels
  * The compiler's registration calls are what a program with kernels is made of; nothing is kept of them. */
-EXPORT void **__cudaRegisterFatBinary(void *image);
-EXPORT void __cudaRegisterFatBinaryEnd(void **handle);
-EXPORT void __cudaUnregisterFatBinary(void **handle);
-EXPORT char __cudaInitModule(void **handle);
-EXPORT void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size,
-                              int constant, int global);
-EXPORT void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *thread,
-                                   void *block, void *block_dim, void *grid_dim, int *warp_size);
-EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream);
-EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
+EXPORT void **__cudaRegisterFatBinary(void *image) { return ng_new_handle(); }
+EXPORT void __cudaRegisterFatBinaryEnd(void **handle) {}
 
-void **__cudaRegisterFatBinary(void *image) {
-    return ng_new_handle();
-}
-
-void __cudaRegisterFatBinaryEnd(void **handle) {}
-void __cudaUnregisterFatBinary(void **handle) {}
-
-char __cudaInitModule(void **handle) {
-    return 1;
-}
-
-void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size, int constant,
-                       int global) {
-}
-
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int limit, void *thread,
-                            void *block, void *block_dim, void *grid_dim, int *warp_size) {
-}
+EXPORT char __cudaInitModule(void **handle) { return 1; }
 
 #define MAX_NESTED_LAUNCHES 8 /* arbitrary: a launch's arguments may contain a launch */
-static __thread struct {
+static __thread struct launch {
     dim3 grid, block;
     size_t shared;
     void *stream;
 } pushed[MAX_NESTED_LAUNCHES];
 static __thread unsigned n_pushed;
 
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
+EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
     const unsigned i = n_pushed++ % MAX_NESTED_LAUNCHES;
-    pushed[i].grid = grid;
-    pushed[i].block = block;
-    pushed[i].shared = shared;
-    pushed[i].stream = stream;
+    pushed[i] = (struct launch){grid, block, shared, stream};
     return 0;
 }
 
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
     const unsigned i = --n_pushed % MAX_NESTED_LAUNCHES;
     *grid = pushed[i].grid;
     *block = pushed[i].block;
@@ -584,32 +482,12 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                                    cudaStream_t stream) {
-    ng_count_launch();
-    return cudaSuccess;
-}
+DOES(cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream),
+     ng_count_launch())
 
 #if CUDART_VERSION >= 13000
-EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function);
-EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                                      cudaStream_t stream);
-
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
-    *kernel = (cudaKernel_t)function;
-    return cudaSuccess;
-}
-
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                               cudaStream_t stream) {
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
-}
+DOES(__cudaGetKernel(cudaKernel_t *kernel, const void *function), *kernel = (cudaKernel_t)function)
 #endif
-
-EXPORT cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared,
-                                               cudaStream_t stream) {
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
-}
 
 EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments) {
     return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
@@ -624,23 +502,11 @@ EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, 
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared) {
-    *blocks = ng_blocks_per_sm(threads, shared);
-    return cudaSuccess;
-}
-
+DOES(cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared),
+     *blocks = ng_blocks_per_sm(threads, shared))
 /* As the driver's query of the same name: how many clusters of a kernel run at once, which decides grids and no memory. */
-EXPORT cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config) {
-    *clusters = ng_device()->sm_count / 2; /* arbitrary */
-    return cudaSuccess;
-}
+DOES(cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config),
+     *clusters = ng_device()->sm_count / 2) /* arbitrary */
+/* spec: CUDA C++ Programming Guide, the portable cluster size */
+DOES(cudaOccupancyMaxPotentialClusterSize(int *size, const void *kernel, const cudaLaunchConfig_t *config), *size = 8)
 
-EXPORT cudaError_t cudaOccupancyMaxPotentialClusterSize(int *size, const void *kernel, const cudaLaunchConfig_t *config) {
-    *size = 8; /* spec: CUDA C++ Programming Guide, the portable cluster size */
-    return cudaSuccess;
-}
-
-EXPORT cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int threads,
-                                                                          size_t shared, unsigned int flags) {
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
-}

@@ -64,45 +64,25 @@ SOLVER(C, cuComplex, float, heev, un)
 SOLVER(Z, cuDoubleComplex, double, heev, un)
 
 /* ---------------------------------------------------------------------------------------- the 64-bit calls, for all types */
-EXPORT cusolverStatus_t cusolverDnXpotrf_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters, cublasFillMode_t fill,
-                                                    int64_t n, cudaDataType type, const void *a, int64_t lda,
-                                                    cudaDataType compute, size_t *on_device, size_t *on_host) {
-    return bytes(n, n, 1, type, on_device, on_host);
-}
+#define BYTES(name, rows, columns, batch, ...)                            \
+    EXPORT cusolverStatus_t cusolverDnX##name##_bufferSize(__VA_ARGS__) {  \
+        return bytes(rows, columns, batch, type, on_device, on_host);      \
+    }
 
-EXPORT cusolverStatus_t cusolverDnXgeqrf_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters, int64_t m, int64_t n,
-                                                    cudaDataType type, const void *a, int64_t lda, cudaDataType tau_type,
-                                                    const void *tau, cudaDataType compute, size_t *on_device,
-                                                    size_t *on_host) {
-    return bytes(m, n, 1, type, on_device, on_host);
-}
-
-EXPORT cusolverStatus_t cusolverDnXsytrs_bufferSize(cusolverDnHandle_t h, cublasFillMode_t fill, int64_t n, int64_t columns,
-                                                    cudaDataType type, const void *a, int64_t lda, const int64_t *pivots,
-                                                    cudaDataType b_type, void *b, int64_t ldb, size_t *on_device,
-                                                    size_t *on_host) {
-    return bytes(n, n, 1, type, on_device, on_host);
-}
-
-EXPORT cusolverStatus_t cusolverDnXsyevd_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters, cusolverEigMode_t job,
-                                                    cublasFillMode_t fill, int64_t n, cudaDataType type, const void *a,
-                                                    int64_t lda, cudaDataType w_type, const void *w, cudaDataType compute,
-                                                    size_t *on_device, size_t *on_host) {
-    return bytes(n, n, 2, type, on_device, on_host);
-}
-
-EXPORT cusolverStatus_t cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters,
-                                                          cusolverEigMode_t job, cublasFillMode_t fill, int64_t n,
-                                                          cudaDataType type, const void *a, int64_t lda, cudaDataType w_type,
-                                                          const void *w, cudaDataType compute, size_t *on_device,
-                                                          size_t *on_host, int64_t batch) {
-    return bytes(n, n, 2 * batch, type, on_device, on_host);
-}
-
-EXPORT cusolverStatus_t cusolverDnXgeev_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t parameters, cusolverEigMode_t left,
-                                                   cusolverEigMode_t right, int64_t n, cudaDataType type, const void *a,
-                                                   int64_t lda, cudaDataType w_type, const void *w, cudaDataType left_type,
-                                                   const void *vl, int64_t ldvl, cudaDataType right_type, const void *vr,
-                                                   int64_t ldvr, cudaDataType compute, size_t *on_device, size_t *on_host) {
-    return bytes(n, n, 2, type, on_device, on_host);
-}
+BYTES(potrf, n, n, 1, cusolverDnHandle_t h, cusolverDnParams_t parameters, cublasFillMode_t fill, int64_t n, cudaDataType type,
+      const void *a, int64_t lda, cudaDataType compute, size_t *on_device, size_t *on_host)
+BYTES(geqrf, m, n, 1, cusolverDnHandle_t h, cusolverDnParams_t parameters, int64_t m, int64_t n, cudaDataType type,
+      const void *a, int64_t lda, cudaDataType tau_type, const void *tau, cudaDataType compute, size_t *on_device,
+      size_t *on_host)
+BYTES(sytrs, n, n, 1, cusolverDnHandle_t h, cublasFillMode_t fill, int64_t n, int64_t columns, cudaDataType type, const void *a,
+      int64_t lda, const int64_t *pivots, cudaDataType b_type, void *b, int64_t ldb, size_t *on_device, size_t *on_host)
+BYTES(syevd, n, n, 2, cusolverDnHandle_t h, cusolverDnParams_t parameters, cusolverEigMode_t job, cublasFillMode_t fill,
+      int64_t n, cudaDataType type, const void *a, int64_t lda, cudaDataType w_type, const void *w, cudaDataType compute,
+      size_t *on_device, size_t *on_host)
+BYTES(syevBatched, n, n, 2 * batch, cusolverDnHandle_t h, cusolverDnParams_t parameters, cusolverEigMode_t job,
+      cublasFillMode_t fill, int64_t n, cudaDataType type, const void *a, int64_t lda, cudaDataType w_type, const void *w,
+      cudaDataType compute, size_t *on_device, size_t *on_host, int64_t batch)
+BYTES(geev, n, n, 2, cusolverDnHandle_t h, cusolverDnParams_t parameters, cusolverEigMode_t left, cusolverEigMode_t right,
+      int64_t n, cudaDataType type, const void *a, int64_t lda, cudaDataType w_type, const void *w, cudaDataType left_type,
+      const void *vl, int64_t ldvl, cudaDataType right_type, const void *vr, int64_t ldvr, cudaDataType compute,
+      size_t *on_device, size_t *on_host)

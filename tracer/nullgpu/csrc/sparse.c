@@ -16,37 +16,21 @@ EXPORT const char *cusparseGetErrorString(cusparseStatus_t status) {
                                                      : "cuSPARSE error";
 }
 
-EXPORT cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
-                                                const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
-                                                const void *beta, cusparseDnMatDescr_t c, cudaDataType type,
-                                                cusparseSpMMAlg_t algorithm, size_t *size_bytes) {
-    return no_buffer(size_bytes);
-}
+#define NO_BUFFER(operation, ...) \
+    EXPORT cusparseStatus_t cusparse##operation##_bufferSize(__VA_ARGS__) { return no_buffer(size_bytes); }
 
-EXPORT cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t h, cusparseOperation_t op, const void *alpha,
-                                                cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x, const void *beta,
-                                                cusparseDnVecDescr_t y, cudaDataType type, cusparseSpMVAlg_t algorithm,
-                                                size_t *size_bytes) {
-    return no_buffer(size_bytes);
-}
-
-EXPORT cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
-                                                 const void *alpha, cusparseConstDnMatDescr_t a, cusparseConstDnMatDescr_t b,
-                                                 const void *beta, cusparseSpMatDescr_t c, cudaDataType type,
-                                                 cusparseSDDMMAlg_t algorithm, size_t *size_bytes) {
-    return no_buffer(size_bytes);
-}
-
-EXPORT cusparseStatus_t cusparseSpSV_bufferSize(cusparseHandle_t h, cusparseOperation_t op, const void *alpha,
-                                                cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x,
-                                                cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t algorithm,
-                                                cusparseSpSVDescr_t descriptor, size_t *size_bytes) {
-    return no_buffer(size_bytes);
-}
-
-EXPORT cusparseStatus_t cusparseSpSM_bufferSize(cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b,
-                                                const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
-                                                cusparseDnMatDescr_t c, cudaDataType type, cusparseSpSMAlg_t algorithm,
-                                                cusparseSpSMDescr_t descriptor, size_t *size_bytes) {
-    return no_buffer(size_bytes);
-}
+NO_BUFFER(SpMM, cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b, const void *alpha,
+          cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b, const void *beta, cusparseDnMatDescr_t c, cudaDataType type,
+          cusparseSpMMAlg_t algorithm, size_t *size_bytes)
+NO_BUFFER(SpMV, cusparseHandle_t h, cusparseOperation_t op, const void *alpha, cusparseConstSpMatDescr_t a,
+          cusparseConstDnVecDescr_t x, const void *beta, cusparseDnVecDescr_t y, cudaDataType type,
+          cusparseSpMVAlg_t algorithm, size_t *size_bytes)
+NO_BUFFER(SDDMM, cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b, const void *alpha,
+          cusparseConstDnMatDescr_t a, cusparseConstDnMatDescr_t b, const void *beta, cusparseSpMatDescr_t c,
+          cudaDataType type, cusparseSDDMMAlg_t algorithm, size_t *size_bytes)
+NO_BUFFER(SpSV, cusparseHandle_t h, cusparseOperation_t op, const void *alpha, cusparseConstSpMatDescr_t a,
+          cusparseConstDnVecDescr_t x, cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t algorithm,
+          cusparseSpSVDescr_t descriptor, size_t *size_bytes)
+NO_BUFFER(SpSM, cusparseHandle_t h, cusparseOperation_t op_a, cusparseOperation_t op_b, const void *alpha,
+          cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b, cusparseDnMatDescr_t c, cudaDataType type,
+          cusparseSpSMAlg_t algorithm, cusparseSpSMDescr_t descriptor, size_t *size_bytes)

@@ -5,7 +5,6 @@
  * is over on every card. Of any other one the card's speed decides: an infinitely fast card has done it, an infinitely slow one
  * has not. Work that nobody waited for is never over here, even where it could be told (a stream on which nothing ran).
  * Source: CUDA runtime API, "Stream synchronization behavior", cudaStreamWaitEvent, cudaEventRecord. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,14 +74,13 @@ static struct ng_clock *before_next(const void *name) {
 }
 
 void ng_stream_made(const void *stream, int with_legacy) {
-    pthread_mutex_lock(&lock);
-    const int own = index_of(stream);
+    NG_HOLD(lock);
+    const int own = index_of(stream); /* which may move `streams` */
     streams[own].with_legacy = with_legacy;
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_moment_record(struct ng_moment *moment, const void *stream) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     struct ng_clock *clock = before_next(stream);
     const int own = index_of(resolved(stream));
     reach(clock, own + 1);
@@ -90,7 +88,6 @@ void ng_moment_record(struct ng_moment *moment, const void *stream) {
     if (moment->clock.n) memset(moment->clock.at, 0, (size_t)moment->clock.n * sizeof *moment->clock.at);
     join(&moment->clock, clock);
     moment->stream = own + 1;
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_moment_forget(struct ng_moment *moment) {
@@ -99,41 +96,33 @@ void ng_moment_forget(struct ng_moment *moment) {
 }
 
 int ng_moment_is_over(const struct ng_moment *moment) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const int own = moment->stream - 1;
-    const int is_over = own < 0 || at(&moment->clock, own) <= at(&host, own);
-    pthread_mutex_unlock(&lock);
-    return is_over;
+    return own < 0 || at(&moment->clock, own) <= at(&host, own);
 }
 
 void ng_host_waits(const struct ng_moment *moment) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     join(&host, &moment->clock);
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_stream_waits(const void *stream, const struct ng_moment *moment) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     if (moment->stream) join(before_next(stream), &moment->clock);
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_host_waits_for_stream(const void *stream) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     join(&host, before_next(stream));
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_host_waits_for_all(void) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     for (int i = 0; i < n_streams; i++) join(&host, &streams[i].clock);
-    pthread_mutex_unlock(&lock);
 }
 
 int ng_stream_is_over(const void *stream) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     const int own = index_of(resolved(stream));
-    const int is_over = at(&streams[own].clock, own) <= at(&host, own);
-    pthread_mutex_unlock(&lock);
-    return is_over;
+    return at(&streams[own].clock, own) <= at(&host, own);
 }

@@ -9,7 +9,6 @@
  * could only be where a step takes less than its period.
  * Source: torch 2.11, ProcessGroupNCCL::Watchdog::runLoop, kWatchdogThreadSleepMillis; WorkNCCL's stashed tensors. */
 #include <errno.h>
-#include <pthread.h>
 #include <time.h>
 
 #include "nullgpu.h"
@@ -34,38 +33,33 @@ int ng_records_work(void) {
 }
 
 void ng_work_begin(struct ng_work *work, const struct ng_moment *end) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     work->end = end;
     work->next = works;
     work->before = &works;
     if (works) works->before = &work->next;
     works = work;
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_work_seen(struct ng_work *work) {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     if (work->before) {
         *work->before = work->next;
         if (work->next) work->next->before = work->before;
         work->before = NULL;
         pthread_cond_broadcast(&all_seen);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 int ng_work_may_be_seen(void) {
-    pthread_mutex_lock(&lock);
-    const int answer = !ng_device()->is_slow || is_awaited;
-    pthread_mutex_unlock(&lock);
-    return answer;
+    NG_HOLD(lock);
+    return !ng_device()->is_slow || is_awaited;
 }
 
 void ng_works_end(void) {
     ng_host_waits_for_all();
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     is_awaited = 1; /* until it was awaited again */
-    pthread_mutex_unlock(&lock);
 }
 
 /* How many are over, and nobody has looked. */
@@ -81,12 +75,10 @@ int nullgpu_await_watchdog(int limit_ms) {
     until.tv_sec += limit_ms / 1000;
     until.tv_nsec += limit_ms % 1000 * 1000000L;
     if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(lock);
     is_awaited = 1;
     while (waiting() > 0 && !gave_up)
         if (pthread_cond_timedwait(&all_seen, &lock, &until) == ETIMEDOUT) gave_up = 1; /* this job's groups have none */
     is_awaited = 0;
-    const int left = waiting();
-    pthread_mutex_unlock(&lock);
-    return left;
+    return waiting();
 }

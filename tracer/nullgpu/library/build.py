@@ -213,7 +213,7 @@ def _build_one(
     generated = work / f"{library}-generated.c"
     generated.write_text(entry_points.stub_source(symbols, written))
     sources = [str(generated)]
-    options = [f"-Wl,-soname,{soname}", "-shared"]
+    options = [f"-Wl,-soname,{soname}", "-shared", *entry_points.other_names(symbols)]
     if library == "libcuda":
         table = work / "libcuda-table.c"
         driver_calls = {n for n in written if n.startswith("cu")} | {s.name for s in symbols}

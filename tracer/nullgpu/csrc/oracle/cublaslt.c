@@ -28,8 +28,7 @@ static const char *refused = "";    /* the first call since the last reading whi
 
 /* From now on heuristics ask for all the workspace they are allowed (1) or for none (0). Returns how many since the last
  * call were allowed any. */
-EXPORT int vramcast_cublaslt_ask_for_limit(int on);
-int vramcast_cublaslt_ask_for_limit(int on) {
+EXPORT int vramcast_cublaslt_ask_for_limit(int on) {
     pthread_mutex_lock(&lock);
     const int n = n_limited;
     n_limited = 0;
@@ -39,8 +38,7 @@ int vramcast_cublaslt_ask_for_limit(int on) {
 }
 
 /* Returns the name of the first call since the last reading which could not be answered; "" if all could. */
-EXPORT const char *vramcast_cublaslt_refused(void);
-const char *vramcast_cublaslt_refused(void) {
+EXPORT const char *vramcast_cublaslt_refused(void) {
     pthread_mutex_lock(&lock);
     const char *name = refused;
     refused = "";
@@ -48,13 +46,14 @@ const char *vramcast_cublaslt_refused(void) {
     return name;
 }
 
-static status refuse(const char *name, status why) {
+/* Returns what a function answers, and keeps its name if that is no success. */
+static status answer(const char *name, status what) {
     pthread_mutex_lock(&lock);
-    if (!*refused) refused = name;
+    if (what != SUCCESS && !*refused) refused = name;
     pthread_mutex_unlock(&lock);
-    return why;
+    return what;
 }
-#define REFUSE(why) refuse(__func__, why)
+#define ANSWER(what) return answer(__func__, what)
 
 /* ---------------------------------------------------------------------------------------- descriptors
  * All kinds are alike: a list of attributes. What the caller holds is a cell with a pointer to it, in memory of our own
@@ -123,25 +122,19 @@ static status destroy(struct descriptor *d) {
 }
 
 /* The entry points which every kind of descriptor has. */
-#define SETTABLE(kind)                                                                                     \
-    EXPORT status cublasLt##kind##SetAttribute(struct descriptor *, int, const void *, size_t);            \
-    status cublasLt##kind##SetAttribute(struct descriptor *d, int name, const void *value, size_t size) { \
-        const status done = set(d, name, value, size);                                                    \
-        return done == SUCCESS ? done : REFUSE(done);                                                     \
+#define KIND(kind)                                                                                               \
+    EXPORT status cublasLt##kind##SetAttribute(struct descriptor *d, int name, const void *value, size_t size) { \
+        ANSWER(set(d, name, value, size));                                                                       \
+    }                                                                                                            \
+    EXPORT status cublasLt##kind##Destroy(struct descriptor *d) { return destroy(d); }
+#define READABLE(kind)                                                                                                      \
+    EXPORT status cublasLt##kind##GetAttribute(struct descriptor *d, int name, void *value, size_t size, size_t *written) { \
+        ANSWER(get(d, name, value, size, written));                                                                         \
     }
-#define DESTROYABLE(kind)                                          \
-    EXPORT status cublasLt##kind##Destroy(struct descriptor *);    \
-    status cublasLt##kind##Destroy(struct descriptor *d) { return destroy(d); }
-#define READABLE(kind)                                                                                              \
-    EXPORT status cublasLt##kind##GetAttribute(struct descriptor *, int, void *, size_t, size_t *);                 \
-    status cublasLt##kind##GetAttribute(struct descriptor *d, int name, void *value, size_t size, size_t *written) { \
-        const status done = get(d, name, value, size, written);                                                     \
-        return done == SUCCESS ? done : REFUSE(done);                                                               \
-    }
-SETTABLE(MatmulDesc) DESTROYABLE(MatmulDesc) READABLE(MatmulDesc)
-SETTABLE(MatrixLayout) DESTROYABLE(MatrixLayout) READABLE(MatrixLayout)
-SETTABLE(MatrixTransformDesc) DESTROYABLE(MatrixTransformDesc) READABLE(MatrixTransformDesc)
-SETTABLE(MatmulPreference) DESTROYABLE(MatmulPreference)
+KIND(MatmulDesc) READABLE(MatmulDesc)
+KIND(MatrixLayout) READABLE(MatrixLayout)
+KIND(MatrixTransformDesc) READABLE(MatrixTransformDesc)
+KIND(MatmulPreference)
 
 /* spec: cublasLtMatmulDescAttributes_t; the computation's type and the scale's are the first two */
 static status describe_matmul(struct descriptor *d, int compute_type, int scale_type) {
@@ -149,16 +142,12 @@ static status describe_matmul(struct descriptor *d, int compute_type, int scale_
     return set(d, 1, &scale_type, sizeof scale_type);
 }
 
-EXPORT status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type);
-status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type) {
-    const status made = init(d, size);
-    return made == SUCCESS ? describe_matmul(d, compute_type, scale_type) : REFUSE(made);
+EXPORT status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type) {
+    ANSWER(init(d, size) ?: describe_matmul(d, compute_type, scale_type));
 }
 
-EXPORT status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type);
-status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type) {
-    const status made = create(out);
-    return made == SUCCESS ? describe_matmul(*out, compute_type, scale_type) : REFUSE(made);
+EXPORT status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type) {
+    ANSWER(create(out) ?: describe_matmul(*out, compute_type, scale_type));
 }
 
 /* spec: cublasLtMatrixLayoutAttribute_t: 0 type, 2 rows, 3 columns, 4 leading dimension */
@@ -170,41 +159,28 @@ static status describe_layout(struct descriptor *d, int type, uint64_t rows, uin
 }
 
 EXPORT status cublasLtMatrixLayoutInit_internal(struct descriptor *d, size_t size, int type, uint64_t rows, uint64_t columns,
-                                                int64_t leading);
-status cublasLtMatrixLayoutInit_internal(struct descriptor *d, size_t size, int type, uint64_t rows, uint64_t columns,
-                                         int64_t leading) {
-    const status made = init(d, size);
-    return made == SUCCESS ? describe_layout(d, type, rows, columns, leading) : REFUSE(made);
+                                                int64_t leading) {
+    ANSWER(init(d, size) ?: describe_layout(d, type, rows, columns, leading));
 }
 
-EXPORT status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading);
-status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading) {
-    const status made = create(out);
-    return made == SUCCESS ? describe_layout(*out, type, rows, columns, leading) : REFUSE(made);
+EXPORT status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+    ANSWER(create(out) ?: describe_layout(*out, type, rows, columns, leading));
 }
 
-EXPORT status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type);
-status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type) {
-    const status made = init(d, size);
-    return made == SUCCESS ? set(d, 0, &scale_type, sizeof scale_type) : REFUSE(made);
+EXPORT status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type) {
+    ANSWER(init(d, size) ?: set(d, 0, &scale_type, sizeof scale_type));
 }
 
-EXPORT status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type);
-status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type) {
-    const status made = create(out);
-    return made == SUCCESS ? set(*out, 0, &scale_type, sizeof scale_type) : REFUSE(made);
+EXPORT status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type) {
+    ANSWER(create(out) ?: set(*out, 0, &scale_type, sizeof scale_type));
 }
 
-EXPORT status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size);
-status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size) {
-    const status made = init(d, size);
-    return made == SUCCESS ? made : REFUSE(made);
+EXPORT status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size) {
+    ANSWER(init(d, size));
 }
 
-EXPORT status cublasLtMatmulPreferenceCreate(struct descriptor **out);
-status cublasLtMatmulPreferenceCreate(struct descriptor **out) {
-    const status made = create(out);
-    return made == SUCCESS ? made : REFUSE(made);
+EXPORT status cublasLtMatmulPreferenceCreate(struct descriptor **out) {
+    ANSWER(create(out));
 }
 
 /* ---------------------------------------------------------------------------------------- heuristics */
@@ -220,12 +196,9 @@ struct heuristic {                           /* spec: cublasLtMatmulHeuristicRes
 EXPORT status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *matmul, struct descriptor *a,
                                              struct descriptor *b, struct descriptor *c, struct descriptor *d,
                                              struct descriptor *preference, int wanted, struct heuristic results[],
-                                             int *found);
-status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *matmul, struct descriptor *a, struct descriptor *b,
-                                      struct descriptor *c, struct descriptor *d, struct descriptor *preference, int wanted,
-                                      struct heuristic results[], int *found) {
+                                             int *found) {
     uint64_t limit = 0; /* spec: the default */
-    if (!handle || !matmul || !a || !b || !c || !d || wanted < 1 || !results || !found) return REFUSE(INVALID_VALUE);
+    if (!handle || !matmul || !a || !b || !c || !d || wanted < 1 || !results || !found) ANSWER(INVALID_VALUE);
     if (preference) get(preference, PREFERENCE_MAX_WORKSPACE_BYTES, &limit, sizeof limit, NULL);
     memset(results, 0, sizeof *results); /* state 0: the algorithm can be used */
     results->waves = 1.0f;               /* arbitrary: nobody reads it as a time */
@@ -240,14 +213,12 @@ status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *matmul, s
 /* ---------------------------------------------------------------------------------------- the library itself */
 static char the_handle;
 
-EXPORT status cublasLtCreate(void **handle);
-status cublasLtCreate(void **handle) {
+EXPORT status cublasLtCreate(void **handle) {
     *handle = &the_handle;
     return SUCCESS;
 }
 
-EXPORT status cublasLtDestroy(void *handle);
-status cublasLtDestroy(void *handle) {
+EXPORT status cublasLtDestroy(void *handle) {
     (void)handle;
     return SUCCESS;
 }
@@ -256,24 +227,19 @@ status cublasLtDestroy(void *handle) {
  * measured: cuDNN 9.19's lists of 467 questions are the same for 12.0, 13.1 and 13.4, 2026-11 */
 enum { MAJOR = CUDA_MAJOR, MINOR = 0, PATCH = 0 };
 
-EXPORT size_t cublasLtGetVersion(void);
-size_t cublasLtGetVersion(void) { return MAJOR * 10000 + MINOR * 100 + PATCH; }
+EXPORT size_t cublasLtGetVersion(void) { return MAJOR * 10000 + MINOR * 100 + PATCH; }
 
-EXPORT status cublasLtGetProperty(int property, int *value);
-status cublasLtGetProperty(int property, int *value) {
+EXPORT status cublasLtGetProperty(int property, int *value) {
     const int values[] = {MAJOR, MINOR, PATCH}; /* spec: libraryPropertyType */
-    if (property < 0 || property > 2 || !value) return REFUSE(INVALID_VALUE);
+    if (property < 0 || property > 2 || !value) ANSWER(INVALID_VALUE);
     *value = values[property];
     return SUCCESS;
 }
 
 /* Nothing runs here: cuDNN looks these up, and in its deviceless mode has no reason to call them. */
-EXPORT status cublasLtMatmul(void);
-status cublasLtMatmul(void) { return REFUSE(NOT_SUPPORTED); }
+EXPORT status cublasLtMatmul(void) { ANSWER(NOT_SUPPORTED); }
 
-EXPORT status cublasLtMatrixTransform(void);
-status cublasLtMatrixTransform(void) { return REFUSE(NOT_SUPPORTED); }
+EXPORT status cublasLtMatrixTransform(void) { ANSWER(NOT_SUPPORTED); }
 
 /* Looked up by cuDNN 9.26; the groups' sizes lie on the device, so that nobody could say what one takes. */
-EXPORT status cublasLtGroupedMatrixLayoutCreate(void);
-status cublasLtGroupedMatrixLayoutCreate(void) { return REFUSE(NOT_SUPPORTED); }
+EXPORT status cublasLtGroupedMatrixLayoutCreate(void) { ANSWER(NOT_SUPPORTED); }
