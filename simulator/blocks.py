@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 PoolId: TypeAlias = int
 DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Block:
     """A piece of a segment. `prev` and `next` are its neighbours in the segment, in order of address."""
 
-    __slots__ = (
-        "address",
-        "age_base",
-        "allocated",
-        "expandable",
-        "mapped",
-        "next",
-        "pool",
-        "prev",
-        "requested_bytes",
-        "size_bytes",
-        "stream",
-        "users",
-    )
-
-    def __init__(self, address: int, size_bytes: int, stream: int, pool: Pool, expandable: Range | None = None) -> None:
-        self.address = address
-        self.size_bytes = size_bytes
-        self.requested_bytes = 0
-        self.stream = stream
-        self.pool = pool
-        self.allocated = False
-        self.mapped = True
-        self.prev: Block | None = None
-        self.next: Block | None = None
-        self.users: set[int] = set()  # other streams whose work may not be over
-        self.age_base = 0
-        self.expandable = expandable
+    address: int
+    size_bytes: int
+    stream: int
+    pool: Pool
+    expandable: Range | None = None
+    requested_bytes: int = 0
+    allocated: bool = False
+    mapped: bool = True
+    prev: Block | None = None
+    next: Block | None = None
+    users: set[int] = field(default_factory=set)  # other streams whose work may not be over
+    age_base: int = 0
 
     @property
     def is_split(self) -> bool:
         """Whether it shares its segment with other blocks."""
         return self.prev is not None or self.next is not None
+
+
+def join(*blocks: Block | None) -> None:
+    """Make neighbours of blocks which follow each other; None: there is none at that end."""
+    for before, after in pairwise(blocks):
+        if before is not None:
+            before.next = after
+        if after is not None:
+            after.prev = before
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.core.units import torch_size
-from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range
+from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range, join
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Statistics
 from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES
@@ -282,11 +282,7 @@ class CachingAllocator:
         if split:
             remaining = block
             block = Block(remaining.address, size_bytes, remaining.stream, remaining.pool, remaining.expandable)
-            block.prev = remaining.prev
-            if block.prev is not None:
-                block.prev.next = block
-            block.next = remaining
-            remaining.prev = block
+            join(remaining.prev, block, remaining)
             remaining.address += size_bytes
             remaining.size_bytes -= size_bytes
             remaining.pool.insert(remaining)
@@ -313,12 +309,7 @@ class CachingAllocator:
         statistics = self.statistics
         statistics.n_ooms += 1
         self._tell(Action.OOM, self.card.free_bytes, size_bytes, stream)
-        private_bytes = sum(
-            block.size_bytes
-            for private in self._private.values()
-            for pool in (private.small, private.large)
-            for block in pool.blocks()
-        )
+        private_bytes = sum(block.size_bytes for pool in self._pools() if pool.owner for block in pool.blocks())
         requested_bytes = self.settings.segment_bytes(size_bytes)
         allocated_bytes = statistics.allocated.current + private_bytes
         text = [
@@ -366,13 +357,9 @@ class CachingAllocator:
             neighbour.pool.remove_unmapped(neighbour)
         if block.prev is neighbour:
             block.address = neighbour.address
-            block.prev = neighbour.prev
-            if block.prev is not None:
-                block.prev.next = block
+            join(neighbour.prev, block)
         else:
-            block.next = neighbour.next
-            if block.next is not None:
-                block.next.prev = block
+            join(block, neighbour.next)
         block.size_bytes += neighbour.size_bytes
         return neighbour.size_bytes
 
@@ -516,7 +503,7 @@ class CachingAllocator:
         if mapped_bytes < block.size_bytes:
             rest = Block(block.address + mapped_bytes, block.size_bytes - mapped_bytes, block.stream, pool, block.expandable)
             rest.mapped = False
-            _link(block, rest, block.next)
+            join(block, rest, block.next)
             pool.insert_unmapped(rest)
             block.size_bytes = mapped_bytes
         address = block.address
@@ -543,12 +530,12 @@ class CachingAllocator:
         pool.remove(block)
         if begin > block.address:
             before = Block(block.address, begin - block.address, block.stream, pool, addresses)
-            _link(block.prev, before, block)
+            join(block.prev, before, block)
             pool.insert(before)
         block_end = block.address + block.size_bytes
         if block_end > end:
             after = Block(end, block_end - end, block.stream, pool, addresses)
-            _link(block, after, block.next)
+            join(block, after, block.next)
             pool.insert(after)
         block.address, block.size_bytes, block.mapped = begin, end - begin, False
         self._merge(block, block.prev)
@@ -579,12 +566,3 @@ def _is_free(block: Block) -> bool:
 def _growable_bytes(block: Block) -> int:
     following = block.next
     return block.size_bytes + (following.size_bytes if following is not None and not following.mapped else 0)
-
-
-def _link(before: Block | None, block: Block, after: Block | None) -> None:
-    """Put `block` between two neighbours."""
-    block.prev, block.next = before, after
-    if before is not None:
-        before.next = block
-    if after is not None:
-        after.prev = block

@@ -90,11 +90,7 @@ class Card:
 
     def charge(self, size_bytes: int) -> bool:
         """Take physical memory without an address; whether there was enough."""
-        pages_bytes = _pages(size_bytes)
-        if self.used_bytes + pages_bytes > self.capacity_bytes:
-            return False
-        self.used_bytes += pages_bytes
-        return True
+        return self.take(_pages(size_bytes))
 
     def take(self, size_bytes: int) -> bool:
         """Take memory for something beside the allocator; whether there was enough."""

@@ -21,6 +21,11 @@ SOURCE: Final = Path(__file__).parent / "csrc" / "caching.c"
 
 _int64 = ctypes.c_int64
 _pointer = ctypes.c_void_p
+# Of struct outcome in caching.c, and of `Outcome`.
+_COLUMNS: Final = {
+    "address": "address", "block_size": "block_bytes", "allocated": "allocated_bytes", "active": "active_bytes",
+    "reserved": "reserved_bytes",
+}  # fmt: skip
 
 
 class _Config(ctypes.Structure):
@@ -39,7 +44,7 @@ class _Requests(ctypes.Structure):
 
 class _Outcome(ctypes.Structure):
     _fields_ = (
-        *((name, _pointer) for name in ("address", "block_size", "allocated", "active", "reserved", "events")),
+        *((name, _pointer) for name in (*_COLUMNS, "events")),
         ("n_events", _int64),
         ("stopped_at", _int64),
         ("statistics", _int64 * (2 * len(LEVELS) + len(COUNTS))),
@@ -107,7 +112,7 @@ def play(
     given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)
     results: dict[str, Any] = {}
     if columns:
-        results = {name: np.full(n, -1, np.int64) for name in ("address", "block_size", "allocated", "active", "reserved")}
+        results = {name: np.full(n, -1, np.int64) for name in _COLUMNS}
     outcome = _Outcome(**{name: array.ctypes.data for name, array in results.items()})
     failed = native.caching_play(ctypes.byref(config), ctypes.byref(given), ctypes.byref(outcome))
     try:
@@ -119,11 +124,7 @@ def play(
     finally:
         native.caching_free(outcome.events)
     return Outcome(
-        address=results.get("address"),
-        block_bytes=results.get("block_size"),
-        allocated_bytes=results.get("allocated"),
-        active_bytes=results.get("active"),
-        reserved_bytes=results.get("reserved"),
+        **{field: results.get(column) for column, field in _COLUMNS.items()},
         events=events,
         statistics=Statistics.of(list(outcome.statistics)),
         stopped_at=None if outcome.stopped_at < 0 else outcome.stopped_at,

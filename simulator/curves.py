@@ -73,14 +73,7 @@ class Span:
 def live_bytes(trace: Trace, category: Category | None = None) -> SizesBytes:
     """Return live bytes after every row, int64 [rows]: of all blocks, or of those of one category."""
     sizes = trace.rounded_bytes()
-    counted = trace.action == Action.ALLOC
-    if category is not None:
-        counted &= trace.category == category
-    completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
-    change = np.where(counted, sizes, 0)
-    # A block which is not counted has 0 at its own row, so that its end takes 0 away too.
-    change[completed] = -change[trace.block[completed]]
-    return np.cumsum(change)
+    return trace.live(sizes if category is None else np.where(trace.category == category, sizes, 0))
 
 
 def context_bytes(trace: Trace) -> SizesBytes:

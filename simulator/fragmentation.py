@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
+from vramcast.core.plain import to_plain
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator.replay import recorded_settings
@@ -32,6 +33,9 @@ from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Tr
 OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
 _TOP: Final = 10  # arbitrary: lines of a table
 _NAME_LIMIT: Final = 48  # arbitrary: characters of a module's path, its end
+_SAID_OF_SEGMENTS: Final = (
+    *("address", "size_bytes", "is_expandable", "live_bytes", "free_bytes", "pinned_bytes", "largest_free_bytes", "blocks"),
+)
 
 _Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,10 +67,6 @@ class HeldBlock:
     def is_older(self) -> bool:
         """Whether it is older than the trace."""
         return self.phase is None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the block as JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +171,7 @@ class Fragmentation:
             "outside_bytes": self.outside_bytes,
             "by_module": self.by_module,
             "by_op": self.by_op,
-            "segments": [
-                {
-                    "address": segment.address,
-                    "size_bytes": segment.size_bytes,
-                    "is_expandable": segment.is_expandable,
-                    "live_bytes": segment.live_bytes,
-                    "free_bytes": segment.free_bytes,
-                    "pinned_bytes": segment.pinned_bytes,
-                    "largest_free_bytes": segment.largest_free_bytes,
-                    "blocks": [block.to_dict() for block in segment.blocks],
-                }
-                for segment in self.segments
-            ],
+            "segments": [{name: to_plain(getattr(segment, name)) for name in _SAID_OF_SEGMENTS} for segment in self.segments],
         }
 
     @property
@@ -345,14 +333,11 @@ class _LiveBlocks:
         """Return the blocks which live right after event `row`; `live` are those which the trace begins."""
         n = len(trace)
         completed = trace.action == Action.FREE_COMPLETED
-        over = np.full(n, n)
-        known = np.flatnonzero(completed & (trace.block >= 0))
-        over[trace.block[known]] = known
         # A block which the trace frees without having begun it, or which it still holds at its end, is older.
         older = np.flatnonzero(completed & (trace.block < 0))
         older = older[np.unique(trace.address[older], return_index=True)[1]]
         later = older[older > row]
-        parts = [(trace.address[live], trace.size_bytes[live], live, over[live])]
+        parts = [(trace.address[live], trace.size_bytes[live], live, trace.ends()[live])]
         parts.append((trace.address[later], trace.size_bytes[later], np.full(len(later), -1), later))
         if trace.blocks is not None:
             named = np.concatenate([trace.address[trace.live_at(n - 1)], trace.address[older]])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import Final
 
-from vramcast.simulator.blocks import Block, Range
+from vramcast.simulator.blocks import Block, Range, join
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.rewind import Layout
@@ -84,7 +83,7 @@ class RecordedAllocator(CachingAllocator):
             if span.is_expandable and chain:
                 self._join_range(chains.setdefault((span.stream, span.is_large), []), chain)
             else:
-                _chain(chain)
+                join(*chain)
             for block in chain:
                 if block.address not in live:
                     pool.insert(block)
@@ -120,7 +119,7 @@ class RecordedAllocator(CachingAllocator):
                 blocks.insert(at, rest)
         for block in blocks:
             block.expandable = addresses
-        _chain(blocks)
+        join(*blocks)
 
     def take_back_segment(self, address: int) -> bool:
         """Give the segment at `address` back if it is unused; whether it was."""
@@ -152,7 +151,7 @@ class RecordedAllocator(CachingAllocator):
             pool.remove(target)
             if target.address < address:
                 before = Block(target.address, address - target.address, target.stream, pool, target.expandable)
-                _chain([*filter(None, (target.prev,)), before, target])
+                join(target.prev, before, target)
                 target.address, target.size_bytes = address, target.size_bytes - before.size_bytes
                 pool.insert(before)
             remaining_bytes = target.size_bytes - size_bytes
@@ -160,9 +159,3 @@ class RecordedAllocator(CachingAllocator):
             return self._hand_out(target, size_bytes, requested_bytes, remaining_bytes >= least_bytes)
         finally:
             self._listener = listener
-
-
-def _chain(blocks: list[Block]) -> None:
-    """Make neighbours of blocks which follow each other."""
-    for before, after in pairwise(blocks):
-        before.next, after.prev = after, before

@@ -201,14 +201,7 @@ def _older_blocks(trace: Trace) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.i
             found[address] = (int(trace.size_bytes[row]), int(trace.stream[row]), row)
     if trace.segments is not None and trace.blocks is not None and len(trace.segments.address):
         ends = set(trace.address[trace.live_at(len(trace) - 1)].tolist()) if len(trace) else set()
-        blocks = trace.blocks
-        for segment, address, requested_bytes, state in zip(
-            blocks.segment.tolist(),
-            blocks.address.tolist(),
-            blocks.requested_bytes.tolist(),
-            blocks.state.tolist(),
-            strict=True,
-        ):
+        for segment, address, _, requested_bytes, state in trace.blocks.rows():
             if state != BlockState.INACTIVE and address not in ends and address not in found:
                 found[address] = (requested_bytes, int(trace.segments.stream[segment]), -1)
     order = sorted(found)

@@ -53,22 +53,8 @@ class Layout:
         layout = cls({}, {})
         if trace.segments is None or trace.blocks is None:
             return layout
-        for address, *values in zip(
-            trace.segments.address.tolist(),
-            trace.segments.total_size.tolist(),
-            trace.segments.stream.tolist(),
-            trace.segments.is_large.tolist(),
-            trace.segments.is_expandable.tolist(),
-            strict=True,
-        ):
-            layout.spans[address] = Span(*values)
-        for address, size_bytes, requested_bytes, state in zip(
-            trace.blocks.address.tolist(),
-            trace.blocks.size_bytes.tolist(),
-            trace.blocks.requested_bytes.tolist(),
-            trace.blocks.state.tolist(),
-            strict=True,
-        ):
+        layout.spans.update((address, Span(*values)) for address, *values in trace.segments.rows())
+        for _, address, size_bytes, requested_bytes, state in trace.blocks.rows():
             if state != BlockState.INACTIVE:
                 layout.blocks[address] = LiveBlock(size_bytes, requested_bytes, state == BlockState.ACTIVE_PENDING_FREE)
         return layout

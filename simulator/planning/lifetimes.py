@@ -45,10 +45,7 @@ class Lifetimes:
     def of(cls, trace: Trace) -> Lifetimes:
         """Return the lifetimes of all blocks which begin in `trace`."""
         row = np.flatnonzero(trace.action == Action.ALLOC).astype(np.int64)
-        ends = np.full(len(trace), len(trace), np.int64)
-        completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
-        ends[trace.block[completed]] = completed
-        return cls(row, trace.rounded_bytes()[row], row.copy(), ends[row], len(trace))
+        return cls(row, trace.rounded_bytes()[row], row.copy(), trace.ends()[row], len(trace))
 
     def live(self) -> npt.NDArray[np.int64]:
         """Return the live bytes by time, int64[length + 1]; the last is what outlives the trace, as at `length - 1`."""

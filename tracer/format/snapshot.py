@@ -471,7 +471,7 @@ def _layout_columns(
     segment_columns: dict[str, list[int]] = {
         "address": [_integer(segment, "address") for segment in segments],
         "total_size": [_integer(segment, "total_size") for segment in segments],
-        "stream": [_index(_integer(segment, "stream", 0), streams) for segment in segments],
+        "stream": [streams.setdefault(_integer(segment, "stream", 0), len(streams)) for segment in segments],
         "is_large": [segment.get("segment_type") != "small" for segment in segments],
         "is_expandable": [segment.get("is_expandable") is True for segment in segments],
     }
@@ -518,11 +518,6 @@ def _integer(entry: dict[str, Any], key: str, default: int | None = None) -> int
     return value
 
 
-def _index(name: Any, table: dict[Any, int]) -> int:
-    """Return the place of `name` in `table`, at its end if it is new."""
-    return table.setdefault(name, len(table))
-
-
 def _op_and_module(frames: Any) -> tuple[str | None, str | None]:
     """Return the innermost Python function of a stack, and the module path if this file wrote one."""
     op = module = None
@@ -559,15 +554,7 @@ def _segment_dicts(trace: Trace, frames: list[list[Frame]]) -> list[dict[str, An
         return []
     live = {int(trace.address[row]): frames[row] for row in trace.live_at(len(trace) - 1).tolist()}
     of_segment: list[list[dict[str, Any]]] = [[] for _ in trace.segments.address]
-    blocks = trace.blocks
-    for segment, address, size_bytes, requested_bytes, state in zip(
-        blocks.segment.tolist(),
-        blocks.address.tolist(),
-        blocks.size_bytes.tolist(),
-        blocks.requested_bytes.tolist(),
-        blocks.state.tolist(),
-        strict=True,
-    ):
+    for segment, address, size_bytes, requested_bytes, state in trace.blocks.rows():
         of_segment[segment].append(
             {
                 "address": address,
@@ -577,7 +564,6 @@ def _segment_dicts(trace: Trace, frames: list[list[Frame]]) -> list[dict[str, An
                 "frames": [] if state == BlockState.INACTIVE else live.get(address, []),
             }
         )
-    segments = trace.segments
     return [
         {
             "device": 0,
@@ -593,13 +579,5 @@ def _segment_dicts(trace: Trace, frames: list[list[Frame]]) -> list[dict[str, An
             "frames": [],
             "blocks": held,
         }
-        for address, total_size, stream, is_large, is_expandable, held in zip(
-            segments.address.tolist(),
-            segments.total_size.tolist(),
-            segments.stream.tolist(),
-            segments.is_large.tolist(),
-            segments.is_expandable.tolist(),
-            of_segment,
-            strict=True,
-        )
+        for (address, total_size, stream, is_large, is_expandable), held in zip(trace.segments.rows(), of_segment, strict=True)
     ]

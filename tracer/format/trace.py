@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import IO, Any, Final, TypeAlias
@@ -143,8 +143,18 @@ _EVENT_DEFAULTS: Final[Mapping[str, int]] = {
 }
 
 
+class _Table:
+    """Columns of one length, the fields of a dataclass."""
+
+    __slots__ = ()
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of each row, in the order of the columns."""
+        return zip(*(getattr(self, column.name).tolist() for column in fields(self)), strict=True)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Segments:
+class Segments(_Table):
     """The segments which the allocator holds at the end of the trace, one row each; sizes in bytes."""
 
     address: npt.NDArray[np.uint64]
@@ -155,7 +165,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class Blocks(_Table):
     """The blocks which tile those segments, one row each: `segment` is a row of `Segments`, `state` a `BlockState`."""
 
     segment: npt.NDArray[np.int64]
@@ -382,12 +392,23 @@ class Trace:
         Each block counts its request rounded up to 512 B. The allocator's own `allocated` is a little higher, because
         it does not always split off what remains of a block. Blocks older than the trace do not count.
         """
-        change = np.where(self.action == Action.ALLOC, self.rounded_bytes(), 0)
-        completed = self._completed()
-        change[completed] = -self.rounded_bytes()[self.block[completed]]
-        live = np.cumsum(change)
+        live = self.live(self.rounded_bytes())
         row = int(np.argmax(live)) if len(live) else -1
         return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
+
+    def live(self, size_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the sum after every row of `size_bytes` [rows], of the ALLOC rows whose blocks then live."""
+        change = np.where(self.action == Action.ALLOC, size_bytes, 0)
+        completed = self._completed()
+        change[completed] = -change[self.block[completed]]
+        return np.cumsum(change)
+
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Return the row at which the memory of each ALLOC row's block is free; of one which outlives the trace `len(self)`."""
+        ends = np.full(len(self), len(self))
+        completed = self._completed()
+        ends[self.block[completed]] = completed
+        return ends
 
     def is_access(self) -> npt.NDArray[np.bool_]:
         """Return which rows are of operators that read or write a block."""
@@ -406,10 +427,7 @@ class Trace:
         """Return the rows of the ALLOCs whose blocks live right after event `row` (-1: before the first event)."""
         if not -1 <= row < len(self):
             raise UsageError(f"Row {row} is not in the trace: give one from -1 to {len(self) - 1}.")
-        ends = np.full(len(self), len(self))
-        completed = self._completed()
-        ends[self.block[completed]] = completed
-        return np.flatnonzero((self.action[: row + 1] == Action.ALLOC) & (ends[: row + 1] > row))
+        return np.flatnonzero((self.action[: row + 1] == Action.ALLOC) & (self.ends()[: row + 1] > row))
 
     def by_category_at(self, row: int) -> dict[Category, int]:
         """Return the live bytes of every category right after event `row`; they sum to what `peak_live` counts."""
@@ -643,10 +661,7 @@ def _check_blocks(trace: Trace) -> None:
         twice = freed[1:][freed[1:] == freed[:-1]]
         if len(twice):
             raise TraceFileError(f"block {twice[0]} has two {action.name} events, expected one at most")
-    end = np.full(len(trace), len(trace))
-    completed = trace._completed()
-    end[trace.block[completed]] = completed
-    late = is_access & (rows > end[looked_up])
+    late = is_access & (rows > trace.ends()[looked_up])
     if late.any():
         row = int(np.argmax(late))
         raise TraceFileError(f"row {row} is an access to block {trace.block[row]}, whose memory was free by then")

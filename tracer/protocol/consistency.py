@@ -9,8 +9,6 @@ All comparisons are exact: both sides count the same events.
 
 from __future__ import annotations
 
-import numpy as np
-
 from vramcast.core.errors import IncompleteTrace
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.trace import Action, Trace
@@ -41,21 +39,14 @@ def _against_the_allocator(trace: Trace) -> list[str]:
         return []  # of a tracer without an allocator
     wrong = []
     for what, name, found in (
-        ("requested", "requested", _requested_peak(trace)),
+        # A block ends when its free is complete.
+        ("requested", "requested", int(trace.live(trace.size_bytes).max(initial=0))),
         ("held in segments", "reserved", int(trace.reserved_bytes().max(initial=0))),
     ):
         if found != peaks[name]:
             by_allocator = f"{peaks[name]:,} by the allocator's statistics"
             wrong.append(f"at most {found:,} bytes were {what} at once by the history, {by_allocator}")
     return wrong
-
-
-def _requested_peak(trace: Trace) -> int:
-    """Return the peak of live requests as the allocator counts it: a block ends when its free is complete."""
-    change = np.where(trace.action == Action.ALLOC, trace.size_bytes, 0)
-    completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
-    change[completed] = -trace.size_bytes[trace.block[completed]]
-    return int(np.cumsum(change).max(initial=0))
 
 
 def _against_the_card(result: Result, trace: Trace) -> list[str]:

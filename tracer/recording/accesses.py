@@ -93,10 +93,7 @@ def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows
         roofline: Of the card.
     """
     placed = [0, *(row + 1 for row in rows)]
-    freed = np.full(len(trace) + 1, len(trace))
-    completed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
-    freed[trace.block[completed]] = completed
-    blocks = _LiveBlocks(trace, freed)
+    blocks = _LiveBlocks(trace)
     table = {one: index for index, one in enumerate(trace.operators)}
     new: dict[str, list[int]] = {name: [] for name in ("place", "block", "action", "operator", "time_us", "optimizer")}
     clock_us, clocks = 0, [(0, 0)]  # (place, time from there on)
@@ -131,11 +128,11 @@ def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows
 class _LiveBlocks:
     """The blocks by address, as places in the trace go by."""
 
-    def __init__(self, trace: Trace, freed: Any) -> None:
+    def __init__(self, trace: Trace) -> None:
         self._address = trace.address.tolist()
         self._is_alloc = (trace.action == Action.ALLOC).tolist()
         self._size_bytes = trace.size_bytes.tolist()
-        self._freed = freed.tolist()
+        self._freed = trace.ends().tolist()
         self._latest: dict[int, int] = {}
         self._row = 0
 
