@@ -156,7 +156,7 @@ _HOMES = {
 _ERRORS = "vramcast.core.errors"
 
 
-def _report() -> view.View:
+def _report() -> ModuleType:
     from vramcast import report
 
     return report

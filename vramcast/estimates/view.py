@@ -10,38 +10,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
 
-
-class View(Protocol):
-    """What draws an `Estimate`, which is a class above this module."""
-
-    def text(self, estimate: Any) -> str:
-        """Serve `str(estimate)`."""
-
-    def to_dict(self, estimate: Any) -> dict[str, Any]:
-        """Serve `Viewable.to_dict`."""
-
-    def plot(self, estimate: Any, path: str | os.PathLike[str]) -> None:
-        """Serve `Viewable.plot`."""
-
-    def plot_text(self, estimate: Any) -> str:
-        """Serve `Viewable.plot_text`."""
-
-    def save(self, estimate: Any, path: str | os.PathLike[str], *, advice: Advice | None = None) -> None:
-        """Serve `Viewable.save_report`."""
-
-    def draw_fragment(self, estimate: Any) -> str:
-        """Serve a notebook."""
+# Returns what draws an estimate: it has functions named as `vramcast.report` has them, each of an estimate.
+_views: list[Callable[[], Any]] = []
 
 
-_views: list[Callable[[], View]] = []
-
-
-def register(view: Callable[[], View]) -> None:
+def register(view: Callable[[], Any]) -> None:
     """Let `view()` draw all estimates from now on; it is called when one is drawn."""
     _views[:] = [view]
 
@@ -52,15 +30,16 @@ class Viewable:
     __slots__ = ()
 
     @property
-    def _view(self) -> View:
+    def _view(self) -> Any:
         return _views[0]()
 
     def __str__(self) -> str:
-        return self._view.text(self)
+        return str(self._view.text(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
-        return self._view.to_dict(self)
+        found: dict[str, Any] = self._view.to_dict(self)
+        return found
 
     def to_json(self) -> str:
         """Return `to_dict` as one line of JSON."""
@@ -79,7 +58,7 @@ class Viewable:
 
     def plot_text(self) -> str:
         """Return what `plot` writes to a .txt."""
-        return self._view.plot_text(self)
+        return str(self._view.plot_text(self))
 
     def save_report(self, path: str | os.PathLike[str], *, advice: Advice | None = None) -> None:
         """Write the report, one HTML page: the answer, the timeline, who holds the bytes, what was assumed.
@@ -95,4 +74,4 @@ class Viewable:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the answer, the bar of the card, the margin and the timeline."""
-        return self._view.draw_fragment(self)
+        return str(self._view.draw_fragment(self))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
 
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
-from vramcast.report.shard_table import shard_table
+from vramcast.tracer.format.sharding import Held
+
+_NUMBER: Final = re.compile(r"\d+")
 
 
 def text(estimate: Estimate) -> str:
@@ -78,3 +83,18 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield f"not reached       {'; '.join(estimate.course.not_reached)}"
     for warning in estimate.warnings:
         yield f"warning: {warning}"
+
+
+def shard_table(rows: Sequence[Held]) -> Iterator[str]:
+    """Yield what a rank holds of each module's parameters; equal modules side by side are one line, `layers.0 to 31`."""
+    yield f"{'parameters of':<34} {'full':>12} {'shard here':>12} {'replicated':>12}"
+    for _, group in groupby(rows, key=lambda one: (_NUMBER.sub("", one.module), one.full, one.sharded, one.replicated)):
+        same = list(group)
+        name = same[0].module + (f" to {same[-1].module.rpartition('.')[2]}, each" if len(same) > 1 else "")
+        yield _shards(name, same[:1])
+    yield _shards("all", rows)
+
+
+def _shards(name: str, rows: Sequence[Held]) -> str:
+    sizes = (sum(getattr(one, part) for one in rows) for part in ("full", "sharded", "replicated"))
+    return " ".join([f"{name:<34}", *(f"{gib(size):>12}" for size in sizes)])

@@ -1,4 +1,4 @@
-"""One job's report: a page that gives the answer first, and the part of it that a notebook shows.
+"""One job's report: a page that gives the answer first, the part of it that a notebook shows, and its timeline alone.
 
 `facts.py` are its words and tables, `card_bar.py` and `module_tree.py` its drawings as numbers; the timeline is that of
 `vramcast/views`, and the templates are in `vramcast/charts/templates`: job.html, and fragment.html for a notebook.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
+from vramcast import views
 from vramcast._version import __version__
 from vramcast.core.text import printable
 from vramcast.estimates.advice_rows import Advice
@@ -77,3 +78,18 @@ def _parts(estimate: Estimate) -> dict[str, Any]:
         "peaks": facts.peaks(estimate),
         "assumed": facts.assumed(estimate),
     }
+
+
+def plot(estimate: Estimate, path: str | os.PathLike[str]) -> None:
+    """Draw the timeline with the card's line to `path`: .png (needs matplotlib), .html or .txt."""
+    views.save(estimate.trace, path, **_options(estimate))
+
+
+def plot_text(estimate: Estimate) -> str:
+    """Return what `plot` writes to a .txt."""
+    return views.draw_text(estimate.trace, **_options(estimate))
+
+
+def _options(estimate: Estimate) -> dict[str, Any]:
+    """Return what a view needs to know besides the trace."""
+    return {"card_bytes": estimate.card_bytes, "title": estimate.title, "beside": estimate.other_rank}

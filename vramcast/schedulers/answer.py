@@ -1,12 +1,15 @@
-"""What the service says of a job on one card, as schedulers' hooks need it."""
+"""What schedulers' hooks share: the service's answer on one card, options as text, and the request after one too small."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from vramcast.core.errors import NoAnswer
+
+_GROWTH_PERCENT: Final = 150  # arbitrary: a second request which most often is enough, and seldom the whole card
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,19 @@ class Answer:
             )
         except (KeyError, TypeError, ValueError):
             raise NoAnswer("the service's answer is not understood") from None
+
+
+def value_of(text: str) -> Any:
+    """Return the value of an option in an annotation or a batch script: `steps=4` is a number, `optimizer=adamw` a name."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, bool | int | float) else text
+
+
+def grown(request_bytes: int, card_bytes: int) -> int | None:
+    """Return the next request, at most the card; None: it was the whole card already."""
+    if request_bytes >= card_bytes:
+        return None
+    return min(-(-request_bytes * _GROWTH_PERCENT // 100), card_bytes)

@@ -21,8 +21,8 @@ from vramcast.core.errors import RequestRefused
 from vramcast.core.extras import needed
 from vramcast.core.units import gib
 from vramcast.hardware.cards import card_bytes
-from vramcast.schedulers.request import Request, Sizing, request_of
-from vramcast.schedulers.retrying import ATTEMPTS, retried
+from vramcast.schedulers.request import Request, Sizing
+from vramcast.schedulers.retrying import SizedTask
 
 with needed("vramcast.schedulers.dask", "dask"):
     import distributed
@@ -71,37 +71,8 @@ def refuse_unserved(client: Client, request: Request) -> None:
         )
 
 
-class Task:
-    """A function whose calls run as dask tasks, each with the memory that its estimate asks for.
-
-    Args:
-        function: What runs.
-        sizing: An estimate, a request, or a function of the call's arguments which returns one. It runs where the task is
-            submitted.
-        attempts: How often `submit` starts a call, at most.
-        may_grow: Whether workers may still come, so that no job is refused for what the cluster lacks.
-        on_retry: As for `vramcast.schedulers.retrying.retried`.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        sizing: Sizing,
-        *,
-        attempts: int = ATTEMPTS,
-        may_grow: bool = False,
-        on_retry: Callable[[Request, Request], None] | None = None,
-    ) -> None:
-        self._function, self._sizing, self._may_grow = function, sizing, may_grow
-        self._attempts, self._on_retry = attempts, on_retry
-
-    def request(self, *arguments: Any, **named: Any) -> Request:
-        """Return what a call asks for.
-
-        Raises:
-            RequestRefused: it fits on no card.
-        """
-        return request_of(self._sizing, arguments, named)
+class Task(SizedTask):
+    """A function whose calls run as dask tasks."""
 
     def submit(self, client: Client, *arguments: Any, **named: Any) -> Future[Any]:
         """Queue one call, and queue it again with a larger request when it runs out of GPU memory; return its future result.
@@ -111,14 +82,13 @@ class Task:
         """
 
         def start(request: Request) -> Future[Any]:
-            if not self._may_grow:
+            if not self.may_grow:
                 refuse_unserved(client, request)
             # pure=False: a call which failed is another task when it is queued again.
-            queued = client.submit(self._function, *arguments, pure=False, resources=resources_of(request), **named)
+            queued = client.submit(self.function, *arguments, pure=False, resources=resources_of(request), **named)
             return _plain(queued)
 
-        request = self.request(*arguments, **named)
-        return retried(start, request, attempts=self._attempts, on_retry=self._on_retry)
+        return self.started(start, self.request(*arguments, **named))
 
 
 def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], Task]:

@@ -21,8 +21,8 @@ from typing import Any, Final
 from vramcast.core.errors import RequestRefused, UsageError
 from vramcast.core.extras import needed
 from vramcast.core.units import gib
-from vramcast.schedulers.request import Request, Sizing, request_of
-from vramcast.schedulers.retrying import ATTEMPTS, retried
+from vramcast.schedulers.request import Request, Sizing
+from vramcast.schedulers.retrying import ATTEMPTS, SizedTask
 
 with needed("vramcast.schedulers.ray", "ray"):
     import ray
@@ -62,17 +62,13 @@ def refuse_unserved(request: Request, resource: str | None = None) -> None:
         )
 
 
-class Task:
-    """A function whose calls run as Ray tasks, each with the memory that its estimate asks for.
+class Task(SizedTask):
+    """A function whose calls run as Ray tasks.
 
     Args:
         function: What runs; a class makes no task: give `options_of(request)` to its actors.
-        sizing: An estimate, a request, or a function of the call's arguments which returns one. It runs where the task is
-            submitted.
+        sizing, attempts, may_grow, on_retry: See `SizedTask`.
         resource: As for `options_of`.
-        attempts: How often `submit` starts a call, at most.
-        may_grow: Whether nodes may still come, so that no job is refused for what the cluster lacks.
-        on_retry: As for `vramcast.schedulers.retrying.retried`.
         options: Of `ray.remote`, besides.
     """
 
@@ -89,17 +85,14 @@ class Task:
     ) -> None:
         if taken := options.keys() & {"num_gpus", "resources"}:
             raise UsageError(f"{', '.join(sorted(taken))}: the estimate says it: leave it out, or use ray.remote itself.")
-        self._remote = ray.remote(**options)(function) if options else ray.remote(function)
-        self._sizing, self._resource, self._may_grow = sizing, resource, may_grow
-        self._attempts, self._on_retry = attempts, on_retry
-
-    def request(self, *arguments: Any, **named: Any) -> Request:
-        """Return what a call asks for.
-
-        Raises:
-            RequestRefused: it fits on no card.
-        """
-        return request_of(self._sizing, arguments, named)
+        super().__init__(
+            ray.remote(**options)(function) if options else ray.remote(function),
+            sizing,
+            attempts=attempts,
+            may_grow=may_grow,
+            on_retry=on_retry,
+        )
+        self.resource = resource
 
     def remote(self, *arguments: Any, **named: Any) -> ray.ObjectRef[Any]:
         """Queue one call, as a Ray task's `remote` does; return the reference of its result.
@@ -120,13 +113,12 @@ class Task:
             found: Future[Any] = self._queue(request, arguments, named).future()
             return found
 
-        request = self.request(*arguments, **named)
-        return retried(start, request, attempts=self._attempts, on_retry=self._on_retry)
+        return self.started(start, self.request(*arguments, **named))
 
     def _queue(self, request: Request, arguments: Any, named: Any) -> ray.ObjectRef[Any]:
-        if not self._may_grow:
-            refuse_unserved(request, self._resource)
-        return self._remote.options(**options_of(request, self._resource)).remote(*arguments, **named)
+        if not self.may_grow:
+            refuse_unserved(request, self.resource)
+        return self.function.options(**options_of(request, self.resource)).remote(*arguments, **named)
 
 
 def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], Task]:

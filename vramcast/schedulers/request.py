@@ -11,7 +11,7 @@ from vramcast.core.errors import RequestRefused, UsageError
 from vramcast.core.text import shown
 from vramcast.core.units import MIB, gib
 from vramcast.estimates.result import Estimate
-from vramcast.schedulers.backoff import grown
+from vramcast.schedulers.answer import grown
 
 # arbitrary: requests of few sizes; Ray keeps a queue, and worker processes, for each size
 GRAIN_BYTES: Final = 256 * MIB

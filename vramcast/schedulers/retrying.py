@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from vramcast.core.checks import whole
-from vramcast.schedulers.request import Request
+from vramcast.schedulers.request import Request, Sizing, request_of
 
 # spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp: what `torch.OutOfMemoryError` says of a card
 _TORCHS_WORDS: Final = "CUDA out of memory"
@@ -85,3 +86,36 @@ def _next(request: Request, most: int) -> Request | None:
     if larger is None or larger.attempt > most:
         return None
     return larger.whole_card() if larger.attempt == most else larger
+
+
+@dataclass(eq=False)
+class SizedTask:
+    """A function whose calls run on a cluster, each with the memory that its estimate asks for.
+
+    Attributes:
+        function: What runs.
+        sizing: An estimate, a request, or a function of the call's arguments which returns one. It runs where the task is
+            submitted.
+        attempts: How often `submit` starts a call, at most.
+        may_grow: Whether more may still join the cluster, so that no job is refused for what it lacks.
+        on_retry: As for `retried`.
+    """
+
+    function: Any
+    sizing: Sizing
+    _: KW_ONLY
+    attempts: int = ATTEMPTS
+    may_grow: bool = False
+    on_retry: Callable[[Request, Request], None] | None = None
+
+    def request(self, *arguments: Any, **named: Any) -> Request:
+        """Return what a call asks for.
+
+        Raises:
+            RequestRefused: it fits on no card.
+        """
+        return request_of(self.sizing, arguments, named)
+
+    def started(self, start: Callable[[Request], Future[Any]], request: Request) -> Future[Any]:
+        """Return the future result of a call, which `start` queues."""
+        return retried(start, request, attempts=self.attempts, on_retry=self.on_retry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.schedulers.slurm import epilog, peaks
+from vramcast.schedulers.slurm import epilog, peaks, requeue
 from vramcast.schedulers.slurm.__main__ import main
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.exit_status import EndedJob, outcome_of, read_environment
@@ -58,10 +59,10 @@ def test_a_peak_is_the_largest_sum_of_a_jobs_processes_on_a_card(smi: dict[str, 
     ):
         smi["compute"] = [*rows, ["G0", "9", "999"]]
         peaks.take_sample(jobs, cards, tmp_path, owners.get)
-    found = {one.card.name: one for one in peaks.read_peaks(tmp_path, "12")}
+    found = {one.name: one for one in peaks.read_peaks(tmp_path, "12")}
     assert {name: one.peak_bytes for name, one in found.items()} == {"Tesla T4": 140 * MIB, "x": MIB}
-    assert found["Tesla T4"].card.capacity_bytes == 14913 * MIB
-    assert found["x"].card.capacity_bytes is None
+    assert found["Tesla T4"].capacity_bytes == 14913 * MIB
+    assert found["x"].capacity_bytes is None
     assert [one.peak_bytes for one in peaks.read_peaks(tmp_path, "13")] == [7 * MIB]
 
 
@@ -228,57 +229,67 @@ def test_the_epilog_ends_well_whatever_happens(tmp_path: Path, capsys: pytest.Ca
 # -- what follows --------------------------------------------------------------------------------------------------
 
 
-class Slurm:
-    """Slurm's commands: each says what it is told to, and is remembered."""
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Lets Slurm's commands answer as it is told; returns what is called from then on."""
+    monkeypatch.setattr(requeue, "_PAUSE_S", 0)
 
-    def __init__(self, **answers: tuple[bool, str]) -> None:
-        self.answers = answers
-        self.called: list[str] = []
+    def says(**answers: tuple[bool, str]) -> list[str]:
+        called: list[str] = []
 
-    def __call__(self, words: list[str]) -> tuple[bool, str]:
-        self.called.append(" ".join(words))
-        return self.answers.get(words[1] if words[0] == "scontrol" else words[0], (True, ""))
+        def call(words: list[str]) -> tuple[bool, str]:
+            called.append(" ".join(words))
+            return answers.get(words[1], (True, ""))
+
+        monkeypatch.setattr(requeue, "call_slurm", call)
+        return called
+
+    return says
 
 
 PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones, lr=0.1 vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
 
 
-def test_a_job_comes_back_with_half_as_much_again(settings: Settings) -> None:
-    slurm = Slurm(**{"--oneliner": (True, PENDING)})
-    assert come_back("12", TICKET, settings, slurm)
-    assert slurm.called[0] == "scontrol requeuehold 12"
-    assert slurm.called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones, lr=0.1 vramcast=ccc")
-    assert Ticket.found_in(slurm.called[2]) == TICKET.of(6 * GIB)
-    assert slurm.called[3] == "scontrol release 12"
+def test_a_job_comes_back_with_half_as_much_again(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+    called = slurm(**{"--oneliner": (True, PENDING)})
+    assert come_back("12", TICKET, settings)
+    assert called[0] == "scontrol requeuehold 12"
+    assert called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones, lr=0.1 vramcast=ccc")
+    assert Ticket.found_in(called[2]) == TICKET.of(6 * GIB)
+    assert called[3] == "scontrol release 12"
 
 
-def test_near_the_card_it_gets_the_card_and_after_that_it_does_not_come_back(settings: Settings) -> None:
-    slurm = Slurm(**{"--oneliner": (True, PENDING)})
-    assert come_back("12", TICKET.of(10 * GIB), settings, slurm)
-    assert "Gres=gpu:1" in slurm.called[2]
-    assert not come_back("12", TICKET.of(TICKET.capacity_bytes), settings, Slurm())
+def test_near_the_card_it_gets_the_card_and_after_that_it_does_not_come_back(
+    settings: Settings, slurm: Callable[..., list[str]]
+) -> None:
+    called = slurm(**{"--oneliner": (True, PENDING)})
+    assert come_back("12", TICKET.of(10 * GIB), settings)
+    assert "Gres=gpu:1" in called[2]
+    assert not come_back("12", TICKET.of(TICKET.capacity_bytes), settings)
 
 
-def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings) -> None:
-    refused = Slurm(requeuehold=(False, ""))
-    assert not come_back("12", TICKET, settings, refused)
-    assert len(refused.called) == 1
-    never = Slurm(**{"--oneliner": (True, "JobState=COMPLETING")})
-    assert not come_back("12", TICKET, settings, never, pause_s=0)
-    stays = Slurm(**{"--oneliner": (True, PENDING), "update": (False, "")})
-    assert not come_back("12", TICKET, settings, stays)
-    assert stays.called[-1] == "scontrol release 12"
+def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+    refused = slurm(requeuehold=(False, ""))
+    assert not come_back("12", TICKET, settings)
+    assert len(refused) == 1
+    slurm(**{"--oneliner": (True, "JobState=COMPLETING")})
+    assert not come_back("12", TICKET, settings)
+    stays = slurm(**{"--oneliner": (True, PENDING), "update": (False, "")})
+    assert not come_back("12", TICKET, settings)
+    assert stays[-1] == "scontrol release 12"
 
 
-def test_a_peak_is_noted_as_soon_as_the_database_knows_the_job() -> None:
+def test_a_peak_is_noted_as_soon_as_the_database_knows_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([(False, ""), (True, " Nothing found"), (True, " Modified jobs...\n  12 submitted at")])
     called: list[list[str]] = []
 
-    def slurm(words: list[str]) -> tuple[bool, str]:
+    def call(words: list[str]) -> tuple[bool, str]:
         called.append(words)
         return next(answers)
 
-    assert note_peak("12", "vramcast-peak=1:2:x", slurm, pause_s=0)
+    monkeypatch.setattr(requeue, "call_slurm", call)
+    monkeypatch.setattr(requeue, "_PAUSE_S", 0)
+    assert note_peak("12", "vramcast-peak=1:2:x")
     assert called[-1][-2:] == ["set", "AdminComment=vramcast-peak=1:2:x"]
 
 

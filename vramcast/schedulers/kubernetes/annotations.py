@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.schedulers.job_options import value_of
+from vramcast.schedulers.answer import value_of
 
 PREFIX: Final = "vramcast.dev/"
 TARGET: Final = PREFIX + "target"

@@ -44,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             epilog.main(options.settings)
         elif options.hook == "come-back":
             from vramcast.schedulers.slurm.comment_field import Ticket
-            from vramcast.schedulers.slurm.requeue import call_slurm, come_back
+            from vramcast.schedulers.slurm.requeue import come_back
 
             if ticket := Ticket.found_in(options.ticket):
-                come_back(options.job, ticket, read_settings(options.settings), call_slurm)
+                come_back(options.job, ticket, read_settings(options.settings))
         else:
-            from vramcast.schedulers.slurm.requeue import call_slurm, note_peak
+            from vramcast.schedulers.slurm.requeue import note_peak
 
-            note_peak(options.job, options.noted, call_slurm)
+            note_peak(options.job, options.noted)
     except VramcastError as error:
         print(f"vramcast: {error}", file=sys.stderr)
         return error.exit_code if options.hook == "peaks" else 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from vramcast.schedulers.job_options import value_of
+from vramcast.schedulers.answer import value_of
 from vramcast.schedulers.slurm.steps import without_srun
 
 MARK: Final = "#VRAMCAST"

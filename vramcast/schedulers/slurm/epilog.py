@@ -123,7 +123,7 @@ def _age(path: Path) -> float:
 
 def _start_afterwards(settings_path: str, job: EndedJob, fullest: CardPeak | None, *, comes_back: bool) -> None:
     """Start what calls Slurm itself in a session of its own: an epilog must not wait for the controller, which waits for it."""
-    noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.card.capacity_bytes, fullest.card.name)
+    noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.capacity_bytes, fullest.name)
     words = ["come-back", job.id, str(job.ticket)] if comes_back else ["note-peak", job.id, str(noted)]
     subprocess.Popen(
         [sys.executable, "-m", "vramcast.schedulers.slurm", "--settings", settings_path, *words],

@@ -14,15 +14,16 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from vramcast.core.errors import VramcastError
+from vramcast.core.errors import DatasetError, VramcastError
 from vramcast.core.files import atomic_write
+from vramcast.core.plain import from_plain, json_value, to_plain
 from vramcast.core.units import MIB
 
-INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
+_INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
 _SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes some 0.1 s, on a node in trouble for ever
 _KEPT_S: Final = 7 * 86_400  # arbitrary: an epilog which reads it comes within seconds
 _CGROUP: Final = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
@@ -32,19 +33,12 @@ _CARDS: Final = ("--query-gpu=uuid,memory.total,name", "--format=csv,noheader,no
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One card of the node; None and "" where nvidia-smi does not say."""
-
-    capacity_bytes: int | None = None
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class CardPeak:
-    """What a job took of one card."""
+    """What a job took of one card; of the card None and "" where nvidia-smi does not say."""
 
     peak_bytes: int
-    card: Card
+    capacity_bytes: int | None = None
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -52,15 +46,15 @@ class JobPeaks:
     """One job's.
 
     Attributes:
-        peaks_bytes: By card.
+        cards: By uuid.
         samples: How often it was seen.
     """
 
-    peaks_bytes: dict[str, int] = field(default_factory=dict)
+    cards: dict[str, CardPeak] = field(default_factory=dict)
     samples: int = 0
 
 
-def sample_for_ever(folder: Path, interval_s: float = INTERVAL_S) -> None:
+def sample_for_ever(folder: Path) -> None:
     """Sample until the process is ended.
 
     Raises:
@@ -72,11 +66,11 @@ def sample_for_ever(folder: Path, interval_s: float = INTERVAL_S) -> None:
     while True:
         began = time.monotonic()
         take_sample(jobs, cards, folder, _job_of)
-        time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
+        time.sleep(max(0.0, _INTERVAL_S - (time.monotonic() - began)))
 
 
 def take_sample(
-    jobs: dict[str, JobPeaks], cards: Mapping[str, Card], folder: Path, job_of: Callable[[int], str | None]
+    jobs: dict[str, JobPeaks], cards: Mapping[str, CardPeak], folder: Path, job_of: Callable[[int], str | None]
 ) -> None:
     """Take one sample: add it to `jobs`, and write the files of those whose peak grew.
 
@@ -94,14 +88,16 @@ def take_sample(
     grown = set()
     for (job, card), used_bytes in now.items():
         peaks = jobs.setdefault(job, JobPeaks())
-        if used_bytes > peaks.peaks_bytes.get(card, 0):
-            peaks.peaks_bytes[card] = used_bytes
+        seen_before = peaks.cards.get(card) or cards.get(card) or CardPeak(0)
+        if used_bytes > seen_before.peak_bytes:
+            peaks.cards[card] = replace(seen_before, peak_bytes=used_bytes)
             grown.add(job)
     seen = {job for job, _ in now}
     for job in seen:
         jobs[job].samples += 1
     for job in grown:
-        _write(folder, job, jobs[job], cards)
+        with atomic_write(folder / f"{job}.json", raises=VramcastError) as file:
+            file.write(json.dumps(to_plain(jobs[job])).encode())
     for job in set(jobs) - seen:
         if not (folder / f"{job}.json").exists():  # its epilog has read it
             del jobs[job]
@@ -111,11 +107,9 @@ def take_sample(
 def read_peaks(folder: Path, job_id: str) -> list[CardPeak]:
     """Return a job's peak on each of its cards; empty where nothing was seen."""
     try:
-        found = json.loads((folder / f"{job_id}.json").read_bytes())
-        return [
-            CardPeak(int(one["peak_bytes"]), Card(one["capacity_bytes"], str(one["name"]))) for one in found["cards"].values()
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        values = json_value((folder / f"{job_id}.json").read_bytes(), "peaks")
+        return [*from_plain(JobPeaks, values).cards.values()]
+    except (OSError, DatasetError):
         return []
 
 
@@ -126,10 +120,10 @@ def processes() -> Iterator[tuple[str, int, int]]:
             yield cells[0], int(cells[1]), int(cells[2]) * MIB
 
 
-def node_cards() -> dict[str, Card]:
-    """Return the node's cards by uuid."""
+def node_cards() -> dict[str, CardPeak]:
+    """Return the node's cards by uuid, of which nothing is taken yet."""
     rows = [cells for cells in _smi(_CARDS) if len(cells) == 3]
-    return {uuid: Card(int(size) * MIB if size.isdecimal() else None, name) for uuid, size, name in rows}
+    return {uuid: CardPeak(0, int(size) * MIB if size.isdecimal() else None, name) for uuid, size, name in rows}
 
 
 def _smi(arguments: tuple[str, ...]) -> Iterator[list[str]]:
@@ -151,14 +145,6 @@ def _job_of(pid: int) -> str | None:
         return started[1].decode() if started else None
     except OSError:
         return None
-
-
-def _write(folder: Path, job: str, peaks: JobPeaks, cards: Mapping[str, Card]) -> None:
-    told = {
-        card: {"peak_bytes": peak_bytes, **asdict(cards.get(card, Card()))} for card, peak_bytes in peaks.peaks_bytes.items()
-    }
-    with atomic_write(folder / f"{job}.json", raises=VramcastError) as file:
-        file.write(json.dumps({"cards": told, "samples": peaks.samples}).encode())
 
 
 def _forget_old(folder: Path) -> None:

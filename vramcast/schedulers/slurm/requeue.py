@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
 from typing import Final
 
-from vramcast.schedulers.backoff import grown
+from vramcast.schedulers.answer import grown
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import shards_of
 from vramcast.schedulers.slurm.site_settings import Settings
@@ -15,11 +14,9 @@ from vramcast.schedulers.slurm.site_settings import Settings
 _TRIES: Final = 60  # arbitrary
 _PAUSE_S: Final = 2.0  # arbitrary: two minutes in all, in which the epilogs of all of a job's nodes end
 _CALL_S: Final = 30.0  # arbitrary
-# Calls one of Slurm's commands; returns whether it ended well, and what it printed.
-Call = Callable[[list[str]], tuple[bool, str]]
 
 
-def come_back(job: str, ticket: Ticket, settings: Settings, call: Call, pause_s: float = _PAUSE_S) -> bool:
+def come_back(job: str, ticket: Ticket, settings: Settings) -> bool:
     """Put a job back into the queue with a larger request; return whether it is there.
 
     The request becomes half as large again, at most the whole card. A job which had the whole card does not come back, nor one
@@ -32,29 +29,29 @@ def come_back(job: str, ticket: Ticket, settings: Settings, call: Call, pause_s:
     is_whole = shards >= most
     gres = "gpu:1" if is_whole else f"shard:{shards}"
     request_bytes = ticket.capacity_bytes if is_whole else shards * settings.shard_bytes
-    if not call(["scontrol", "requeuehold", job])[0]:
+    if not call_slurm(["scontrol", "requeuehold", job])[0]:
         return False
     for _ in range(_TRIES):
-        found, shown = call(["scontrol", "--oneliner", "show", "job", job])
+        found, shown = call_slurm(["scontrol", "--oneliner", "show", "job", job])
         if found and "JobState=PENDING" in shown:
             break
-        time.sleep(pause_s)
+        time.sleep(_PAUSE_S)
     else:
         return False
     comment = ticket.of(request_bytes).added_to(_before(ticket, shown))
-    updated = call(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
-    released = call(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
+    updated = call_slurm(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
+    released = call_slurm(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
     return updated and released
 
 
-def note_peak(job: str, noted: str, call: Call, pause_s: float = _PAUSE_S) -> bool:
+def note_peak(job: str, noted: str) -> bool:
     """Write a job's peak into its AdminComment, for sacct; return whether it is there."""
     order = ["sacctmgr", "--immediate", "modify", "job", "where", f"jobid={job}", "set", f"AdminComment={noted}"]
     for _ in range(_TRIES):
-        done, shown = call(order)
+        done, shown = call_slurm(order)
         if done and job in shown:
             return True
-        time.sleep(pause_s)  # the database has the job only once all epilogs ended
+        time.sleep(_PAUSE_S)  # the database has the job only once all epilogs ended
     return False
 
 
@@ -65,7 +62,7 @@ def _before(ticket: Ticket, shown: str) -> str:
 
 
 def call_slurm(words: list[str]) -> tuple[bool, str]:
-    """Call one of Slurm's commands."""
+    """Call one of Slurm's commands; return whether it ended well, and what it printed."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_CALL_S, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
