@@ -27,7 +27,6 @@ from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from benchmarks.tables import table
 from vramcast.core.units import GIB
-from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds.learned import SHIPPED, LearnedBound, load, named
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.hardware.cards import device
@@ -116,7 +115,7 @@ def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]
     return runs
 
 
-def _served(example: Example, learned: Learned) -> Bound:
+def _served(example: Example, learned: Learned) -> PublicBound | LearnedBound:
     """Return the bound which a run gets where nobody chose an artifact."""
     unknown = ("",) * example.unknown
     libraries = frozenset(example.libraries)

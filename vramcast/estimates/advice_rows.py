@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.hardware.cards import DEVICES
 
@@ -45,18 +46,6 @@ class Row:
         fitting = [key for key, fits in (self.fits or {}).items() if fits]
         return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON."""
-        return {
-            "name": self.name,
-            "price": self.price,
-            "reserved": self.reserved,
-            "bound": self.bound,
-            "fits_card": self.fits_card,
-            "fits": self.fits,
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -72,7 +61,7 @@ class Advice:
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the rows as JSON."""
-        return [row.to_dict() for row in self.rows]
+        return to_plain(self.rows)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"

@@ -14,14 +14,12 @@ from vramcast.core.checks import number
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib
-from vramcast.estimates.bounds import Bound
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.card_speed import Peaks
 from vramcast.estimates.model_job import job_of_model
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.remarks import remarks
-from vramcast.estimates.result import Estimate
+from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
@@ -207,7 +205,7 @@ class Estimator:
         rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
         return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
 
-    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, at_least: Bound | None = None) -> Estimate:
+    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, at_least: PublicBound | None = None) -> Estimate:
         from vramcast.estimates.learner_input import observed
         from vramcast.learner.model import Subject
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from vramcast.estimates.bounds import Bound
+from vramcast.estimates.bounds.learned import LearnedBound
 from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.card_speed import CardSpeed, Peaks
 from vramcast.estimates.communicators import Communicator, communicators, context_of_process
 from vramcast.estimates.phases import Course, course_of
-from vramcast.estimates.verdict import Verdict, verdict
 from vramcast.estimates.view import Viewable
 from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
@@ -41,6 +39,33 @@ _NAMES = {
     Category.WORKSPACE: "workspaces",
     Category.TEMPORARY: "temporaries",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Peaks on a card of one speed, in bytes."""
+
+    allocated: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class CardSpeed:
+    """What the card's speed can change.
+
+    Blocks which several streams use, and the tensors of collectives, come back when an event has happened: on an infinitely
+    fast card at once, on an infinitely slow one when the host has waited for it. A job's peaks are those of the fast end, which
+    logged runs support; a second run gives the slow end, which the bound covers (docs/multi-gpu.md, "Streams and time").
+
+    Attributes:
+        decides: Whether it decided anything at all: else both ends are one.
+        fast: Peaks on an infinitely fast card: the estimate's own.
+        slow: Those on an infinitely slow one; None: the job was not run on it.
+    """
+
+    decides: bool
+    fast: Peaks
+    slow: Peaks | None
 
 
 class Maker(Protocol):
@@ -111,7 +136,7 @@ class Estimate(Viewable):
     min_feasible: int | None
     context: Context
     estimator: Maker
-    bound: Bound
+    bound: PublicBound | LearnedBound
     tracer: str
     torch: str
     cuda_major: int
@@ -323,6 +348,6 @@ class Estimate(Viewable):
         return f"{job.target or program or 'job'} on {job.device.name}"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Literal["fits", "uncertain", "does not fit"]:
         """Whether the upper bound fits on the job's card, the point estimate alone, or not even that."""
-        return verdict(self)
+        return "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"

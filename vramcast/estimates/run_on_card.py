@@ -59,19 +59,6 @@ class OnCard:
     other_rank: tuple[int, Trace] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """An observation whose requests an allocator answered, or the simulator in its place; `full`: the card was, and how."""
-
-    seen: Observation
-    stack: Stack
-    context: Context
-    trace: Trace
-    allocated: int
-    reserved: int
-    full: str
-
-
 def stack_of(job: Job, torch: str) -> Stack:
     """Return the stack for which an answer holds: the job's own, and what it does not say from this machine.
 
@@ -111,15 +98,14 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     seen = tracer.observe(job, options, timeout_s=timeout_s)
     traced_s = time.perf_counter() - started
     found = _answered(job, seen, cuda_major, limited=options.limited)
-    out_of_memory = None
-    if found.full:
-        out_of_memory = found.full
+    out_of_memory = found.out_of_memory
+    if out_of_memory is not None:
         if seen.is_answered:
             options = replace(options, expandable=seen.was_expandable)
             seen = tracer.observe(job, replace(options, limited=False), timeout_s=timeout_s)
         found = _answered(job, seen, cuda_major, limited=False)
-        if found.full:
-            raise DoesNotFit(f"The job asks for more than any card has: {found.full}")
+        if found.out_of_memory is not None:
+            raise DoesNotFit(f"The job asks for more than any card has: {found.out_of_memory}")
         needed = context(seen.libraries).bytes
         if seen.is_answered and needed < options.context_bytes:  # it does not touch all the libraries which were assumed
             again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=timeout_s)
@@ -131,25 +117,27 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     beside = found.seen.beside
     if beside is not None:
         beside = beside[0], with_context(beside[1], [(0, found.context.bytes)])
-    return OnCard(
-        found.seen, found.stack, found.trace, found.allocated, found.reserved, smallest, found.context, cuda_major,
-        out_of_memory, seconds, beside,
-    )  # fmt: skip
+    return replace(found, min_feasible=smallest, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
 
 
-def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> _Answered:
-    """Return an observation with its context in the trace, its requests answered."""
+def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> OnCard:
+    """Return an observation with its context in the trace, its requests answered, by the simulator where no allocator did.
+
+    `min_feasible`, `seconds` and `other_rank` are still to be filled in.
+    """
     stack = stack_of(job, seen.torch)
     context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
     trace = _with_context(seen, job.device, cuda_major, stack, context)
     if seen.is_answered:
         peaks = trace.header["peaks"]
-        return _Answered(seen, stack, context, trace, peaks["allocated"], peaks["reserved"], seen.out_of_memory)
-    played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
-    end = played.out_of_memory
-    place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op))) if end is not None else ""
-    full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}." if end is not None else ""
-    return _Answered(seen, stack, context, played.replayed(), played.allocated, played.reserved, full)
+        allocated, reserved, full = peaks["allocated"], peaks["reserved"], seen.out_of_memory or None
+    else:
+        played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
+        trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, None
+        if (end := played.out_of_memory) is not None:
+            place = ", ".join(filter(None, (f"step {end.step}", end.phase, end.module, end.op)))
+            full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}."
+    return OnCard(seen, stack, trace, allocated, reserved, None, context, cuda_major, full, {})
 
 
 def _settings(seen: Observation, stack: Stack) -> Settings:
@@ -157,7 +145,7 @@ def _settings(seen: Observation, stack: Stack) -> Settings:
     return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack.torch))
 
 
-def _smallest(found: _Answered) -> int | None:
+def _smallest(found: OnCard) -> int | None:
     """Return the smallest card on which the requests still run; None where the settings are those of a newer torch, say."""
     try:
         settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)

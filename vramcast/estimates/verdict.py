@@ -1,38 +1,11 @@
-"""Whether an estimated job fits on its card: the one place where that is decided."""
+"""Whether an estimated job fits on its card, as an exit code and in words: the one place where that is decided."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
-
-from vramcast.estimates.phases import Course
-
-Verdict: TypeAlias = Literal["fits", "uncertain", "does not fit"]
+from vramcast.estimates.result import Estimate
 
 
-class Judged(Protocol):
-    """What a verdict asks of an `Estimate`."""
-
-    @property
-    def unbounded_calls(self) -> tuple[str, ...]:
-        """Calls that no bound covers."""
-
-    @property
-    def course(self) -> Course:
-        """How far a command was followed."""
-
-    def fits(self) -> bool:
-        """Return whether the bound fits."""
-
-    def point_fits(self) -> bool:
-        """Return whether the point estimate fits."""
-
-
-def verdict(estimate: Judged) -> Verdict:
-    """Return whether the upper bound fits on the job's card, the point estimate alone, or not even that."""
-    return "fits" if estimate.fits() else "uncertain" if estimate.point_fits() else "does not fit"
-
-
-def verdict_of(estimate: Judged, *, strict: bool) -> tuple[int, str]:
+def verdict_of(estimate: Estimate, *, strict: bool) -> tuple[int, str]:
     """Return the exit code of the contract (0 fits, 1 does not, 4 uncertain) and the verdict in words.
 
     Without `strict` the point estimate decides, with it the bound must fit too. Where no bound holds, neither decides.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from vramcast.estimates.card_speed import CardSpeed, Peaks
 from vramcast.estimates.communicators import Communicator
 from vramcast.estimates.phases import Phase
-from vramcast.estimates.result import Estimate
+from vramcast.estimates.result import CardSpeed, Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.rank_peaks import RankPeaks

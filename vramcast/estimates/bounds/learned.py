@@ -18,12 +18,12 @@ from vramcast.core.extras import needed
 from vramcast.core.location import FOLDER
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
+from vramcast.estimates.bounds.public import PublicBound
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
 
 if TYPE_CHECKING:
-    from vramcast.estimates.bounds import Bound
     from vramcast.learner.model import BoundAtLevel, Learned, Subject
     from vramcast.learner.stacks import StackContext
 
@@ -53,7 +53,7 @@ class LearnedBound:
     libraries: tuple[str, ...]
     torch: str
     unknown: tuple[str, ...] = ()
-    at_least: Bound | None = None
+    at_least: PublicBound | None = None
     _bounds: dict[tuple[float, str, int, int], BoundAtLevel] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -94,7 +94,7 @@ class LearnedBound:
         return best[1].of(self.libraries) if best is not None else None
 
     def quantile(self, level: float, card: Device, context: Context) -> int:
-        """See `Bound`."""
+        """Return the bytes of `card` which the job stays below with probability `level`; see `PublicBound.quantile`."""
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
         return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
@@ -106,7 +106,7 @@ class LearnedBound:
         return self.at_least.quantile(level, card, context)
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
-        """See `Bound`."""
+        """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""
         if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
             return self.at_least.margin(level, card, context)
         on_card = self.on_card(card, context)
@@ -119,7 +119,7 @@ class LearnedBound:
         return self.learned.process_bound(self.subject, level).is_promised
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
-        """See `Bound`: the count is of models."""
+        """Return in words how the bound at `level` was made, and how many models stand behind it."""
         found = self.learned.process_bound(self.subject, level)
         but = "" if found.is_promised else " (too few models to promise the level)"
         but += f", and no lower than {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""

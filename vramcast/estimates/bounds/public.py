@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
@@ -78,29 +78,31 @@ class PublicBound:
     libraries: frozenset[str]
     unknown: tuple[str, ...] = ()
 
-    @property
-    def artifact(self) -> None:
-        """There is none."""
-        return None
-
-    @property
-    def is_out_of_distribution(self) -> None:
-        """Nobody can tell."""
-        return None
+    artifact: ClassVar[None] = None  # there is none
+    is_out_of_distribution: ClassVar[None] = None  # nobody can tell
 
     def quantile(self, level: float, card: Device, context: Context) -> int:
-        """Return the bytes which the job stays below with probability `level`, as far as public runs tell; see `Bound`."""
+        """Return the bytes of `card` which the job stays below with probability `level`, as far as public runs tell.
+
+        Args:
+            level: In (0, 1).
+            card: On which it runs.
+            context: What the process takes there besides, as the table has it.
+
+        Raises:
+            ValueError: the level is none.
+        """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
         above_bytes = sum_quantile.at(sum_quantile.joined(list(self._parts(context).values())), level)
         return self.reserved_bytes + context.bytes + round(above_bytes)
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
-        """See `Bound`."""
+        """Return in words how the bound was made, and how many runs stand behind it."""
         return METHOD, self._residuals.n
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
-        """See `Bound`."""
+        """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""
         group = residual_group(self.libraries)
         return explained(
             self._parts(context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
