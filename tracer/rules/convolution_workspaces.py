@@ -167,7 +167,6 @@ class ConvolutionWorkspaces:
     """
 
     def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
-        self.device = device
         self._stack = stack
         self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()

@@ -8,7 +8,7 @@ measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -19,27 +19,8 @@ from vramcast.tracer.hooks.torch_api import (
     cudnn_enabled,
     suggest_memory_format,
 )
-from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Operation
-from vramcast.tracer.rules.reductions import hold_reduction
-
-
-class Asker(Protocol):
-    """Who notes the requests."""
-
-    def begin(self, *indexes: int) -> None:
-        """Ask for these results of the operator, in this order."""
-
-    def ask(self, size_bytes: int) -> Any:
-        """Ask for bytes of the operator's own; 0 asks for nothing."""
-
-    def ask_workspace(self, size_bytes: int) -> Any:
-        """Ask for a library's workspace; 0 asks for nothing."""
-
-    def free(self, *blocks: Any) -> None:
-        """Give back what was asked for."""
-
-    def empty_cache(self) -> None:
-        """PyTorch gives its unused segments back."""
+from vramcast.tracer.rules.convolution_workspaces import Convolution, CudnnSettings, Operation
+from vramcast.tracer.rules.operator_call import Call
 
 
 def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
@@ -48,68 +29,64 @@ def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memo
     return _format(tensor.dim(), usable and any(_lies_channels_last(t) for t in (tensor, weight)))
 
 
-def convolve(card: Asker, workspaces: ConvolutionWorkspaces, args: Any, results: Any, *, thread: int) -> None:
-    """Ask for what `aten.convolution(*args)` takes; its only result has the index 0."""
-    tensor, weight = args[:2]
+def convolve(call: Call) -> None:
+    """Ask for what `aten.convolution` takes; its only result has the index 0."""
+    tensor, weight = call.args[:2]
     memory_format = convolution_format(tensor, weight)
-    convolution = _described(tensor, weight, results[0], args[3:9], memory_format, output_is_result=True)
+    convolution = _described(tensor, weight, call.results[0], call.args[3:9], memory_format, output_is_result=True)
     if convolution.uses_depthwise_kernel and len(convolution.input) == 4:
-        held = [_copy(card, tensor, memory_format), _copy(card, weight, memory_format)]
-        card.begin(0)
+        held = call.hold_copies((tensor, weight), memory_format)
+        call.begin(0)
     else:
-        held = [_copy(card, tensor, memory_format)]
-        card.begin(0)
-        held.append(_copy(card, weight, memory_format))
-        _run(card, workspaces, convolution, "backward_data" if convolution.transposed else "forward", thread)
-    card.free(*reversed(held))
+        held = call.hold_copies((tensor,), memory_format)
+        call.begin(0)
+        held += call.hold_copies((weight,), memory_format)
+        _run(call, convolution, "backward_data" if convolution.transposed else "forward")
+    call.free(*reversed(held))
 
 
-def differentiate(card: Asker, workspaces: ConvolutionWorkspaces, args: Any, *, thread: int) -> None:
-    """Ask for what `aten.convolution_backward(*args)` takes; its results are the gradients of input, weight and bias."""
-    gradient, tensor, weight = args[:3]
+def differentiate(call: Call) -> None:
+    """Ask for what `aten.convolution_backward` takes; its results are the gradients of input, weight and bias."""
+    gradient, tensor, weight = call.args[:3]
     memory_format = convolution_format(tensor, weight)
-    convolution = _described(tensor, weight, gradient, args[4:10], memory_format, output_is_result=False)
+    convolution = _described(tensor, weight, gradient, call.args[4:10], memory_format, output_is_result=False)
     if convolution.uses_depthwise_kernel:
-        _differentiate_depthwise(card, args, flat=len(convolution.input) == 4)
+        _differentiate_depthwise(call, flat=len(convolution.input) == 4)
     else:
-        _differentiate_with_cudnn(card, workspaces, args, convolution, memory_format, thread)
-    if args[-1][2]:
-        card.begin(2)
-        reduced, element_bytes = [0, *range(2, gradient.dim())], max(gradient.element_size(), 4)
-        card.free(*hold_reduction(card, gradient, reduced, element_bytes, workspaces.device))
+        _differentiate_with_cudnn(call, convolution, memory_format)
+    if call.args[-1][2]:
+        call.begin(2)
+        call.free(*call.hold_reduction(gradient, [0, *range(2, gradient.dim())], max(gradient.element_size(), 4)))
 
 
-def _differentiate_with_cudnn(
-    card: Asker, workspaces: ConvolutionWorkspaces, args: Any, convolution: Convolution, memory_format: torch.memory_format,
-    thread: int,
-) -> None:  # fmt: skip
+def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_format: torch.memory_format) -> None:
     """The gradient is copied once if it lies in the other format, and for each operation if it has gaps in the right one.
 
     A tensor of 1x1 images lies in both formats: then each operation may take another.
     """
-    gradient, tensor, weight = args[:3]
-    of_input, of_weight = args[-1][:2]
-    held = [_copy(card, tensor, memory_format)] if of_weight else []
+    gradient, tensor, weight = call.args[:3]
+    of_input, of_weight = call.args[-1][:2]
+    held = call.hold_copies((tensor,), memory_format) if of_weight else []
     in_place = not of_weight or tensor.is_contiguous(memory_format=memory_format)
     last = _lies_channels_last(tensor) if in_place else convolution.channels_last  # the input, and then the gradient too
     copied = convolution.transposed or _lies_channels_last(gradient) != last
     if copied:
         fits = convolution.transposed and gradient.is_contiguous(memory_format=_format(tensor.dim(), last))
-        held.append(card.ask(0 if fits else gradient.nbytes))
+        held.append(call.ask(0 if fits else gradient.nbytes))
     if of_input:
         with_weight = last or convolution_format(weight, weight) != torch.contiguous_format
         memory_format = _format(tensor.dim(), with_weight)
-        card.begin(0)
-        copies = [_copy(card, t, memory_format) for t in ((weight,) if copied else (weight, gradient))]
+        call.begin(0)
+        copies = call.hold_copies((weight,) if copied else (weight, gradient), memory_format)
         operation: Operation = "forward" if convolution.transposed else "backward_data"
-        _run(card, workspaces, replace(convolution, channels_last=with_weight), operation, thread)
-        card.free(*reversed(copies))
+        _run(call, replace(convolution, channels_last=with_weight), operation)
+        call.free(*reversed(copies))
     if of_weight:
-        copies = [] if copied else [_copy(card, gradient, _format(tensor.dim(), last))]
-        card.begin(1)
-        _run(card, workspaces, replace(convolution, channels_last=last), "backward_filter", thread)
-        card.free(*copies)
-    card.free(*reversed(held))
+        copies = [] if copied else call.hold_copies((gradient,), _format(tensor.dim(), last))
+        call.begin(1)
+        _run(call, replace(convolution, channels_last=last), "backward_filter")
+        call.free(*copies)
+    call.free(*reversed(held))
 
 
 def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
@@ -117,21 +94,21 @@ def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
     return last if channels_last and last is not None else torch.contiguous_format
 
 
-def _differentiate_depthwise(card: Asker, args: Any, *, flat: bool) -> None:
+def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
     """PyTorch's own kernels: `flat` ones compute the weight's gradient first, 3-d ones make both results before all else."""
-    gradient, tensor, weight = args[:3]
-    wanted = args[-1]
+    gradient, tensor, weight = call.args[:3]
+    wanted = call.args[-1]
     steps = [(1, tensor), (0, weight)] if flat else [(0, weight), (1, tensor)]
     if not flat:
-        card.begin(*(i for i in (0, 1) if wanted[i]))
-    held = _copy(card, gradient, torch.contiguous_format)
+        call.begin(*(i for i in (0, 1) if wanted[i]))
+    held = call.hold_copies((gradient,), torch.contiguous_format)
     for index, other in steps:
         if wanted[index]:
-            copy = _copy(card, other, torch.contiguous_format)
+            copies = call.hold_copies((other,), torch.contiguous_format)
             if flat:
-                card.begin(index)
-            card.free(copy)
-    card.free(held)
+                call.begin(index)
+            call.free(*copies)
+    call.free(*held)
 
 
 def cudnn_settings() -> CudnnSettings:
@@ -144,10 +121,6 @@ def cudnn_settings() -> CudnnSettings:
     )
 
 
-def _copy(card: Asker, tensor: torch.Tensor, memory_format: torch.memory_format) -> Any:
-    return card.ask(0 if tensor.is_contiguous(memory_format=memory_format) else tensor.nbytes)
-
-
 def _lies_channels_last(tensor: torch.Tensor) -> bool:
     """Return whether PyTorch takes the tensor for channels_last; a 1-d convolution's with its height of 1."""
     if tensor.dim() == 3:
@@ -157,16 +130,14 @@ def _lies_channels_last(tensor: torch.Tensor) -> bool:
     return bool(suggest_memory_format(tensor) != torch.contiguous_format)
 
 
-def _run(
-    card: Asker, workspaces: ConvolutionWorkspaces, convolution: Convolution, operation: Operation, thread: int
-) -> None:  # fmt: skip
-    found = workspaces.ask(convolution, operation, cudnn_settings(), thread=thread)
+def _run(call: Call, convolution: Convolution, operation: Operation) -> None:
+    found = call.convolution_workspaces.ask(convolution, operation, cudnn_settings(), thread=call.thread)
     if found is None:
         return
     if found.search_bytes is not None:
-        card.free(card.ask_workspace(found.search_bytes))
-        card.empty_cache()
-    card.free(card.ask_workspace(found.size_bytes))
+        call.free(call.ask(found.search_bytes))
+        call.history.empty_cache()
+    call.free(call.ask(found.size_bytes))
 
 
 def _described(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,37 +12,33 @@ from vramcast.hardware.device import Device
 from vramcast.tracer.recording.recorder import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
-from vramcast.tracer.rules.reductions import hold_reduction
+from vramcast.tracer.rules.reductions import split_bytes
 
 
+@dataclass(frozen=True, slots=True)
 class Call:
     """One operator on the card: its arguments, its results as meta tensors, and the requests it makes.
 
-    Args:
+    Attributes:
         on_card: Whether an argument lies on the card.
         storage_of: Returns the storage with which a result's memory lives and dies.
     """
 
-    def __init__(
-        self, func: Any, args: Any, kwargs: Any, results: Any, device: Device, history: History, context: Place,
-        convolution_workspaces: ConvolutionWorkspaces, on_card: Callable[[Any], bool],
-        storage_of: Callable[[torch.Tensor], torch.UntypedStorage],
-    ) -> None:  # fmt: skip
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
-        self.results = results
-        self.device = device
-        self.convolution_workspaces = convolution_workspaces
-        self.on_card = on_card
-        self._storage_of = storage_of
-        self._history = history
-        self._context = context
+    func: Any
+    args: Any
+    kwargs: Any
+    results: Any
+    device: Device
+    history: History
+    context: Place
+    convolution_workspaces: ConvolutionWorkspaces
+    on_card: Callable[[Any], bool]
+    storage_of: Callable[[torch.Tensor], torch.UntypedStorage]
 
     @property
     def thread(self) -> int:
         """Which of the job's threads runs it: 0, or 1 for autograd's."""
-        return int(self._context.backward)
+        return int(self.context.backward)
 
     def argument(self, name: str, default: Any = None) -> Any:
         """Return an argument by the name which the schema gives it."""
@@ -57,9 +54,9 @@ class Call:
             result = self.results[i]
             for tensor in result if isinstance(result, list) else [result]:
                 if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
-                    storage = self._storage_of(tensor)
-                    if not self._history.knows(storage):
-                        self._history.begin(storage, tensor.untyped_storage().nbytes(), self._context)
+                    storage = self.storage_of(tensor)
+                    if not self.history.knows(storage):
+                        self.history.begin(storage, tensor.untyped_storage().nbytes(), self.context)
 
     def begin_all(self) -> None:
         """Ask for all results in the order in which the operator returns them."""
@@ -67,21 +64,13 @@ class Call:
 
     def ask(self, size_bytes: int) -> int:
         """Ask for bytes of the operator's own; 0 asks for nothing."""
-        return self._history.ask(size_bytes, self._context) if size_bytes else -1
-
-    def ask_workspace(self, size_bytes: int) -> int:
-        """Ask for a library's workspace; 0 asks for nothing."""
-        return self.ask(size_bytes)
+        return self.history.ask(size_bytes, self.context) if size_bytes else -1
 
     def free(self, *blocks: int) -> None:
         """Give back what `ask` returned."""
         for block in blocks:
             if block >= 0:
-                self._history.free(block)
-
-    def empty_cache(self) -> None:
-        """PyTorch gives its unused segments back."""
-        self._history.empty_cache()
+                self.history.free(block)
 
     def hold_copies(self, tensors: tuple[torch.Tensor, ...], memory_format: torch.memory_format) -> list[int]:
         """Ask for a copy of each tensor which does not lie in `memory_format`."""
@@ -89,7 +78,8 @@ class Call:
 
     def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
         """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
-        return hold_reduction(self, tensor, reduced, element_bytes, self.device)
+        split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
+        return [self.ask(n) for n in split][::-1] if split else []
 
 
 Rule = Callable[[Call], None]

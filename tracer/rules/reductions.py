@@ -8,26 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from vramcast.hardware.device import WARP_SIZE, Device
 
 _MAX_THREADS = 512  # spec: of one block, for one value a thread
 _VECTOR = 4  # spec: values which one thread loads at once
 _MIN_VALUES, _MAX_VALUES = 16, 256  # spec: values a thread adds up
-
-
-class Asks(Protocol):
-    """Who notes the requests."""
-
-    def ask(self, size_bytes: int) -> Any:
-        """Ask for so many bytes and return what names the block."""
-
-
-def hold_reduction(card: Asks, tensor: Any, reduced: Sequence[int], element_bytes: int, device: Device) -> list[Any]:
-    """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
-    split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, device)
-    return [card.ask(n) for n in split][::-1] if split else []
 
 
 def split_bytes(

@@ -59,11 +59,15 @@ _ROWS_A_BLOCK = 32  # measured
 _PARTIAL_LIMIT_BYTES = 4 << 20  # measured: of one buffer of partial sums
 
 
-def _contiguous_first(call: Call) -> None:
-    """The kernel reads a contiguous tensor: one that lies otherwise is copied."""
-    copies = call.hold_copies((call.args[0],), torch.contiguous_format)
-    call.begin_all()
-    call.free(*copies)
+def _contiguous_first(index: int) -> Rule:
+    """Return the rule of a kernel which reads a contiguous tensor, the argument `index`: one that lies otherwise is copied."""
+
+    def rule(call: Call) -> None:
+        copies = call.hold_copies((call.args[index],), torch.contiguous_format)
+        call.begin_all()
+        call.free(*copies)
+
+    return rule
 
 
 def _layer_norm_backward(call: Call) -> None:
@@ -184,10 +188,6 @@ def _flash_attention_backward(call: Call) -> None:
     call.free(accumulator, sums, *reversed(copies))
 
 
-def _efficient_attention(call: Call) -> None:
-    call.begin(0, 1)  # the seed and the offset of the random numbers lie on the host
-
-
 def _efficient_attention_backward(call: Call) -> None:
     gradient, query = call.args[0], call.args[1]
     copied = call.ask(0 if gradient.transpose(1, 2).is_contiguous() else gradient.nbytes)
@@ -266,10 +266,6 @@ def _margin_loss(call: Call) -> None:
     tensor = call.args[0]
     rows = tensor.shape[0] if tensor.dim() > 1 else 1
     call.free(call.ask(rows * tensor.dtype.itemsize if call.argument("reduction", 1) else 0))
-
-
-def _log_sigmoid(call: Call) -> None:
-    call.begin(0)  # the buffer is the CPU's
 
 
 def _ctc_loss(call: Call) -> None:
@@ -354,22 +350,7 @@ def _softmax_backward(call: Call) -> None:
     call.free(call.ask(call.args[0].nbytes))
 
 
-# ------------------------------------------------------------------------------------------------ convolutions
-def _convolution(call: Call) -> None:
-    convolve(call, call.convolution_workspaces, call.args, call.results, thread=call.thread)
-
-
-def _convolution_backward(call: Call) -> None:
-    differentiate(call, call.convolution_workspaces, call.args, thread=call.thread)
-
-
 # ------------------------------------------------------------------------------------------------ indices
-def _embedding(call: Call) -> None:
-    copies = call.hold_copies((call.args[1],), torch.contiguous_format)
-    call.begin_all()
-    call.free(*copies)
-
-
 def _index(call: Call) -> None:
     """Indices which lie on the host are moved first."""
     moved = [call.ask(i.nbytes) for i in call.args[1] if i is not None and not call.on_card(i)]
@@ -445,8 +426,9 @@ def _index_put(call: Call) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the rest
-def _dropout(call: Call) -> None:
-    call.begin(1, 0)  # the mask comes first
+def _begins(*indexes: int) -> Rule:
+    """Return the rule of an operator which asks for these results, and for nothing besides."""
+    return lambda call: call.begin(*indexes)
 
 
 def _foreach_norm(call: Call) -> None:
@@ -467,11 +449,11 @@ _COPY_GRADIENTS = (
     aten.nll_loss_backward, aten._upsample_bilinear2d_aa_backward, aten._upsample_bicubic2d_aa_backward,
 )  # fmt: skip
 RULES: dict[Any, Rule] = {
-    aten.convolution: _convolution,
-    aten.convolution_backward: _convolution_backward,
+    aten.convolution: convolve,
+    aten.convolution_backward: differentiate,
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys((aten.argmax, aten.argmin), _arg_reduction),
-    **dict.fromkeys((aten.native_layer_norm, aten.col2im), _contiguous_first),
+    **dict.fromkeys((aten.native_layer_norm, aten.col2im), _contiguous_first(0)),
     aten.native_layer_norm_backward: _layer_norm_backward,
     aten.native_group_norm: _group_norm,
     aten.native_group_norm_backward: _group_norm_backward,
@@ -481,20 +463,17 @@ RULES: dict[Any, Rule] = {
     aten._scaled_dot_product_cudnn_attention_backward: _cudnn_attention_backward,
     aten._scaled_dot_product_flash_attention: _flash_attention,
     aten._scaled_dot_product_flash_attention_backward: _flash_attention_backward,
-    aten._scaled_dot_product_efficient_attention: _efficient_attention,
+    aten._scaled_dot_product_efficient_attention: _begins(0, 1),  # seed and offset of the random numbers lie on the host
     aten._scaled_dot_product_efficient_attention_backward: _efficient_attention_backward,
     aten._safe_softmax: _safe_softmax,
     aten.logsumexp: _logsumexp,
     aten.embedding_dense_backward: _embedding_backward,
-    aten._index_put_impl_: _index_put,
-    aten.index_put_: _index_put,
-    aten.index_put: _index_put,
+    **dict.fromkeys((aten._index_put_impl_, aten.index_put_, aten.index_put), _index_put),
     aten.index: _index,
-    aten.embedding: _embedding,
-    aten.cumsum: _cumulative,
-    aten.cumprod: _cumulative,
+    aten.embedding: _contiguous_first(1),
+    **dict.fromkeys((aten.cumsum, aten.cumprod), _cumulative),
     aten._softmax_backward_data: _softmax_backward,
-    aten.native_dropout: _dropout,
+    aten.native_dropout: _begins(1, 0),  # the mask comes first
     aten._foreach_norm: _foreach_norm,
     **dict.fromkeys(_COPY_GRADIENTS, _copied_gradient),
     aten.im2col: _im2col,
@@ -503,7 +482,7 @@ RULES: dict[Any, Rule] = {
     aten.binary_cross_entropy: _binary_cross_entropy,
     aten.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
     **dict.fromkeys((aten.multi_margin_loss, aten.multilabel_margin_loss_forward), _margin_loss),
-    aten.log_sigmoid_forward: _log_sigmoid,
+    aten.log_sigmoid_forward: _begins(0),  # the buffer is the CPU's
     aten._ctc_loss: _ctc_loss,
     aten._ctc_loss_backward: _ctc_loss_backward,
     aten.roll: _roll,

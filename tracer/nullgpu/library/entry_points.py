@@ -1,8 +1,8 @@
 """The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
 
 The kinds of entry point are those of the list's own head: `body` is written by hand, `as` is another name of such a one, `noop`
-and `handle` are generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own undefined symbols,
-so that a new build with a new symbol still loads, and refuses when it is called.
+and `handle` are generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own
+undefined symbols, so that a new build with a new symbol still loads, and refuses when it is called.
 """
 
 from __future__ import annotations
