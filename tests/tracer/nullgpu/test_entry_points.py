@@ -43,6 +43,13 @@ def test_every_body_is_defined_in_the_c_files(folder: Path) -> None:
     assert bodies - defined_in(folder) - named_in_sources() == set()
 
 
+def test_another_name_is_that_of_a_body_of_the_same_library(folder: Path) -> None:
+    others = {name: (library, kind.removeprefix("as ")) for name, (library, kind) in LISTED.items() if kind.startswith("as ")}
+    assert len(others) > 40
+    assert {name for name, (library, of) in others.items() if LISTED.get(of) != (library, "body")} == set()
+    assert {of for _, of in others.values()} - defined_in(folder) == set()
+
+
 def test_every_function_written_by_hand_is_marked_so(folder: Path) -> None:
     written = {name for name in defined_in(folder) if entry_points.guess(name) and not OURS.fullmatch(name)}
     assert len(written) > 100  # else the check below checks nothing

@@ -13,20 +13,21 @@ static pthread_once_t configured = PTHREAD_ONCE_INIT;
 static const struct {
     const char *key;
     int *field;
+    int attribute; /* -1: none */
 } int_fields[] = {
-    {"major", &device.major},
-    {"minor", &device.minor},
-    {"sm_count", &device.sm_count},
-    {"clock_khz", &device.clock_khz},
-    {"memory_clock_khz", &device.memory_clock_khz},
-    {"memory_bus_bits", &device.memory_bus_bits},
-    {"l2_bytes", &device.l2_bytes},
-    {"shared_per_sm_bytes", &device.shared_per_sm_bytes},
-    {"shared_per_block_optin_bytes", &device.shared_per_block_optin_bytes},
-    {"threads_per_sm", &device.threads_per_sm},
-    {"blocks_per_sm", &device.blocks_per_sm},
-    {"device_count", &device.device_count},
-    {"kernel_arch", &device.kernel_arch},
+    {"major", &device.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+    {"minor", &device.minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+    {"sm_count", &device.sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+    {"clock_khz", &device.clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE},
+    {"memory_clock_khz", &device.memory_clock_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE},
+    {"memory_bus_bits", &device.memory_bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH},
+    {"l2_bytes", &device.l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+    {"shared_per_sm_bytes", &device.shared_per_sm_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR},
+    {"shared_per_block_optin_bytes", &device.shared_per_block_optin_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN},
+    {"threads_per_sm", &device.threads_per_sm, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR},
+    {"blocks_per_sm", &device.blocks_per_sm, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR},
+    {"device_count", &device.device_count, -1},
+    {"kernel_arch", &device.kernel_arch, -1},
 };
 
 static void fatal(const char *what, const char *value) {
@@ -93,6 +94,8 @@ const struct ng_device *ng_device(void) {
 int ng_attribute(int attribute) {
     const struct ng_device *d = ng_device();
     const int hopper = d->major >= 9;
+    for (size_t i = 0; i < sizeof int_fields / sizeof *int_fields; i++)
+        if (int_fields[i].attribute == attribute) return *int_fields[i].field;
     switch (attribute) {
     /* spec: CUDA C Programming Guide, "Technical Specifications per Compute Capability" */
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
@@ -114,18 +117,6 @@ int ng_attribute(int attribute) {
     case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
     case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
     case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT: return 512;
-    /* the device table */
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return d->major;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return d->minor;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return d->sm_count;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return d->clock_khz;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return d->memory_clock_khz;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return d->memory_bus_bits;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return d->l2_bytes;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return d->shared_per_sm_bytes;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return d->shared_per_block_optin_bytes;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return d->threads_per_sm;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return d->blocks_per_sm;
     /* features which all supported devices have */
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:

@@ -101,14 +101,8 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)value = pointer; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = 0; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)value = place == NG_MANAGED; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        if (ng_range_of(pointer, &start, &size)) return CUDA_ERROR_INVALID_VALUE;
-        *(CUdeviceptr *)value = start;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        if (ng_range_of(pointer, &start, &size)) return CUDA_ERROR_INVALID_VALUE;
-        *(size_t *)value = size;
-        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return (CUresult)ng_range_of(pointer, value, &size);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return (CUresult)ng_range_of(pointer, &start, value);
     default: NG_HIT(NG_REFUSED, "cuPointerGetAttribute (another attribute)", 0); return CUDA_ERROR_NOT_SUPPORTED;
     }
 }

@@ -199,10 +199,5 @@ struct fabric {
     unsigned char state;
 };
 
-EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric *info) {
-    memset(info->cluster, 0, sizeof info->cluster);
-    info->status = NOT_SUPPORTED;
-    info->clique = 0;
-    info->state = 0;
-    return SUCCESS;
-}
+DOES(nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric *info),
+     *info = ((struct fabric){.version = info->version, .status = NOT_SUPPORTED}))

@@ -217,22 +217,14 @@ DOES(cudaHostRegister(void *pointer, size_t size, unsigned int flags), ng_host_r
 DOES(cudaHostUnregister(void *pointer), ng_host_unregister(pointer))
 
 EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
+    static const enum cudaMemoryType types[] = {[NG_UNREGISTERED] = cudaMemoryTypeUnregistered, [NG_HOST] = cudaMemoryTypeHost,
+                                                [NG_DEVICE] = cudaMemoryTypeDevice, [NG_MANAGED] = cudaMemoryTypeManaged};
+    const enum ng_place place = ng_place_of((uint64_t)pointer);
     memset(attributes, 0, sizeof *attributes);
-    attributes->device = -1;
-    switch (ng_place_of((uint64_t)pointer)) {
-    case NG_DEVICE:
-        attributes->type = cudaMemoryTypeDevice;
-        attributes->device = 0;
-        attributes->devicePointer = (void *)pointer;
-        break;
-    case NG_HOST:
-    case NG_MANAGED:
-        attributes->type = ng_place_of((uint64_t)pointer) == NG_HOST ? cudaMemoryTypeHost : cudaMemoryTypeManaged;
-        attributes->device = 0;
-        attributes->devicePointer = attributes->hostPointer = (void *)pointer;
-        break;
-    case NG_UNREGISTERED: attributes->type = cudaMemoryTypeUnregistered; break;
-    }
+    attributes->type = types[place];
+    attributes->device = place == NG_UNREGISTERED ? -1 : 0;
+    if (place != NG_UNREGISTERED) attributes->devicePointer = (void *)pointer;
+    if (place == NG_HOST || place == NG_MANAGED) attributes->hostPointer = (void *)pointer;
     return cudaSuccess;
 }
 

@@ -223,22 +223,15 @@ class PlanSize:
     withheld: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class _Query:
     """A finished heuristics query, kept so that plans of its configurations can be built."""
 
-    def __init__(
-        self,
-        owner: ExitStack,
-        handles: list[ctypes.c_void_p],
-        configs: list[EngineConfig],
-        limits_bytes: list[int],
-        n_dropped: int,
-    ) -> None:
-        self.owner = owner
-        self.handles = handles
-        self.configs = configs
-        self.limits_bytes = limits_bytes  # as in PlanSize, one a configuration
-        self.n_dropped = n_dropped
+    owner: ExitStack
+    handles: list[ctypes.c_void_p]
+    configs: list[EngineConfig]
+    limits_bytes: list[int]  # as in PlanSize, one a configuration
+    n_dropped: int
 
 
 class Backend:

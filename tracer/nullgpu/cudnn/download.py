@@ -22,11 +22,9 @@ from typing import Final
 from vramcast.core.cache import kept
 from vramcast.core.errors import CompilerError, DownloadError, UsageError
 from vramcast.hardware.stack import cudnn_version
-from vramcast.tracer.nullgpu.cudnn.backend import OLDEST_VERSION
-from vramcast.tracer.nullgpu.cudnn.libraries import CACHED, COMPLETE, FOLDER, cached, installed_stack
+from vramcast.tracer.nullgpu.cudnn.libraries import CACHED, COMPLETE, FOLDER, OLDEST, cached, installed_stack, number_of
 
 _LIBRARY: Final = re.compile(r"libcudnn\w*\.so[.\d]*")
-_OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
 _SAID_CHARACTERS: Final = 600  # arbitrary: pip's last words
 
 
@@ -69,7 +67,7 @@ def fetch(version: str) -> Path:
     known = cudnn_version(version)
     if known is None:
         raise UsageError(f"cuDNN '{version}' is no version: write 9.10.2 or 9.10.2.21.")
-    if _number(known) < _number(_OLDEST):
+    if number_of(known) < number_of(OLDEST):
         raise UsageError(
             f"cuDNN {known} cannot answer without a GPU, {COMPLETE} is asked in its place: get that (--get-cudnn {COMPLETE})."
         )
@@ -179,10 +177,6 @@ def _is_library(name: str) -> bool:
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
         raise DownloadError(f"The wheel has a file named {name!r}, which leaves its folder: it is not used.")
     return path.parent == PurePosixPath(FOLDER.as_posix()) and _LIBRARY.fullmatch(path.name) is not None
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3])
 
 
 def _is(full: str, version: str) -> bool:

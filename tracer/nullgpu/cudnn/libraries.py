@@ -25,7 +25,7 @@ from vramcast.tracer.nullgpu.library.build import find_torch
 FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
 CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
-_OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""
+OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""  # which can answer
 # The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
 # of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
 COMPLETE: Final = "9.12.0"  # measured: 60 lists of five cards, 2026-11
@@ -56,7 +56,7 @@ class Library:
     @property
     def can_answer(self) -> bool:
         """Whether it has a deviceless mode; one of unknown version is asked and says so itself."""
-        return self.version is None or _number(self.version) >= _number(_OLDEST)
+        return self.version is None or number_of(self.version) >= number_of(OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def choose(stack: Stack | None) -> Choice:
                 "folder of its libraries"
             )
         raise NullGpuError(
-            f"{here[0]} cannot answer without a GPU, {_OLDEST} is the oldest which can: run vramcast doctor --get-cudnn "
+            f"{here[0]} cannot answer without a GPU, {OLDEST} is the oldest which can: run vramcast doctor --get-cudnn "
             f"{_named(wanted)}"
         )
     if wanted is None:
@@ -114,10 +114,10 @@ def choose(stack: Stack | None) -> Choice:
     if _is_of_another_cuda(best, major):
         why = f"is built for CUDA {best.cuda_major} and has no NVRTC here: it leaves attention out"
         return Choice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
-    if _number(wanted) >= _number(COMPLETE):
+    if number_of(wanted) >= number_of(COMPLETE):
         return Choice(best)
-    can = "leaves out engines without a GPU" if _number(wanted) >= _number(_OLDEST) else "cannot answer without a GPU"
-    if _number(best.version or "0") >= _number(COMPLETE):
+    can = "leaves out engines without a GPU" if number_of(wanted) >= number_of(OLDEST) else "cannot answer without a GPU"
+    if number_of(best.version or "0") >= number_of(COMPLETE):
         return Choice(best, False, f"{said}, which {can}: {best} answers for it")
     return Choice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
 
@@ -161,7 +161,7 @@ def cached() -> list[Library]:
     except CompilerError:  # there is no cache
         return []
     libraries = [_library(folder, "in the cache") for folder in folders]
-    return sorted(libraries, key=lambda library: _number(library.version or "0"))
+    return sorted(libraries, key=lambda library: number_of(library.version or "0"))
 
 
 def installed_stack() -> Stack:
@@ -207,7 +207,8 @@ def _place(variable: str) -> str:
     return f"in ${variable}"
 
 
-def _number(version: str) -> tuple[int, ...]:
+def number_of(version: str) -> tuple[int, ...]:
+    """Return a version's first three numbers."""
     return tuple(int(part) for part in version.split(".")[:3])
 
 
@@ -219,7 +220,7 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
     """
     if library.version is None:
         return 4, 0
-    is_, itself, asked = _number(library.version), _number(wanted), _number(_named(wanted))
+    is_, itself, asked = number_of(library.version), number_of(wanted), number_of(_named(wanted))
     distance = abs((is_[0] - asked[0]) * 10_000 + (is_[1] - asked[1]) * 100 + is_[2] - asked[2])
     low, high = _ALIKE
     if is_ in (asked, itself):
@@ -229,4 +230,4 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
 
 def _named(wanted: str | None) -> str:
     """Return the version to ask and to fetch: three numbers, and one which leaves nothing out."""
-    return ".".join(map(str, _number(max(wanted or COMPLETE, COMPLETE, key=_number))))
+    return ".".join(map(str, number_of(max(wanted or COMPLETE, COMPLETE, key=number_of))))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,15 +89,12 @@ def oracle_libraries(cudnn: Path) -> Path:
     for path in sorted(cudnn.glob("libcudnn*.so.*")):
         digest.update(f"{path.name}:{path.stat().st_size}".encode())
 
-    def make(folder: Path) -> None:
-        compiler = find_compiler()
-        folder.mkdir()
-        _compile(looked_up(cudnn), cudnn, compiler, folder)
-
-    return kept(f"oracle-{digest.hexdigest()[:12]}", make)
+    return kept(f"oracle-{digest.hexdigest()[:12]}", lambda folder: _compile(cudnn, folder))
 
 
-def _compile(names: LookedUp, cudnn: Path, compiler: Sequence[str], folder: Path) -> None:
+def _compile(cudnn: Path, folder: Path) -> None:
+    compiler, names = find_compiler(), looked_up(cudnn)
+    folder.mkdir()
     if names.cuda_major is None:
         raise NullGpuError(f"The libraries in {cudnn} name no libcublasLt, as every cuDNN 9 does: is this cuDNN?")
     refusing = folder / "refusing.c"

@@ -158,22 +158,16 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
         NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
         CacheError: others can write to the cache.
     """
+    found, extra = torch or find_torch(), SANITIZERS if sanitize else ()
     try:
-        return _build(torch or find_torch(), sanitize=sanitize)
+        return kept(f"nullgpu/{_key(found)}{'-sanitize' if sanitize else ''}", lambda folder: _build_all(found, folder, extra))
     except CompilerError as error:
         raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
 
 
-def _build(torch: TorchBuild, *, sanitize: bool) -> Path:
-    def make(folder: Path) -> None:
-        compiler = find_compiler()
-        folder.mkdir()
-        _build_all(torch, compiler, folder, list(SANITIZERS) if sanitize else [])
-
-    return kept(f"nullgpu/{_key(torch)}{'-sanitize' if sanitize else ''}", make)
-
-
-def _build_all(torch: TorchBuild, compiler: Sequence[str], work: Path, extra: list[str]) -> None:
+def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
+    compiler = find_compiler()
+    work.mkdir()
     includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
     # NVML is loaded by name: by torch where it asks for it, and by nvidia-ml-py.
@@ -202,7 +196,7 @@ def _parts(sonames: Iterable[str]) -> list[str]:
 
 
 def _build_one(
-    soname: str, symbols: list[Symbol], compiler: Sequence[str], work: Path, includes: list[str], extra: list[str]
+    soname: str, symbols: list[Symbol], compiler: Sequence[str], work: Path, includes: list[str], extra: Sequence[str]
 ) -> None:
     library = soname.split(".so")[0]
     objects = []
