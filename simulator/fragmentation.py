@@ -27,8 +27,7 @@ from vramcast.core.units import gib
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.labels import place
-from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace
+from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace, place
 
 OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
 _TOP: Final = 10  # arbitrary: lines of a table

@@ -121,15 +121,15 @@ def _run(workload: Workload, answer: Answer) -> None:
     import torch
 
     from vramcast.datasets.collector import model_facts
-    from vramcast.tracer.program import model_program, random_values
+    from vramcast.tracer.program import model_program
 
     def look(model: torch.nn.Module) -> None:
         answer.model_sha256, answer.features = model_facts.model_sha256(model), model_facts.features(model)
-        random_values.fill_weights(model)
+        model_program.fill_weights(model)
 
     # The card is the one that is there; the job's own device only says for which to estimate. The list is our own.
     job = workload.job(DEVICES["h200"], trust=True)
-    host_batch = functools.partial(model_program.host_batch, write=random_values.write_input)
+    host_batch = functools.partial(model_program.host_batch, write=model_program.write_input)
     model_program.run(job, torch.device("cuda"), model_program.Hooks(host_batch=host_batch, on_model=look))
 
 

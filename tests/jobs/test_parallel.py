@@ -13,7 +13,7 @@ from vramcast.jobs.job import Command, Job, Training
 from vramcast.jobs.parallel import Parallel, parse
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.report.answer_text import shard_table
-from vramcast.tracer.format.sharding import Held, are_shards_equal, sharding_of
+from vramcast.tracer.format.rank_facts import Held, are_shards_equal, sharding_of
 from vramcast.tracer.format.trace import SHARDING, Trace
 from vramcast.tracer.portable_tracers import CPU, FAKE, PortableTracer
 from vramcast.tracer.protocol.run_options import AS_USUAL

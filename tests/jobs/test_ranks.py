@@ -6,7 +6,7 @@ import pytest
 
 from vramcast.core.errors import TraceFileError, UsageError
 from vramcast.jobs.ranks import ALONE, Rank, World, parse_ranks
-from vramcast.tracer.format.rank_peaks import RankPeaks, ranks_of, world_size_of
+from vramcast.tracer.format.rank_facts import RankPeaks, ranks_of, world_size_of
 from vramcast.tracer.format.trace import RANKS, Trace
 
 

@@ -12,7 +12,7 @@ import pytest
 from vramcast.cli.main import main
 from vramcast.core.errors import UsageError
 from vramcast.jobs.stub_checkpoint import StubTensor, write_safetensors, write_stub
-from vramcast.tracer.protocol import missing_files
+from vramcast.tracer.protocol.job_result import missing_files_advice
 
 TINY = {
     "model_type": "llama", "vocab_size": 96, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -100,9 +100,9 @@ class LocalEntryNotFoundError(Exception):
 
 def test_a_hub_which_is_not_there_is_said_with_the_command() -> None:
     error = OSError("We couldn't connect to 'https://huggingface.co' to load 'meta-llama/Llama-3.1-8B'.")
-    assert "vramcast stub-checkpoint CONFIG.json --out DIR" in missing_files.advice(error)
-    assert "'meta-llama/Llama-3.1-8B'" in missing_files.advice(error)
+    assert "vramcast stub-checkpoint CONFIG.json --out DIR" in missing_files_advice(error)
+    assert "'meta-llama/Llama-3.1-8B'" in missing_files_advice(error)
     wrapped = RuntimeError("no model")
     wrapped.__cause__ = LocalEntryNotFoundError("Cannot find the requested files")
-    assert "'org/name'" in missing_files.advice(wrapped)
-    assert missing_files.advice(FileNotFoundError("data/train.bin")) == ""
+    assert "'org/name'" in missing_files_advice(wrapped)
+    assert missing_files_advice(FileNotFoundError("data/train.bin")) == ""

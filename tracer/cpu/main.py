@@ -44,18 +44,18 @@ def _hooks(mode: Any) -> Any:
     import torch
 
     from vramcast.tracer.hooks.torch_api import disable_current_modes
-    from vramcast.tracer.program import model_program, random_values
+    from vramcast.tracer.program import model_program
 
     def build_model(job: Job) -> torch.nn.Module:
         with disable_current_modes():
             model = model_program.build_model(job)
-            random_values.fill_weights(model)
+            model_program.fill_weights(model)
         mode.hold_model(model)
         return model
 
     def host_batch(job: Job, batch: Any) -> Any:
         with disable_current_modes():
-            return model_program.host_batch(job, batch, random_values.write_input)
+            return model_program.host_batch(job, batch, model_program.write_input)
 
     def to_device(batch: Any, device: torch.device) -> Any:
         with disable_current_modes():

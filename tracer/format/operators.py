@@ -11,33 +11,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
 
 
-class Kind(IntEnum):
-    """What an operator does. The numbers stand in trace files: new ones go to the end."""
+# `convert` is no convolution: `_convert_indices_from_coo_to_csr`.
+_CONVOLUTION: Final = r"conv(?!ert)"
 
-    OTHER = 0
-    OPTIMIZER = 1
-    CONVOLUTION_BACKWARD = 2
-    CONVOLUTION = 3
-    BATCH_NORM = 4
-    LAYER_NORM = 5
-    GROUP_NORM = 6
-    ATTENTION = 7
-    EMBEDDING = 8
-    MATMUL = 9
-    RECURRENT = 10
-    POOL = 11
-    ACTIVATION = 12
-    DROPOUT = 13
-    SOFTMAX = 14
-    LOSS = 15
-    CONCATENATION = 16
-    RESIZE = 17
-    COPY = 18
+
+class Kind(IntEnum):
+    """What an operator does, and how torch spells it: the first whose pattern matches holds.
+
+    The numbers stand in trace files: a new one takes the next number, wherever it stands.
+    """
+
+    pattern: str
+
+    def __new__(cls, number: int, pattern: str = "") -> Self:
+        """Return the member of that number."""
+        kind = int.__new__(cls, number)
+        kind._value_ = number
+        kind.pattern = pattern
+        return kind
+
+    # spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey
+    OTHER = 0, r"(?!)"  # where no other one matches
+    OPTIMIZER = 1, r"^Optimizer|_foreach_|_fused_"
+    CONVOLUTION_BACKWARD = 2, r"convolution_backward|ConvolutionBackward"
+    CONVOLUTION = 3, _CONVOLUTION
+    BATCH_NORM = 4, r"batch_norm"
+    LAYER_NORM = 5, r"layer_norm|rms_norm"
+    GROUP_NORM = 6, r"group_norm|instance_norm"
+    ATTENTION = 7, r"attention"
+    EMBEDDING = 8, r"embedding"
+    MATMUL = 9, r"addmm|::mm|::bmm|baddbmm|linear|matmul|einsum|Mm"
+    RECURRENT = 10, r"rnn|lstm|gru"
+    POOL = 11, r"pool"
+    ACTIVATION = 12, r"relu|gelu|silu|elu|tanh|sigmoid|hardswish|hardtanh|mish|softplus|leaky|threshold|clamp_min|glu"
+    DROPOUT = 13, r"dropout|bernoulli"
+    SOFTMAX = 14, r"softmax"
+    LOSS = 15, r"nll_loss|cross_entropy|mse_loss"
+    CONCATENATION = 16, r"::cat|CatBackward|stack"
+    RESIZE = 17, r"upsample|interpolate|pad|roll"
+    COPY = 18, r"copy|clone|contiguous|_to_copy|ToCopy"
 
 
 class Library(IntEnum):
@@ -74,28 +91,6 @@ class Form(IntEnum):
 
 # ------------------------------------------------------------------------------------------------ how torch spells it
 # The first that matches holds. spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey.
-# `convert` is no convolution: `_convert_indices_from_coo_to_csr`.
-_CONVOLUTION: Final = r"conv(?!ert)"
-_KINDS: Final[tuple[tuple[Kind, str], ...]] = (
-    (Kind.OPTIMIZER, r"^Optimizer|_foreach_|_fused_"),
-    (Kind.CONVOLUTION_BACKWARD, r"convolution_backward|ConvolutionBackward"),
-    (Kind.CONVOLUTION, _CONVOLUTION),
-    (Kind.BATCH_NORM, r"batch_norm"),
-    (Kind.LAYER_NORM, r"layer_norm|rms_norm"),
-    (Kind.GROUP_NORM, r"group_norm|instance_norm"),
-    (Kind.ATTENTION, r"attention"),
-    (Kind.EMBEDDING, r"embedding"),
-    (Kind.MATMUL, r"addmm|::mm|::bmm|baddbmm|linear|matmul|einsum|Mm"),
-    (Kind.RECURRENT, r"rnn|lstm|gru"),
-    (Kind.POOL, r"pool"),
-    (Kind.ACTIVATION, r"relu|gelu|silu|elu|tanh|sigmoid|hardswish|hardtanh|mish|softplus|leaky|threshold|clamp_min|glu"),
-    (Kind.DROPOUT, r"dropout|bernoulli"),
-    (Kind.SOFTMAX, r"softmax"),
-    (Kind.LOSS, r"nll_loss|cross_entropy|mse_loss"),
-    (Kind.CONCATENATION, r"::cat|CatBackward|stack"),
-    (Kind.RESIZE, r"upsample|interpolate|pad|roll"),
-    (Kind.COPY, r"copy|clone|contiguous|_to_copy|ToCopy"),
-)
 _LIBRARIES: Final[tuple[tuple[Library, str], ...]] = (
     (Library.CUDNN_NORMALIZATION, r"cudnn_batch_norm"),
     (Library.CUDNN_RECURRENT, r"cudnn_rnn"),
@@ -209,7 +204,7 @@ class Operator:
 
 @lru_cache(_REMEMBERED)
 def _classified(name: str) -> tuple[Kind, Library]:
-    kind = next((kind for kind, pattern in _KINDS if re.search(pattern, name, re.IGNORECASE)), Kind.OTHER)
+    kind = next((kind for kind in Kind if re.search(kind.pattern, name, re.IGNORECASE)), Kind.OTHER)
     return kind, next((one for one, pattern in _LIBRARIES if re.search(pattern, name, re.IGNORECASE)), Library.NONE)
 
 

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from vramcast.core.errors import TraceFileError, UsageError
 from vramcast.core.files import atomic_write
+from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.format.operators import Kind, Library, Operator
@@ -41,7 +42,7 @@ _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a t
 
 COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/program/training_loop.py` saw them
 RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
-SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`tracer/format/sharding.py`)
+SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`rank_facts.py`)
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/recording/job_context.py` saw
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
@@ -445,6 +446,13 @@ class Trace:
     def _completed(self) -> npt.NDArray[np.int64]:
         """Return the rows at which blocks of this trace end."""
         return np.flatnonzero((self.action == Action.FREE_COMPLETED) & (self.block >= 0))
+
+
+def place(trace: Trace, row: int, limit: int = 60) -> str:
+    """Return where in the job event `row` happens, as a reader is told: step, phase, module, operator."""
+    operator, step = trace.operator_at(row), int(trace.step[row])
+    words = [f"step {step}" if step >= 0 else "before step 0", Phase(trace.phase[row]).name.lower()]
+    return ", ".join([*words, *(printable(name, limit) for name in (operator.module, operator.name) if name)])
 
 
 def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:

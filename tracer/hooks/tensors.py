@@ -8,15 +8,15 @@ import torch
 
 
 def tensors_in(*values: Any) -> list[torch.Tensor]:
-    """Return all tensors in `values`, inside lists, tuples and dicts too; in no certain order."""
+    """Return all tensors in `values`, inside lists, tuples and dicts too; in their order."""
     found = []
-    pending = [*values]
+    pending = [*reversed(values)]
     while pending:
         value = pending.pop()
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):
-            pending.extend(value)
+            pending.extend(reversed(value))
         elif isinstance(value, dict):
-            pending.extend(value.values())
+            pending.extend(reversed(value.values()))
     return found

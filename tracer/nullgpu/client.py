@@ -21,7 +21,7 @@ from vramcast.hardware.stack import Stack
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.format.sharding import are_shards_equal
+from vramcast.tracer.format.rank_facts import are_shards_equal
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.child.subprocesses import Shared
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map_only
+from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_map_only
 
 BIG_BYTES = 1 << 20  # arbitrary: a tensor from here on is all storage and no meaning
 BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to here
@@ -52,7 +53,7 @@ class HollowInit(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = tensors_in(*args, *kwargs.values())
         if any(t.device.type != "cpu" for t in tensors):
             return func(*args, **kwargs)
         if not tensors:
@@ -97,12 +98,6 @@ class HollowInit(TorchDispatchMode):
             return tree_map_only(torch.Tensor, _untouched, func(*meta_args, **meta_kwargs))
         except (NotImplementedError, RuntimeError):
             return func(*args, **kwargs)
-
-
-def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Return the tensors among an operator's arguments, most of which are no containers: flattening those is what costs."""
-    leaves = (tree_flatten(value)[0] if isinstance(value, list | tuple | dict) else (value,) for value in values)
-    return [leaf for some in leaves for leaf in some if isinstance(leaf, torch.Tensor)]
 
 
 def _untouched(shape: torch.Tensor) -> torch.Tensor:

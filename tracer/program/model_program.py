@@ -188,20 +188,41 @@ WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
 def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
     """Fill a batch's tensor as its `fill` says; without one, integers lie below their limit and floats between 0 and 1.
 
-    Big floats are never written.
+    Big floats are never written, and complex numbers are 0.
     """
-    is_number = tensor.is_floating_point() or tensor.is_complex()
-    if is_number and tensor.nbytes >= meta_model.BIG_BYTES:
+    if (tensor.is_floating_point() or tensor.is_complex()) and tensor.nbytes >= meta_model.BIG_BYTES:
         return
-    seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed; the job's own random numbers stay what they are
+    # arbitrary: the seed; the job's own random numbers stay what they are
+    _write(tensor, spec, 0.0, torch.Generator().manual_seed(0))
+
+
+def write_input(tensor: torch.Tensor, spec: TensorSpec) -> None:
+    """Fill a batch's tensor for a job which really computes, on a GPU or on the CPU: as above, big floats too."""
+    _write(tensor, spec, 0.5, None)
+
+
+def _write(tensor: torch.Tensor, spec: TensorSpec, of_complex: float, seeded: torch.Generator | None) -> None:
     if spec.fill is not None:
         tensor.fill_(spec.fill)
     elif tensor.is_floating_point():
         tensor.uniform_(generator=seeded)
-    elif not is_number and spec.high is not None:
+    elif tensor.is_complex():
+        tensor.fill_(of_complex)
+    elif spec.high is not None:
         tensor.random_(max(spec.high, 1), generator=seeded)
     else:
         tensor.zero_()
+
+
+def fill_weights(model: torch.nn.Module) -> None:
+    """Give the tensors which `HollowInit` left untouched values, in place: small and of both signs. Allocates nothing.
+
+    Where kernels run, whatever lies in memory might meet a branch, a sort or a gradient scaler as a NaN.
+    """
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.nbytes >= meta_model.BIG_BYTES and tensor.is_floating_point():
+                tensor.uniform_(-0.02, 0.02)  # arbitrary: near the usual initial values
 
 
 def host_batch(job: Job, batch: Batch, write: WriteInput = write_stated) -> Any:

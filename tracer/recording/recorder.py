@@ -56,19 +56,6 @@ class Place(NamedTuple):
     dtypes: tuple[str, ...] = ()
 
 
-def watch(
-    enter_module: Callable[..., None], leave_module: Callable[..., None], before_step: Callable[..., None],
-    after_step: Callable[..., None],
-) -> list[Any]:  # fmt: skip
-    """Call these around every module's forward and every optimizer's step; return handles whose `remove()` ends it."""
-    return [
-        register_module_forward_pre_hook(enter_module),
-        register_module_forward_hook(leave_module),
-        register_optimizer_step_pre_hook(before_step),
-        register_optimizer_step_post_hook(after_step),
-    ]
-
-
 class Recorder:
     """Records one job on one device: `start()`, run the job, `stop()`.
 
@@ -122,8 +109,13 @@ class Recorder:
             self._begin_profile()
 
     def _watch(self) -> None:
-        self._handles = watch(self._enter_module, self._leave_module, self._before_step, self._after_step)
-        self._handles += follow(self.course)
+        self._handles = [
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+            *follow(self.course),
+        ]
 
     def _begin_profile(self) -> None:
         # Not torch.profiler's: that one imports Inductor, which needs a user with a name.

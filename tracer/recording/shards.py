@@ -50,7 +50,7 @@ class Holdings:
                 row[1 if part.is_sharded else 2] += part.here
 
     def to_header(self) -> dict[str, Any]:
-        """Return it as `tracer/format/sharding.py` reads it."""
+        """Return it as `tracer/format/rank_facts.py` reads it."""
         return {"modules": [[path, *sizes] for path, sizes in self._modules.items() if sizes[0]], "is_even": self._is_even}
 
 

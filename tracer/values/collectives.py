@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.ranks.simulated_peers import Absent
 from vramcast.tracer.values.recipes import Origin
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -46,18 +47,8 @@ _BROADCAST: Final = "broadcast of a tensor"
 _MESSAGE: Final = "message of a tensor"
 
 
-class Others(Protocol):
-    """The ranks which are not there, as far as they said something before."""
-
-    def say_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
-        """Write down what this rank gives to one or to all: None counts as a call of which nobody knows the value."""
-
-    def told_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
-        """Return what the first of `pair` gave; None: nobody said it."""
-
-
 @contextmanager
-def followed(values: TensorValues, others: Others | None = None) -> Iterator[None]:
+def followed(values: TensorValues, others: Absent | None = None) -> Iterator[None]:
     """Tell `values` what the tensors hold after each collective which runs inside."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
@@ -81,7 +72,7 @@ def followed(values: TensorValues, others: Others | None = None) -> Iterator[Non
             place.remove()
 
 
-def _told(original: Callable[..., Any], name: str, values: TensorValues, others: Others | None) -> Callable[..., Any]:
+def _told(original: Callable[..., Any], name: str, values: TensorValues, others: Absent | None) -> Callable[..., Any]:
     """Return a collective after which it is known what its result holds."""
     parameters = tuple(inspect.signature(original).parameters)
     output, source = _PARAMETERS[name]
@@ -154,7 +145,7 @@ def _given(values: TensorValues, name: str, tensor: Any) -> tuple[torch.Tensor, 
 
 
 def _broadcast(
-    others: Others | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
+    others: Absent | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
 ) -> tuple[torch.Tensor, Origin] | None:
     """Return what one rank gives to all."""
     if others is None:
@@ -166,7 +157,7 @@ def _broadcast(
     return None if told is None else (told, Origin.DRAWN)
 
 
-def _sent(original: Any, values: TensorValues, others: Others) -> Callable[..., Any]:
+def _sent(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
     """Return a send which writes down what it sends."""
 
     def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
@@ -177,7 +168,7 @@ def _sent(original: Any, values: TensorValues, others: Others) -> Callable[..., 
     return send
 
 
-def _received(original: Any, values: TensorValues, others: Others) -> Callable[..., Any]:
+def _received(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
     """Return a receive after which it is known what was sent."""
 
     def receive(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -30,9 +31,18 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.hooks.tensors import tensors_in
-from vramcast.tracer.hooks.torch_api import default_device, device_constructors, function_modes, functorch_level, tree_flatten
+from vramcast.tracer.hooks.torch_api import (
+    default_device,
+    device_constructors,
+    function_modes,
+    functorch_level,
+    places,
+    tree_flatten,
+)
 from vramcast.tracer.protocol.run_options import Answers
+from vramcast.tracer.ranks.simulated_peers import Absent
 from vramcast.tracer.values import collectives, max_shapes, unknown_values
 from vramcast.tracer.values.followed_call import COPIES, Call
 from vramcast.tracer.values.host_reads import masks, raw
@@ -356,3 +366,20 @@ class Values(TensorValues, TorchFunctionMode):
 def _reads_floats(call: Call) -> bool:
     """Whether a call hands floats to the host as they are: they are logged, or compared where nobody sees it."""
     return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
+
+
+@contextmanager
+def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
+    """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks, or `others`, gave them."""
+    replaced = [Replaced(torch, "compile", values.unseen_by)]
+    replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
+    try:
+        with collectives.followed(values, others):
+            yield
+    finally:
+        for place in replaced:
+            place.remove()
+
+
+def _followed_again(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
+    return lambda forward, *args, **kwargs: original(values.again(forward), *args, **kwargs)

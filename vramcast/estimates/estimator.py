@@ -32,7 +32,7 @@ from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
-from vramcast.tracer.format.rank_peaks import world_size_of
+from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.portable_tracers import CPU, FAKE

@@ -23,8 +23,7 @@ from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import Case, what_if
 from vramcast.tracer.format.ledger import Entered
-from vramcast.tracer.format.rank_peaks import RankPeaks, ranks_of, world_size_of
-from vramcast.tracer.format.sharding import Held, sharding_of
+from vramcast.tracer.format.rank_facts import Held, RankPeaks, ranks_of, sharding_of, world_size_of
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Category, Phase, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf

@@ -10,7 +10,7 @@ from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import CardSpeed, Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.rank_peaks import RankPeaks
+from vramcast.tracer.format.rank_facts import RankPeaks
 
 SCHEMA: Final = 1
 _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)

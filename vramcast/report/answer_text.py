@@ -9,7 +9,7 @@ from typing import Final
 
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
-from vramcast.tracer.format.sharding import Held
+from vramcast.tracer.format.rank_facts import Held
 
 _NUMBER: Final = re.compile(r"\d+")
 

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.tracer.format.labels import place
-from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.format.trace import Action, Trace, place
 from vramcast.views import charts, style
 from vramcast.views.charts import png, svg
 from vramcast.views.charts.chart import INK, LIGHT_GREY, Chart, Series

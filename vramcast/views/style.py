@@ -8,8 +8,7 @@ from typing import Final, TypeAlias
 
 from vramcast.core.units import GIB, MIB, gib
 from vramcast.simulator.curves import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
-from vramcast.tracer.format.labels import place
-from vramcast.tracer.format.trace import RANKS, Category, Trace
+from vramcast.tracer.format.trace import RANKS, Category, Trace, place
 from vramcast.views.charts import chart
 from vramcast.views.charts.chart import Axis
 

@@ -10,8 +10,7 @@ import numpy as np
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.labels import place
-from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.format.trace import Trace, place
 from vramcast.views import style
 
 _CHART_COLUMNS: Final = 68  # arbitrary: with the axis 80, the width of a terminal

@@ -7,15 +7,18 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.ranks import fsdp_views
+from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.ranks.simulated_peers import unprofiled
 
 
 def test_a_view_for_every_rank_is_in_no_profile() -> None:
     fsdp2: Any = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
     weight = torch.empty(64, 8)
-    with fsdp_views.unprofiled(), torch.autograd.profiler.profile() as profile:
+    replaced = Replaced(fsdp2, "_chunk_with_empty", unprofiled)
+    with torch.autograd.profiler.profile() as profile:
         chunks = fsdp2._chunk_with_empty(weight, 64, dim=0)
         weight.neg()
+    replaced.remove()
     assert [chunk.shape for chunk in chunks] == [(1, 8)] * 64
     assert {event.name for event in profile.function_events} == {"aten::neg"}
     with torch.autograd.profiler.profile() as after:

@@ -16,7 +16,7 @@ from tests.lanes import sampled  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.simulator import curves  # noqa: E402
-from vramcast.tracer.format.sharding import Held  # noqa: E402
+from vramcast.tracer.format.rank_facts import Held  # noqa: E402
 from vramcast.tracer.format.trace import Category  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 from vramcast.tracer.ranks.spread import blocks  # noqa: E402

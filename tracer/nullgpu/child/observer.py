@@ -100,7 +100,7 @@ class Watched:
         """
         from vramcast.tracer.nullgpu.child import compiled_optimizers, distributed_checkpoints
         from vramcast.tracer.ranks.simulated_peers import Absent
-        from vramcast.tracer.values.host_copy import beside
+        from vramcast.tracer.values.follower import beside
 
         if self.rank.world.size > 1:
             self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)

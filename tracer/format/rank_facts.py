@@ -1,0 +1,89 @@
+"""What a trace's header tells of a job's ranks: their peaks, and which parameters are sharded and which are not, by module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramcast.core.errors import TraceFileError
+from vramcast.tracer.format.trace import RANKS, SHARDING, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class RankPeaks:
+    """One rank which was traced. Sizes in bytes.
+
+    Attributes:
+        number: Among all ranks.
+        allocated, reserved: Its peaks.
+    """
+
+    number: int
+    allocated: int
+    reserved: int
+
+
+def world_size_of(trace: Trace) -> int:
+    """Return how many ranks a job has; 1 where the trace does not say.
+
+    Raises:
+        TraceFileError: the header is damaged.
+    """
+    said = trace.header.get(RANKS)
+    if said is None:
+        return 1
+    size = said.get("world_size") if isinstance(said, dict) else None
+    if not isinstance(size, int) or size < 1:
+        raise TraceFileError(f"The trace's ranks are damaged ({str(said)[:80]}): record it again.")
+    return size
+
+
+def ranks_of(trace: Trace) -> tuple[RankPeaks, ...]:
+    """Return the ranks which were traced; none of a job of one rank.
+
+    Raises:
+        TraceFileError: the header is damaged.
+    """
+    if world_size_of(trace) == 1:
+        return ()
+    try:
+        return tuple(RankPeaks(*map(int, peaks)) for peaks in trace.header[RANKS]["peaks"])
+    except (TypeError, KeyError, ValueError) as error:  # a trace may come from anywhere
+        raise TraceFileError(f"The trace's ranks are damaged ({type(error).__name__}: {error}): record it again.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a rank holds of a module's parameters. Sizes in bytes.
+
+    Attributes:
+        module: Path up to its first number, `layers.0`, or of what has none the module itself.
+        full: All of them.
+        sharded: This rank's part of those which are sharded.
+        replicated: Those which each rank has whole.
+    """
+
+    module: str
+    full: int
+    sharded: int
+    replicated: int
+
+
+def sharding_of(trace: Trace) -> tuple[Held, ...]:
+    """Return what the traced rank holds, in the model's order; nothing where it was not noted.
+
+    Raises:
+        TraceFileError: the header is damaged.
+    """
+    said = trace.header.get(SHARDING)
+    if said is None:
+        return ()
+    try:
+        return tuple(Held(str(module), *map(int, sizes)) for module, *sizes in said["modules"])
+    except (TypeError, KeyError, ValueError) as error:  # a trace may come from anywhere
+        raise TraceFileError(f"The trace's sharding is damaged ({type(error).__name__}: {error}): record it again.") from None
+
+
+def are_shards_equal(trace: Trace) -> bool:
+    """Return whether every rank's shards are known to have the same sizes."""
+    said = trace.header.get(SHARDING)
+    return isinstance(said, dict) and said.get("is_even") is True
