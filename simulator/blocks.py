@@ -78,8 +78,8 @@ class Pool:
 
 
 @dataclass(slots=True)
-class PrivatePool:
-    """The two pools of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
+class PoolPair:
+    """Two pools: the default ones, or those of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
 
     small: Pool
     large: Pool

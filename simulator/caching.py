@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.core.units import torch_size
-from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PrivatePool, Range, join
+from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PoolPair, Range, join
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Statistics
 from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES
@@ -73,8 +73,8 @@ class CachingAllocator:
         self._waits = waits
         self._small = Pool(DEFAULT_POOL, is_small=True)
         self._large = Pool(DEFAULT_POOL, is_small=False)
-        self._private: dict[PoolId, PrivatePool] = {}
-        self._freeable: dict[PoolId, PrivatePool] = {}
+        self._pairs: dict[PoolId, PoolPair] = {DEFAULT_POOL: PoolPair(self._small, self._large)}  # by owner
+        self._freeable: dict[PoolId, PoolPair] = {}
         self._recording: list[PoolId] = []
         self._pending: list[Block] = []  # freed, but another stream may still use them
         self._active: set[Block] = set()
@@ -156,10 +156,10 @@ class CachingAllocator:
     # ---------------------------------------------------------------------------------------- private pools
     def begin_pool(self, pool: PoolId) -> None:
         """Serve requests from the private pool `pool` until `end_pool`; it is made, or has one user more."""
-        if pool in self._private:
-            self._private[pool].users += 1
+        if pool in self._pairs:
+            self._pairs[pool].users += 1
         else:
-            self._private[pool] = PrivatePool(Pool(pool, is_small=True), Pool(pool, is_small=False))
+            self._pairs[pool] = PoolPair(Pool(pool, is_small=True), Pool(pool, is_small=False))
         self._recording.append(pool)
 
     def end_pool(self, pool: PoolId) -> None:
@@ -168,7 +168,7 @@ class CachingAllocator:
 
     def release_pool(self, pool: PoolId) -> None:
         """Take one user from a private pool; without users, its unused segments go back with the others."""
-        private = self._private[pool]
+        private = self._pairs[pool]
         private.users -= 1
         if not private.users:
             self._freeable[pool] = private
@@ -206,19 +206,14 @@ class CachingAllocator:
         return sorted(rows, key=lambda row: row.address)
 
     def _pools(self) -> Iterator[Pool]:
-        yield self._small
-        yield self._large
-        for private in self._private.values():
-            yield private.small
-            yield private.large
+        for pair in self._pairs.values():
+            yield pair.small
+            yield pair.large
 
     # ---------------------------------------------------------------------------------------- serving a request
     def _pool(self, size_bytes: int) -> Pool:
-        is_small = size_bytes <= SMALL_BYTES
-        if self._recording:
-            private = self._private[self._recording[0]]
-            return private.small if is_small else private.large
-        return self._small if is_small else self._large
+        pair = self._pairs[self._recording[0] if self._recording else DEFAULT_POOL]
+        return pair.small if size_bytes <= SMALL_BYTES else pair.large
 
     def _find(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Take the best fitting free block out of its pool."""
@@ -266,8 +261,7 @@ class CachingAllocator:
         address = self.card.malloc(segment_bytes)
         if address is None:
             return None
-        if pool.owner:
-            self._private[pool.owner].n_segments += 1
+        self._pairs[pool.owner].n_segments += 1
         statistics = self.statistics
         self._segments_bytes += segment_bytes
         statistics.reserved.add(segment_bytes)
@@ -422,7 +416,7 @@ class CachingAllocator:
             self._release_pool_blocks(private.small)
             self._release_pool_blocks(private.large)
             if not private.n_segments:
-                del self._freeable[name], self._private[name]
+                del self._freeable[name], self._pairs[name]
 
     def _release_pool_blocks(self, pool: Pool) -> None:
         for block in pool.blocks():
@@ -436,8 +430,7 @@ class CachingAllocator:
         self._tell(Action.SEGMENT_FREE, block.address, block.size_bytes, block.stream)
         block.pool.remove(block)
         self.card.free(block.address, block.size_bytes)
-        if block.pool.owner:
-            self._private[block.pool.owner].n_segments -= 1
+        self._pairs[block.pool.owner].n_segments -= 1
         self._segments_bytes -= block.size_bytes
         statistics.reserved.add(-block.size_bytes)
         statistics.n_segments.add(-1)
@@ -456,8 +449,7 @@ class CachingAllocator:
             if not self._map(following, min(size_bytes - block.size_bytes, following.size_bytes)):
                 return None
             block = following  # it has swallowed the free block before it
-        if pool.owner:
-            self._private[pool.owner].n_segments += 1
+        self._pairs[pool.owner].n_segments += 1
         pool.remove(block)
         return block
 
@@ -544,8 +536,7 @@ class CachingAllocator:
         unmapped_bytes = end - begin
         for _ in range(0, unmapped_bytes, page_bytes):
             self.card.refund(page_bytes)
-        if pool.owner:
-            self._private[pool.owner].n_segments -= 1
+        self._pairs[pool.owner].n_segments -= 1
         self._segments_bytes -= unmapped_bytes
         self.statistics.reserved.add(-unmapped_bytes)
         self.statistics.n_device_frees += 1

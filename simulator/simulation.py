@@ -9,7 +9,6 @@ plan; what that one asks for is not in the trace, and taken to be nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import Engine, play
@@ -91,16 +90,9 @@ class Simulation:
 
         It ends where memory runs out. Blocks which are older than the trace become its first rows.
         """
-        return retrace(self.trace, self.requests, self.outcome, self.settings, {"simulated": self._circumstances()})
-
-    def _circumstances(self) -> dict[str, Any]:
-        card = self.card
-        return {
-            "settings": str(self.settings),
-            "total_bytes": card.total_bytes,
-            "context_bytes": card.context_bytes,
-            "limited": card.limited,
-        }
+        said = {name: getattr(self.card, name) for name in ("total_bytes", "context_bytes", "limited")}
+        header = {"simulated": {"settings": str(self.settings), **said}}
+        return retrace(self.trace, self.requests, self.outcome, self.settings, header)
 
 
 def simulate(

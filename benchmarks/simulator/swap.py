@@ -55,7 +55,7 @@ class Row:
 def measure(name: str, trace: Trace, card: str, link: str) -> Row:
     """Return what plans for `trace` come to, each of them checked."""
     started = time.perf_counter()
-    least = swap.least_peak(trace, link=link)
+    least = swap.plan(trace, link=link)
     plans: list[SwapPlan] = [least]
     plans += [swap.plan(trace, limit_bytes=int(share * least.peak_live_bytes), link=link) for share in SHARES]
     seconds = time.perf_counter() - started

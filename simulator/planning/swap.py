@@ -1,6 +1,6 @@
 """AutoSwap: which blocks to copy to the host while nothing needs them, and when, so that a step takes less of the card.
 
-    least_peak(trace)                 the least peak of live bytes for which no operator ever waits
+    plan(trace)                       the least peak of live bytes for which no operator ever waits
     plan(trace, limit_bytes=...)      what the step takes longer when live bytes stay below a limit
 
 Training is periodic: one step is planned, and every step follows the plan. Which blocks go is decided by a weighted sum of four
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
+from vramcast.core.plain import to_plain
 from vramcast.simulator.planning.swap_links import Link, find_link
 from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
 from vramcast.simulator.planning.swap_scores import NAMES, scores
@@ -92,29 +93,14 @@ class SwapPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON; unknown is None, bytes and microseconds are integers."""
-        fields = asdict(self)
+        fields = to_plain(self)
         return {
             "limit": fields.pop("limit_bytes"),
             "peak": fields.pop("peak_bytes"),
             "peak_live": fields.pop("peak_live_bytes"),
             **fields,
             "link": self.link.name,
-            "schedule": [asdict(move) for move in self.schedule],
-            "waits": [asdict(wait) for wait in self.waits],
         }
-
-
-def least_peak(trace: Trace, *, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
-    """Return the plan with the lowest peak that was found for which no operator waits.
-
-    Args:
-        trace: With READ and WRITE rows, as `RunOptions(accesses=True)` gives it.
-        link: A name in `LINKS`, or a link of your own.
-        seed: Of the search for weights; the same seed gives the same plan.
-    Raises:
-        UsageError: The trace has no accesses, or optuna is missing.
-    """
-    return _Planner(trace, find_link(link), seed).least_peak()
 
 
 def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
@@ -122,17 +108,16 @@ def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pc
 
     Args:
         trace: With READ and WRITE rows, as `RunOptions(accesses=True)` gives it.
-        limit_bytes: Of live bytes at any instant; None: `least_peak`.
+        limit_bytes: Of live bytes at any instant; None: as low as it goes without an operator that waits.
         link: A name in `LINKS`, or a link of your own.
         seed: Of the search for weights; the same seed gives the same plan.
     Raises:
         UsageError: The trace has no accesses, the limit is not positive, or optuna is missing.
     """
-    if limit_bytes is None:
-        return least_peak(trace, link=link, seed=seed)
-    if limit_bytes <= 0:
+    if limit_bytes is not None and limit_bytes <= 0:
         raise UsageError(f"The limit is {limit_bytes} bytes: give the bytes that live tensors may take, for example 8GiB.")
-    return _Planner(trace, find_link(link), seed).within(limit_bytes)
+    planner = _Planner(trace, find_link(link), seed)
+    return planner.least_peak() if limit_bytes is None else planner.within(limit_bytes)
 
 
 class _Planner:
@@ -148,12 +133,10 @@ class _Planner:
         self.nothing = self.scheduler.without_waiting(np.zeros(0, np.int64))
 
     def least_peak(self) -> SwapPlan:
-        """Return the plan of `least_peak`."""
         best = self._search(lambda order: self._lowest(order, 0), lambda found: found.peak_bytes)
         return self._plan(None, self._pruned(best, best.peak_bytes))
 
     def within(self, limit_bytes: int) -> SwapPlan:
-        """Return the plan of `plan`."""
         assert self.nothing is not None
         if self.nothing.peak_bytes <= limit_bytes:
             return self._plan(limit_bytes, self.nothing)

@@ -49,11 +49,6 @@ class Name:
     cuda: bool = False
 
 
-def _c(needed_by: str, **names: str) -> dict[str, Name]:
-    """Return names of torch._C, by ours."""
-    return {ours: Name((f"torch._C:{theirs}",), needed_by) for ours, theirs in names.items()}
-
-
 def _of(module: str, needed_by: str, **names: str) -> dict[str, Name]:
     return {ours: Name((f"{module}:{theirs}",), needed_by) for ours, theirs in names.items()}
 
@@ -103,7 +98,8 @@ NAMES: Final[dict[str, Name]] = {
         disable_current_modes="_disable_current_modes",
     ),
     **_of("torch._prims_common", "convolutions' layouts", suggest_memory_format="suggest_memory_format"),
-    **_c(
+    **_of(
+        "torch._C",
         _EVENTS,
         RecordFunctionFast="_profiler._RecordFunctionFast",
         enable_record_function="_autograd._enable_record_function",
@@ -125,14 +121,16 @@ NAMES: Final[dict[str, Name]] = {
     "end_pool": Name(_END_POOL, _RAW, cuda=True),
     "release_pool": Name(("torch._C:_cuda_releasePool",), _RAW, cuda=True),
     "cuda_arch_flags": Name(("torch._C:_cuda_getArchFlags",), "the null GPU: for which cards torch has kernels", cuda=True),
-    **_c(
+    **_of(
+        "torch._C",
         "convolution workspaces of the portable tracers",
         cudnn_enabled="_get_cudnn_enabled",
         cudnn_benchmark="_get_cudnn_benchmark",
         cudnn_deterministic="_get_cudnn_deterministic",
         cudnn_allow_tf32="_get_cudnn_allow_tf32",
     ),
-    **_c(
+    **_of(
+        "torch._C",
         "the portable tracers",
         DispatchKey="DispatchKey",
         DispatchKeySet="DispatchKeySet",
@@ -153,7 +151,7 @@ NAMES: Final[dict[str, Name]] = {
     **_of("torch.utils._foreach_utils", _FAKE, foreach_types_of_gradients="_foreach_supported_types"),
     **_of("torch.utils._device", "values which are followed", device_constructors="_device_constructors", default_device=""),
     **_of("torch.overrides", "values which are followed", function_modes="_get_current_function_mode_stack"),
-    **_c("values which are followed", functorch_level="_functorch.peek_interpreter_stack"),
+    **_of("torch._C", "values which are followed", functorch_level="_functorch.peek_interpreter_stack"),
     **_of(
         "torch.nn.modules.module",
         "jobs which compile: no warning of our hooks",
@@ -163,12 +161,10 @@ NAMES: Final[dict[str, Name]] = {
         global_backward_pre_hooks="_global_backward_pre_hooks",
     ),
     "FakeProcessGroup": Name(("torch._C._distributed_c10d:FakeProcessGroup",), _RANKS),
-    "rendezvous": Name(("torch.distributed.rendezvous:",), _RANKS),
-    "rendezvous_handlers": Name(("torch.distributed.rendezvous:_rendezvous_handlers",), _RANKS),
-    "c10d": Name(("torch.distributed.distributed_c10d:",), _RANKS),
+    **_of("torch.distributed.rendezvous", _RANKS, rendezvous="", rendezvous_handlers="_rendezvous_handlers"),
+    **_of("torch.distributed.distributed_c10d", _RANKS, c10d="", group_of_name="_resolve_process_group"),
     "FileSystemWriter": Name(("torch.distributed.checkpoint.filesystem:_FileSystemWriter",), _RANKS),
     "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
-    "group_of_name": Name(("torch.distributed.distributed_c10d:_resolve_process_group",), _RANKS),
     "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
     **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
     "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),

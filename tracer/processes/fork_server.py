@@ -24,7 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from vramcast.core.process_tree import running
 from vramcast.tracer.hooks import torch_api
@@ -73,11 +73,11 @@ class AskedForCard(BaseException):
     """A package which is imported here asked for the card; no Exception, which packages catch and remember as absence."""
 
 
-class _Caller:
+class _Caller(NamedTuple):
     """Whom a worker serves: the connection, and whether it is no more although a fork of it may hold a copy of its end."""
 
-    def __init__(self, connection: socket.socket, is_gone: Callable[[], bool]) -> None:
-        self.connection, self.is_gone = connection, is_gone
+    connection: socket.socket
+    is_gone: Callable[[], bool]
 
 
 def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller:
@@ -286,18 +286,13 @@ def _reap() -> None:
             return
         _twins.discard(pid)
         if pid == 0:
-            left = set(_children()) - _twins
+            left = {number for number, one in running().items() if one.parent == os.getpid()} - _twins
             if not left:
                 return
             for child in left:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
             time.sleep(0.001)  # arbitrary: short, for what was just killed
-
-
-def _children() -> list[int]:
-    """Return the numbers of this process's children."""
-    return [number for number, one in running().items() if one.parent == os.getpid()]
 
 
 def _child(

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from vramcast.core.errors import VramcastError
 
@@ -17,22 +17,11 @@ _MOST = 4  # arbitrary: a job takes up to a GiB of main memory, beside what it s
 _thread = threading.local()
 
 
-class Widened(Protocol):
-    """Whoever serves several lanes, and does so sooner when told before."""
-
-    def widen(self, lanes: int) -> None:
-        """Prepare for so many."""
-
-
-_widened: weakref.WeakSet[Widened] = weakref.WeakSet()
+# Who serves several lanes, and does so sooner when told before: `widen(lanes)` is called.
+widened: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-
-
-def widen_for_lanes(one: Widened) -> None:
-    """Tell `one` before its lanes are used."""
-    _widened.add(one)
 
 
 def lane() -> int:
@@ -77,7 +66,7 @@ def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: 
                 except BaseException as error:
                     future.set_exception(error)
 
-    for one in list(_widened):
+    for one in list(widened):
         with contextlib.suppress(VramcastError):  # who asks it is told
             one.widen(lanes)
     for number in range(lanes):  # daemons: who is interrupted does not wait for them

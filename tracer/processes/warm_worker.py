@@ -23,12 +23,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from vramcast.core.errors import TimeLimit, UsageError, WorkerError
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
-from vramcast.tracer.processes.thread_pool import lane, widen_for_lanes
+from vramcast.tracer.processes.thread_pool import lane, widened
 from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, send
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -74,12 +74,10 @@ class _Fork:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
         if self.returncode is None and not select.select([self._file], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired([], timeout or 0)
 
     def kill(self) -> None:
-        """End it by force."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._file, signal.SIGKILL)
 
@@ -89,28 +87,32 @@ class _Running:
 
     process: subprocess.Popen[bytes] | _Fork
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._begin()
-        self._connection, theirs = socket.socketpair()
-        # Not our stderr: a worker must not keep our caller's pipes open.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
-        try:
-            with theirs:
-                self.process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
-                    cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
-                )  # fmt: skip
-        except BaseException:
-            self._connection.close()
-            self._said.close()
-            raise
-
-    def _begin(self) -> None:
+    def __init__(self, start: Callable[[_Running, socket.socket], subprocess.Popen[bytes] | _Fork]) -> None:
         self.in_step = True  # whether no question is open
         self.number = 0
         self._is_ready = False
         self._ready: Any = None
+        self.connection, theirs = socket.socketpair()
+        # Not our stderr: a worker must not keep our caller's pipes open.
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
+        try:
+            with theirs:
+                self.process = start(self, theirs)
+        except BaseException:
+            self.connection.close()  # whoever serves it sees that, and ends
+            self.said.close()
+            raise
+
+    @classmethod
+    def started(cls, command: Sequence[str], environment: Mapping[str, str]) -> _Running:
+        """Start a process anew."""
+        return cls(
+            lambda running, theirs: subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=running.said, stderr=running.said,
+                cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
+            )
+        )  # fmt: skip
 
     def twin(self, preload: Sequence[str]) -> _Running:
         """Return a fork of the process, which has imported what this one has; it serves a connection of its own.
@@ -120,19 +122,14 @@ class _Running:
         """
         deadline = time.monotonic() + _START_S
         self.in_step = False
-        other = _Running.__new__(_Running)
-        other._begin()
-        other._connection, theirs = socket.socketpair()
-        other._said = tempfile.TemporaryFile()  # noqa: SIM115 it is closed when the worker serves
-        try:
-            with theirs:
-                send(self._connection, {"twin": os.getpid(), "preload": preload}, deadline)
-                socket.send_fds(self._connection, [b"\0"], [theirs.fileno()])
-            other.process = _Fork(receive(other._connection, deadline)["pid"])
-        except BaseException:
-            other._connection.close()  # whoever serves it sees that, and ends
-            other._said.close()
-            raise
+
+        def fork(other: _Running, theirs: socket.socket) -> _Fork:
+            send(self.connection, {"twin": os.getpid(), "preload": preload}, deadline)
+            socket.send_fds(self.connection, [b"\0"], [theirs.fileno()])
+            theirs.close()
+            return _Fork(receive(other.connection, deadline)["pid"])
+
+        other = _Running(fork)
         other.ready()
         self.in_step = True
         return other
@@ -146,16 +143,16 @@ class _Running:
         if self._is_ready:
             return self._ready
         try:
-            self._ready = receive(self._connection, time.monotonic() + _START_S)["ready"]
+            self._ready = receive(self.connection, time.monotonic() + _START_S)["ready"]
         except (Gone, Late, Unreadable) as error:
-            why = _last_line(self._said) or type(error).__name__
+            why = _last_line(self.said) or type(error).__name__
             self.end()
             raise WorkerError(f"The worker did not start: {why}.") from None
         except BaseException:
             self.end()
             raise
         self._is_ready = True
-        with self._said as said:
+        with self.said as said:
             _tell(_content(said))  # what libraries warn of while they are imported
         return self._ready
 
@@ -167,9 +164,9 @@ class _Running:
         """Return the answer to a request; what a script says in between goes to stderr."""
         self.in_step = False
         self.number += 1
-        send(self._connection, {"number": self.number, **request}, deadline)
+        send(self.connection, {"number": self.number, **request}, deadline)
         while True:
-            message = receive(self._connection, deadline)
+            message = receive(self.connection, deadline)
             if message["number"] != self.number:
                 raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
             if "said" not in message:
@@ -181,17 +178,17 @@ class _Running:
     def stop(self) -> None:
         """Let the job end now, with what was seen of it, if it can be stopped; its answer comes as ever."""
         with contextlib.suppress(OSError):
-            send(self._connection, {"stop": self.number}, time.monotonic() + _END_S)
+            send(self.connection, {"stop": self.number}, time.monotonic() + _END_S)
 
     def hang_up(self) -> None:
         """Let the worker, and whoever waits for it in another thread, see the end of the connection."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End the process, its job and what the job has started: the worker does all that when its connection closes."""
-        self._connection.close()
-        self._said.close()
+        self.connection.close()
+        self.said.close()
         if not self._is_ready:
             self.process.kill()  # it has started nothing, and would look at its connection only when Python runs
         try:
@@ -202,8 +199,8 @@ class _Running:
 
     def forget(self) -> None:
         """In a fork: the process is not ours."""
-        self._connection.close()
-        self._said.close()
+        self.connection.close()
+        self.said.close()
         self.process.returncode = 0  # it must not be waited for, nor missed
 
 
@@ -238,11 +235,11 @@ class WarmWorker:
         self._lanes: dict[int, WarmWorker] = {}  # beside this one, which is lane 0
         self._asked: list[_Running] = []  # more than one, where a signal handler asks while we wait
         forget_in_forks(self)
-        self._idle: _Running | None = running or _Running(self._command, self._environment)
+        self._idle: _Running | None = running or _Running.started(self._command, self._environment)
         if wait:
             self._idle.ready()
         if not lane:
-            widen_for_lanes(self)
+            widened.add(self)
 
     @classmethod
     def shared(cls, name: str, command: Sequence[str], environment: Mapping[str, str]) -> WarmWorker:
@@ -359,7 +356,7 @@ class WarmWorker:
         if running is not None and not running.is_alive:
             running.end()
             running = None
-        return running or _Running(self._command, self._environment)
+        return running or _Running.started(self._command, self._environment)
 
     def _give_back(self, running: _Running) -> None:
         """Keep a process whose question was answered; end one that still owes an answer, for which nobody waits any more."""

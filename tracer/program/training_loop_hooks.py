@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -37,12 +38,12 @@ def follow(course: Course) -> list[Any]:
         (torch.autograd.profiler.record_function, "__enter__", lambda original: _counted(original, 1)),
         (torch.autograd.profiler.record_function, "__exit__", lambda original: _counted(original, -1)),
     ]
-    wrapped += [(*place, lambda original: _backward(original, course)) for place in torch_api.places("run_backward")]
+    wrapped += [(*place, lambda original: _within(original, course.backward)) for place in torch_api.places("run_backward")]
     if course.is_limited:  # a model's job has neither loaders nor files, and need not import what writes them
         wrapped += [(*place, lambda original: _reading(original, course)) for place in torch_api.places("make_pass")]
         wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
         wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
-        wrapped += [(*place, lambda original: _saving(original, course)) for place in checkpoint_writers()]
+        wrapped += [(*place, lambda original: _within(original, course.saving)) for place in checkpoint_writers()]
     return [Replaced(*place) for place in wrapped]
 
 
@@ -63,9 +64,9 @@ def _making(original: Any, course: Course) -> Any:
     return made
 
 
-def _backward(original: Any, course: Course) -> Any:
+def _within(original: Any, around: Callable[[], AbstractContextManager[None]]) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
-        with course.backward():
+        with around():
             return original(*args, **kwargs)
 
     return run
@@ -97,11 +98,3 @@ def _beginning(original: Any, course: Course) -> Any:
         return original(iterator, *args, **kwargs)
 
     return begin
-
-
-def _saving(original: Any, course: Course) -> Any:
-    def save(*args: Any, **kwargs: Any) -> Any:
-        with course.saving():
-            return original(*args, **kwargs)
-
-    return save

@@ -1,8 +1,7 @@
-"""What ranks said which ran before, and how often what an absent rank would have said was guessed."""
+"""What ranks said which ran before."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -29,18 +28,3 @@ class Tape:
         self.said |= later.said
         self.alike = later.alike | self.alike  # the first who said it: its group has all its ranks traced
         self.pairs |= later.pairs
-
-
-@dataclass(slots=True)
-class Account:
-    """Counts what absent ranks would have said and nobody knows: it is taken to be what this rank said.
-
-    Attributes:
-        answers: How often, by what was asked.
-    """
-
-    answers: Counter[str] = field(default_factory=Counter)
-
-    def note(self, what: str) -> None:
-        """Count one answer."""
-        self.answers[what] += 1

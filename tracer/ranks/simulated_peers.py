@@ -33,7 +33,7 @@ from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
 from vramcast.tracer.hooks.import_hooks import when_imported
 from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.protocol.recorded_messages import Account, Tape
+from vramcast.tracer.protocol.recorded_messages import Tape
 from vramcast.tracer.ranks.store import AbsentStore
 
 _SCHEMES: Final = ("env", "tcp", "file")
@@ -52,17 +52,17 @@ class Absent:
         is_started: Whether it is a process which the job's own has started, and may be another rank.
 
     Attributes:
-        account: How often, and how.
+        answers: How often it is not known what they would say, by what was asked: then it is what this rank says.
         group_sizes: How many ranks there are of each color by which PyTorch splits a communicator.
     """
 
     def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
         self._rank, self._tape, self._is_started = rank, tape, is_started
-        self.account = Account()
+        self.answers: Counter[str] = Counter()
         self._said = Tape()
         self._calls: Counter[Any] = Counter()
         self.group_sizes: dict[int, int] = {}
-        self._store = AbsentStore(rank.number, tape, self.account)
+        self._store = AbsentStore(rank.number, tape, self.answers)
 
     def said(self) -> Tape:
         """Return what this rank said."""
@@ -81,7 +81,7 @@ class Absent:
                 for name in _STORES:
                     if hasattr(owner, name):
                         stack.callback(Replaced(owner, name, lambda _: lambda *args, **kwargs: self._store).remove)
-            stack.callback(Replaced(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.account)).remove)
+            stack.callback(Replaced(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.answers)).remove)
             for owner, name in torch_api.places("color_of_ranks"):
                 stack.callback(Replaced(owner, name, self._with_size).remove)
             for name, ours in self._objects().items():
@@ -138,7 +138,6 @@ class Absent:
         return ranks if self._rank.number in ranks else ()
 
     def _count(self, kind: str, ranks: tuple[int, ...]) -> int:
-        """Return the number of a call."""
         self._calls[kind, ranks] += 1
         return self._calls[kind, ranks]
 
@@ -156,13 +155,12 @@ class Absent:
         told = self._tape.said.get((kind, ranks, number, pair))
         if told is None:
             told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
-            self.account.note("objects")
+            self.answers["objects"] += 1
         if told is None:
             raise MissingPeerValue(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
         return pickle.loads(told)
 
     def _say(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:
-        """Write down what this rank says."""
         data = pickle.dumps(what)
         self._said.said[kind, ranks, number, pair] = data
         self._said.alike[kind, len(ranks), number, _places(ranks, pair)] = data
@@ -208,7 +206,7 @@ class Absent:
                 continue
             told = self._tape.said.get((kind, ranks, number, (rank,)))
             if told is None:
-                self.account.note("objects")
+                self.answers["objects"] += 1
             objects[place] = pickle.loads(data if told is None else told)
 
     def _broadcast_object_list(
@@ -261,7 +259,6 @@ def _member(ranks: tuple[int, ...], number: Any, place: Any) -> int:
 
 
 def _places(ranks: tuple[int, ...], members: tuple[int, ...]) -> tuple[int, ...]:
-    """Return where members stand in their group."""
     return tuple(ranks.index(one) for one in members)
 
 
@@ -319,7 +316,7 @@ def _alone(original: Any) -> Callable[..., Any]:
     return begin
 
 
-def _gloo(account: Account) -> Any:
+def _gloo(answers: Counter[str]) -> Any:
     """Return what stands for Gloo's group: PyTorch's own which takes all ranks for equal."""
     fake = torch_api.FakeProcessGroup
 
@@ -329,7 +326,7 @@ def _gloo(account: Account) -> Any:
 
     class Gloo(metaclass=Kind):
         def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
-            account.note("groups of Gloo")
+            answers["groups of Gloo"] += 1
             make = getattr(fake, torch_api.FAKE_GROUP_MAKER, None)
             return fake(rank, size) if make is None else make(rank, size, fake.Options())
 

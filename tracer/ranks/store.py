@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 
 import torch
 
 from vramcast.core.errors import MissingPeerValue
-from vramcast.tracer.protocol.recorded_messages import Account, Tape
+from vramcast.tracer.protocol.recorded_messages import Tape
 
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
 _TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits
@@ -17,7 +18,6 @@ _TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits
 _OF_NCCL: Final = re.compile(r"cuda|nccl", re.IGNORECASE)
 # spec: the same: under a number, or under the ranks of a point-to-point pair. A script's own keys may look so.
 _NUMBERED: Final = re.compile(r"/\d+(:\d+)?$")
-
 
 _distributed: Any = torch.distributed
 _Store: Any = _distributed.Store if _distributed.is_available() else object
@@ -32,15 +32,15 @@ class AbsentStore(_Store):  # type: ignore[misc]
     Args:
         rank: Of this process.
         tape: What ranks said which ran before.
-        account: Counts what was answered for absent ranks.
+        answers: Counts what was answered for absent ranks.
 
     Attributes:
         said: What this rank set.
     """
 
-    def __init__(self, rank: int, tape: Tape, account: Account) -> None:
+    def __init__(self, rank: int, tape: Tape, answers: Counter[str]) -> None:
         super().__init__()
-        self._rank, self._tape, self._account = rank, tape, account
+        self._rank, self._tape, self._answers = rank, tape, answers
         self._held: dict[str, bytes] = {}
         self.said: dict[str, bytes] = {}
 
@@ -61,12 +61,12 @@ class AbsentStore(_Store):  # type: ignore[misc]
         for number in re.finditer(r"\d+", key):  # what an absent rank sets under its number, we set under ours
             ours = f"{key[: number.start()]}{self._rank}{key[number.end() :]}"
             if ours in self._held:
-                self._account.note("keys of a store")
+                self._answers["keys of a store"] += 1
                 return self._held[ours]
         if _OF_NCCL.search(key):
             return bytes(_ID_BYTES)
         if _NUMBERED.search(key):
-            self._account.note("keys of a store")
+            self._answers["keys of a store"] += 1
             return bytes(_ID_BYTES)
         raise MissingPeerValue(f"The key '{key}' of the store is set by a rank which is not traced: add it to --ranks.")
 

@@ -13,6 +13,7 @@ import torch
 
 from vramcast.tracer.format.snapshot import Entries
 from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.replacement import Replaced
 
 _MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
 # What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
@@ -39,7 +40,7 @@ class Account:
         self._device = device_index
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
-        self._originals: list[tuple[Any, str, Callable[..., Any]]] = []
+        self._replaced: list[Replaced] = []
         self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
         self._has_begun = False
         self._can_clear = True
@@ -55,26 +56,28 @@ class Account:
         self._record(context=None, max_entries=_MAX_EVENTS)
         self._origin = _events(self._device)
         self._has_begun = True
-        replaced = (
-            ("empty_cache", self._noting), ("reset_statistics", self._keeping), ("record_memory_history", _ignoring),
-            ("memory_snapshot", self._whole),
-        )  # fmt: skip
-        for what, make in replaced:
-            for owner, name in torch_api.places(what):
-                original = getattr(owner, name)
-                self._originals.append((owner, name, original))
-                setattr(owner, name, make(original))
+        self._replace()
+
+    def _replace(self) -> None:
+        """Replace what the job itself calls."""
+        wrap = {
+            "empty_cache": self._noting, "reset_statistics": self._keeping, "record_memory_history": _ignoring,
+            "memory_snapshot": self._whole,
+        }  # fmt: skip
+        self._replaced = [Replaced(*place, wrap[what]) for what in wrap for place in torch_api.places(what)]
+
+    def _put_back(self) -> None:
+        for place in self._replaced:
+            place.remove()
 
     def _record(self, **options: Any) -> None:
-        """Begin the history; what the job itself calls is replaced, and put back for this."""
-        ours = [(owner, name, getattr(owner, name)) for owner, name, _ in self._originals]
-        for place in self._originals:
-            setattr(*place)
+        """Begin the history; what the job itself calls is put back for this."""
+        self._put_back()
         try:
             torch_api.record_memory_history(**options)
         finally:
-            for place in ours:
-                setattr(*place)
+            if self._replaced:
+                self._replace()
 
     def position(self) -> int:
         """Return how many requests and frees there were."""
@@ -112,8 +115,7 @@ class Account:
         if not self._has_begun:  # a job without CUDA
             torch.cuda.init()  # type: ignore[no-untyped-call]
         self._keep()
-        for place in self._originals:
-            setattr(*place)
+        self._put_back()
         snapshot: dict[str, Any] = self._snapshot()
         torch_api.record_memory_history(enabled=None)
         return snapshot

@@ -6,7 +6,6 @@ half precision by its own configuration). So all tracers watch the job, and what
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Final
 
 import torch
@@ -37,7 +36,7 @@ class Observer:
         ]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
 

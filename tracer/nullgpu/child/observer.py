@@ -149,7 +149,7 @@ class Watched:
         result.foreign = foreign_libraries()
         result.max_resident_bytes = peak_resident_bytes()
         if self._absent is not None:
-            result.said, result.answers = self._absent.said(), dict(self._absent.account.answers)
+            result.said, result.answers = self._absent.said(), dict(self._absent.answers)
             result.ledger = sized(result.ledger, self._absent.group_sizes)
         _KEPT.append(self)
 
