@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import vramcast
 from benchmarks.simulator import allocator_driver
@@ -35,6 +36,22 @@ from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.nullgpu.library.build import KnownBuild, entry_points_digest, find_torch
 from vramcast.tracer.nullgpu.library.entry_points import needed_symbols, read_list
 
+# Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind
+# here, since some are made by `__init__` alone.
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "torch:ops.aten.add.Tensor": ("_schema", "_op_dk", "_overloadpacket"),
+    "torch:Tensor": ("_make_subclass", "_is_view", "_use_count", "_indices", "_nnz"),
+    "torch:UntypedStorage": ("_cdata",),
+    "torch._C:_FunctionBase": ("_sequence_nr",),
+    "torch.nn:LSTM": ("_flat_weights",),
+    "torch.nn:Module": ("_buffers", "_compiled_call_impl"),
+    "torch._C:_profiler._ProfilerEvent": ("tag", "name", "children", "extra_fields", "start_time_ns", "end_time_ns"),
+    "torch._C:_profiler._ExtraFields_Allocation": ("alloc_size", "ptr", "device"),
+    "torch._C:_profiler._ExtraFields_TorchOp": ("sequence_number", "inputs"),
+    "torch._C:_profiler._TensorMetadata": ("storage_data_ptr", "sizes", "dtype", "device"),
+}
+# Of these an object is looked at instead of the class: with which arguments it is made.
+_MADE: Final[dict[str, tuple[int, ...]]] = {"torch.nn:LSTM": (1, 1), "torch.nn:Module": ()}
 _CONSTANTS = {
     "kMinBlockSize": numbers.MIN_BLOCK_BYTES,
     "kSmallSize": numbers.SMALL_BYTES,
@@ -69,7 +86,7 @@ def main() -> int:
     torch = find_torch()
     print(f"torch {torch.version}, CUDA {torch.cuda}")
     deviations = (
-        *_said("private names which it lacks", torch_api.missing()),
+        *_said("private names which it lacks", missing()),
         *_said("entry points which the list lacks", _unlisted(torch.lib)),
         *_said("allocator constants and settings which differ", [*_constants(torch.lib), *_unknown_keys(torch.lib)]),
         *_said("texts of settings which it takes otherwise", list(_texts(torch.version))),
@@ -80,6 +97,25 @@ def main() -> int:
     release = torch.version.partition("+")[0]
     print(json.dumps(asdict(KnownBuild(release, torch.cuda or "", entry_points_digest(torch), today, deviations))))
     return 1 if deviations else 0
+
+
+def missing() -> list[str]:
+    """Return what of `NAMES` and `FIELDS` the installed torch lacks, one line each; `REPLACED` may be absent."""
+    import torch
+
+    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    lines = [
+        f"{' or '.join(entry.paths)}: needed for {entry.needed_by}"
+        for entry in torch_api.NAMES.values()
+        if release >= entry.since
+        and (torch.version.cuda is not None or not entry.cuda)
+        and all(torch_api.find(path) is torch_api.ABSENT for path in entry.paths)
+    ]
+    for path, fields in FIELDS.items():
+        owner = torch_api.find(path)
+        made = owner if owner is torch_api.ABSENT or path not in _MADE else owner(*_MADE[path])
+        lines += [f"{path}.{field}" for field in fields if not hasattr(made, field)]
+    return lines
 
 
 def _said(title: str, found: list[str]) -> Iterator[str]:

@@ -139,7 +139,6 @@ class Card:
             del ranges[at]
 
     def _is_one_chunk(self, left: int) -> bool:
-        """Whether two neighbouring ranges belong to one chunk."""
         ranges = self._ranges
         return 0 <= left < len(ranges) - 1 and ranges[left].chunk == ranges[left + 1].chunk
 

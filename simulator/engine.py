@@ -115,7 +115,6 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
 def _about_live(
     allocator: CachingAllocator, live: dict[int, Block], retired: dict[int, Block], kind: int, name: int, stream: int
 ) -> None:
-    """Play a request about a block which is handed out."""
     block = live[name]
     if kind == Kind.RECORD:
         allocator.record_stream(block, stream)

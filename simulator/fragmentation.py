@@ -324,7 +324,6 @@ class _LiveBlocks:
 
     @property
     def end(self) -> _Int64:
-        """Addresses behind them."""
         return self.start + self.size_bytes
 
     @classmethod
@@ -350,7 +349,6 @@ class _LiveBlocks:
         return cls(start, size_bytes, begin, over).take(np.argsort(start, kind="stable"))
 
     def take(self, which: npt.NDArray[Any]) -> _LiveBlocks:
-        """Return some of them."""
         return _LiveBlocks(self.start[which], self.size_bytes[which], self.begin[which], self.over[which])
 
 
@@ -392,7 +390,6 @@ def _pinned(spans: _Spans, blocks: _LiveBlocks, segment: _Int64, settings: Setti
 def _segments(
     trace: Trace, spans: _Spans, blocks: _LiveBlocks, segment: _Int64, pinned_of_segment: _Int64, pinned_of_block: _Int64
 ) -> list[HeldSegment]:
-    """Return the columns as objects."""
     held = _held_blocks(trace, blocks, pinned_of_block)
     bounds = np.searchsorted(segment, np.arange(len(spans.start) + 1)).tolist()
     reached = spans.start.copy()  # the end of the last block of each segment

@@ -121,8 +121,6 @@ def recorded_settings(trace: Trace) -> Settings:
 
 
 class _Player:
-    """Plays one history row by row."""
-
     def __init__(self, trace: Trace, settings: Settings) -> None:
         self._trace = trace
         self._card = RecordedCard()
@@ -134,7 +132,6 @@ class _Player:
         self._row = 0
 
     def run(self) -> Replay:
-        """Play all rows and return the comparison."""
         trace, found = self._trace, self._found
         start = Layout.at_start(trace, self._allocator.settings)
         self._live = self._allocator.adopt(start)

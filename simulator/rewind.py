@@ -152,7 +152,6 @@ class _Pools:
         self._known = known
 
     def is_large(self, address: int) -> bool:
-        """Return whether the pool of `address` is a large one."""
         at = bisect.bisect_left(self._addresses, address)
         near = self._addresses[max(at - 1, 0) : at + 1]
         return self._known[min(near, key=lambda other: abs(other - address))] if near else True

@@ -50,7 +50,9 @@ def resized(trace: Trace, sizes: Mapping[int, int]) -> Trace:
         sizes: {row of the block's ALLOC: bytes}; with 0 bytes the block is left out.
     """
     rows = np.array(sorted(sizes), np.int64)
-    _check_rows(trace, rows)
+    outside = rows[(rows < 0) | (rows >= len(trace))]
+    if len(outside):
+        raise UsageError(f"Row {outside[0]} is not in the trace: give one from 0 to {len(trace) - 1}.")
     if not (trace.action[rows] == Action.ALLOC).all():
         raise UsageError("Sizes are given for rows which are no ALLOC: a block is named by the row which begins it.")
     of_block = np.full(len(trace) + 1, -1)
@@ -62,9 +64,3 @@ def resized(trace: Trace, sizes: Mapping[int, int]) -> Trace:
     header = {key: value for key, value in trace.header.items() if key != "peaks"}
     changed = replace(trace, size_bytes=size_bytes, header=header, segments=None, blocks=None)
     return changed.without_blocks(rows[size_bytes[rows] == 0])
-
-
-def _check_rows(trace: Trace, rows: npt.NDArray[np.int64]) -> None:
-    outside = rows[(rows < 0) | (rows >= len(trace))]
-    if len(outside):
-        raise UsageError(f"Row {outside[0]} is not in the trace: give one from 0 to {len(trace) - 1}.")

@@ -11,7 +11,17 @@ from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import SMALL_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.trace import EVENT_COLUMNS, Action, BlockState, Category, Phase, Trace
+from vramcast.tracer.format.trace import (
+    BLOCK_COLUMNS,
+    EVENT_COLUMNS,
+    SEGMENT_COLUMNS,
+    Action,
+    BlockState,
+    Category,
+    Phase,
+    Trace,
+    columns_of,
+)
 
 _ACTIONS = {
     Kind.MALLOC: Action.ALLOC,
@@ -105,7 +115,7 @@ def _copy(
 
 def _layout(
     requests: Requests, outcome: Outcome, settings: Settings, n: int
-) -> tuple[dict[str, npt.ArrayLike], dict[str, npt.ArrayLike]]:
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Return the columns of the final segments and blocks; free memory between two live blocks is one block."""
     assert outcome.address is not None
     assert outcome.block_bytes is not None
@@ -130,30 +140,23 @@ def _layout(
     live = sorted((int(outcome.address[block]), block) for block in state)
     is_large = np.array([settings.round_bytes(size) > SMALL_BYTES for size in requests.size_bytes.tolist()])
     ranges = held_ranges(outcome.events, is_large)
-    segments: dict[str, list[Any]] = {name: [] for name in ("address", "total_size", "stream", "is_large", "is_expandable")}
-    blocks: dict[str, list[Any]] = {name: [] for name in ("segment", "address", "size_bytes", "requested_bytes", "state")}
-
-    def put(segment: int, address: int, size_bytes: int, requested_bytes: int, block_state: BlockState) -> None:
-        for name, value in zip(blocks, (segment, address, size_bytes, requested_bytes, block_state), strict=True):
-            blocks[name].append(value)
-
+    segments: list[tuple[Any, ...]] = []
+    blocks: list[tuple[Any, ...]] = []
     at = 0
     for number, (start, size_bytes, stream, of_large) in enumerate(ranges):
         end = start
         while at < len(live) and live[at][0] < start + size_bytes:
             address, block = live[at]
             if address > end:
-                put(number, end, address - end, 0, BlockState.INACTIVE)
+                blocks.append((number, end, address - end, 0, BlockState.INACTIVE))
             block_bytes, requested_bytes = int(outcome.block_bytes[block]), int(requests.size_bytes[block])
-            put(number, address, block_bytes, requested_bytes, state[block])
+            blocks.append((number, address, block_bytes, requested_bytes, state[block]))
             end = address + block_bytes
             at += 1
         if end < start + size_bytes:
-            put(number, end, start + size_bytes - end, 0, BlockState.INACTIVE)
-        columns = (start, size_bytes, stream, of_large, settings.expandable_segments)
-        for name, value in zip(segments, columns, strict=True):
-            segments[name].append(value)
-    return segments, blocks  # type: ignore[return-value]
+            blocks.append((number, end, start + size_bytes - end, 0, BlockState.INACTIVE))
+        segments.append((start, size_bytes, stream, of_large, settings.expandable_segments))
+    return columns_of(segments, SEGMENT_COLUMNS), columns_of(blocks, BLOCK_COLUMNS)
 
 
 def _waits_at_end(outcome: Outcome) -> bool:

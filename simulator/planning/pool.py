@@ -217,7 +217,6 @@ class _Planner:
         self.algorithm = "none needed"
 
     def run(self) -> tuple[int, Array, str]:
-        """Return height, offset of each item, and what found them."""
         if not len(self.items):
             return 0, self.offset, self.algorithm
         starts = []

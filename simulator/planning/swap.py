@@ -4,8 +4,16 @@
     plan(trace, limit_bytes=...)      what the step takes longer when live bytes stay below a limit
 
 Training is periodic: one step is planned, and every step follows the plan. Which blocks go is decided by a weighted sum of four
-scores (swap_scores.py); the weights are searched for with optuna, from the four unit vectors on, as arXiv 1903.06631 does with
+scores, higher is better; the weights are searched for with optuna, from the four unit vectors on, as arXiv 1903.06631 does with
 a Gaussian process. The peak is live bytes, not what an allocator reserves for them.
+
+    DOA    duration of absence    time between the two accesses, less the time of both copies
+    AOA    area of absence        DOA x bytes; DOA / bytes where DOA is negative
+    WDOA   weighted               sum of the load over the operators of the absence
+    SWDOA  submodular             WDOA of the best block; its bytes are taken off the load, and so on with the rest
+
+Inferred from the paper's code, which differs from it in places: the sums run over operators, not over time; the score SWDOA is
+the WDOA which a block has when its turn comes.
 
 Limits: each block goes out once a step, across the peak; blocks which no operator touches stay. Copies take nothing from the
 bandwidth of the card's own memory, and the host always keeps up.
@@ -19,16 +27,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
 from vramcast.core.plain import to_plain
 from vramcast.simulator.planning.swap_links import Link, find_link
 from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
-from vramcast.simulator.planning.swap_scores import NAMES, scores
 from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
 from vramcast.tracer.format.trace import Trace
 
+Floats = npt.NDArray[np.float64]
+NAMES: Final = ("DOA", "AOA", "WDOA", "SWDOA")
 _TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimisation behind the unit vectors
 
 
@@ -120,9 +130,51 @@ def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pc
     return planner.least_peak() if limit_bytes is None else planner.within(limit_bytes)
 
 
-class _Planner:
-    """Plans one trace over one link."""
+def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
+    """Return the standardised scores, float64 [candidates, 4] in the order of `NAMES`: mean 0 and deviation 1, or all 0."""
+    raw = raw_scores(timeline, candidates, link)
+    if not len(raw):
+        return raw
+    deviation = raw.std(axis=0)
+    return np.asarray((raw - raw.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
 
+
+def raw_scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
+    """Return the scores as they are defined, float64 [candidates, 4]: microseconds, microseconds x bytes, bytes, bytes."""
+    sizes = candidates.size_bytes
+    if not len(candidates):
+        return np.zeros((0, len(NAMES)))
+    durations = np.roll(timeline.duration_us, -timeline.peak)
+    load = np.roll(timeline.load_bytes, -timeline.peak)
+    ends = np.cumsum(durations)
+    # From the end of the last access, round the circle, to the begin of the next: behind `ready`, and before `needed`.
+    gap = ends[-1] - ends[candidates.ready] + ends[candidates.needed - 1]
+    copies = np.array([link.out_us(size) + link.in_us(size) for size in sizes.tolist()])
+    doa = (gap - copies).astype(np.float64)
+    aoa = np.where(doa >= 0, doa * sizes, doa / sizes)
+    return np.stack([doa, aoa, _weighted(load, candidates), _submodular(load, candidates)], axis=1)
+
+
+def _weighted(load: npt.NDArray[np.int64], candidates: Candidates) -> Floats:
+    """Return the sum of `load` over the operators of each absence: before `needed`, and behind `ready`."""
+    sums = np.append(0, np.cumsum(load))
+    return np.asarray(sums[candidates.needed] + sums[-1] - sums[candidates.ready + 1], np.float64)
+
+
+def _submodular(load: npt.NDArray[np.int64], candidates: Candidates) -> Floats:
+    load = load.copy()
+    found = np.zeros(len(candidates))
+    left = np.ones(len(candidates), np.bool_)
+    while left.any():
+        now = np.where(left, _weighted(load, candidates), -np.inf)
+        best = int(np.argmax(now))
+        found[best], left[best] = now[best], False
+        load[: candidates.needed[best]] -= candidates.size_bytes[best]
+        load[candidates.ready[best] + 1 :] -= candidates.size_bytes[best]
+    return found
+
+
+class _Planner:
     def __init__(self, trace: Trace, link: Link, seed: int) -> None:
         self.timeline = Timeline.of(trace)
         self.candidates = Candidates.of(self.timeline)

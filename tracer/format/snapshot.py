@@ -34,7 +34,18 @@ import numpy.typing as npt
 from vramcast.core.errors import TraceFileError, UsageError
 from vramcast.core.files import atomic_write
 from vramcast.core.units import gib
-from vramcast.tracer.format.trace import EVENT_COLUMNS, NAMED_COLUMNS, Action, BlockState, Category, Trace, cast_columns
+from vramcast.tracer.format.trace import (
+    BLOCK_COLUMNS,
+    EVENT_COLUMNS,
+    NAMED_COLUMNS,
+    SEGMENT_COLUMNS,
+    Action,
+    BlockState,
+    Category,
+    Trace,
+    cast_columns,
+    columns_of,
+)
 
 READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
 # A small file must not cost much. measured: 78 public snapshots unpack to 14 to 26 times their gzip's size, and have at most an
@@ -468,30 +479,23 @@ def _layout_columns(
     segments: Sequence[dict[str, Any]], streams: dict[int, int]
 ) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Return the columns of `Segments` and `Blocks`; new streams are added to `streams`."""
-    segment_columns: dict[str, list[int]] = {
-        "address": [_integer(segment, "address") for segment in segments],
-        "total_size": [_integer(segment, "total_size") for segment in segments],
-        "stream": [streams.setdefault(_integer(segment, "stream", 0), len(streams)) for segment in segments],
-        "is_large": [segment.get("segment_type") != "small" for segment in segments],
-        "is_expandable": [segment.get("is_expandable") is True for segment in segments],
-    }
-    names = ("segment", "address", "size_bytes", "requested_bytes", "state")
-    block_columns: dict[str, list[int]] = {name: [] for name in names}
+    segment_rows, block_rows = [], []
     for row, segment in enumerate(segments):
+        address, total_size = _integer(segment, "address"), _integer(segment, "total_size")
+        stream = streams.setdefault(_integer(segment, "stream", 0), len(streams))
+        is_large, is_expandable = segment.get("segment_type") != "small", segment.get("is_expandable") is True
+        segment_rows.append((address, total_size, stream, is_large, is_expandable))
         blocks = segment.get("blocks", [])
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise TraceFileError(f"Segment {row} is damaged: 'blocks' is not a list of dicts.")
-        address = segment_columns["address"][row]  # blocks tile the segment; only newer files repeat their addresses
-        for block in blocks:
+        for block in blocks:  # they tile the segment; only newer files repeat their addresses
             state = block.get("state")
             if not isinstance(state, str) or state not in _STATES:
                 raise TraceFileError(f"Segment {row} is damaged: the state of a block is none of {list(_STATES)}.")
             size_bytes = _integer(block, "size")
-            values = (row, _integer(block, "address", address), size_bytes, _requested(block), _STATES[state])
-            for name, value in zip(names, values, strict=True):
-                block_columns[name].append(value)
+            block_rows.append((row, _integer(block, "address", address), size_bytes, _requested(block), _STATES[state]))
             address += size_bytes
-    return segment_columns, block_columns
+    return columns_of(segment_rows, SEGMENT_COLUMNS), columns_of(block_rows, BLOCK_COLUMNS)
 
 
 def _private_pools(segments: Sequence[dict[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
@@ -444,7 +444,6 @@ class Trace:
         return np.maximum(-(-self.size_bytes // MIN_BLOCK_BYTES), 1) * MIN_BLOCK_BYTES
 
     def _completed(self) -> npt.NDArray[np.int64]:
-        """Return the rows at which blocks of this trace end."""
         return np.flatnonzero((self.action == Action.FREE_COMPLETED) & (self.block >= 0))
 
 
@@ -453,6 +452,11 @@ def place(trace: Trace, row: int, limit: int = 60) -> str:
     operator, step = trace.operator_at(row), int(trace.step[row])
     words = [f"step {step}" if step >= 0 else "before step 0", Phase(trace.phase[row]).name.lower()]
     return ", ".join([*words, *(printable(name, limit) for name in (operator.module, operator.name) if name)])
+
+
+def columns_of(rows: Sequence[Sequence[Any]], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the columns of a table of that many names, row by row."""
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
 def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:

@@ -11,8 +11,6 @@ from types import ModuleType
 
 
 class _First:
-    """An import hook which is asked once."""
-
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name, self._act = name, act
 

@@ -203,21 +203,6 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "has_global_hooks": ("torch.nn.modules.module:_has_any_global_hook",),  # since 2.9
 }
 
-# Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind
-# by `benchmarks.new_torch`, since some are made by `__init__` alone.
-FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "torch:ops.aten.add.Tensor": ("_schema", "_op_dk", "_overloadpacket"),
-    "torch:Tensor": ("_make_subclass", "_is_view", "_use_count", "_indices", "_nnz"),
-    "torch:UntypedStorage": ("_cdata",),
-    "torch._C:_FunctionBase": ("_sequence_nr",),
-    "torch.nn:LSTM": ("_flat_weights",),
-    "torch.nn:Module": ("_buffers", "_compiled_call_impl"),
-    "torch._C:_profiler._ProfilerEvent": ("tag", "name", "children", "extra_fields", "start_time_ns", "end_time_ns"),
-    "torch._C:_profiler._ExtraFields_Allocation": ("alloc_size", "ptr", "device"),
-    "torch._C:_profiler._ExtraFields_TorchOp": ("sequence_number", "inputs"),
-    "torch._C:_profiler._TensorMetadata": ("storage_data_ptr", "sizes", "dtype", "device"),
-}
-
 
 def __getattr__(ours: str) -> Any:
     entry = NAMES.get(ours)
@@ -225,7 +210,7 @@ def __getattr__(ours: str) -> Any:
         raise AttributeError(f"module '{__name__}' has no attribute '{ours}'")
     for path in entry.paths:
         found = find(path)
-        if found is not _ABSENT:
+        if found is not ABSENT:
             globals()[ours] = found  # the next one finds it without asking here
             return found
     import torch
@@ -238,52 +223,31 @@ def __getattr__(ours: str) -> Any:
 
 
 def find(path: str) -> Any:
-    """Return what is at `module:attribute`, or `_ABSENT`."""
+    """Return what is at `module:attribute`, or `ABSENT`."""
     module, _, attributes = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for attribute in filter(None, attributes.split(".")):
             found = getattr(found, attribute)
     except (ImportError, AttributeError):
-        return _ABSENT
+        return ABSENT
     return found
 
 
 def has(ours: str) -> bool:
     """Return whether the installed torch has the name."""
-    return any(find(path) is not _ABSENT for path in NAMES[ours].paths)
+    return any(find(path) is not ABSENT for path in NAMES[ours].paths)
 
 
 def places(ours: str) -> Iterator[tuple[Any, str]]:
     """Yield (object, attribute) for each place of `REPLACED` which the installed torch has."""
     for path in REPLACED[ours]:
-        if find(path) is not _ABSENT:
+        if find(path) is not ABSENT:
             owner, _, attribute = path.replace(":", ":.").rpartition(".")
             yield find(owner), attribute
 
 
-def missing() -> list[str]:
-    """Return what of `NAMES` and `FIELDS` the installed torch lacks, one line each; what is in `REPLACED` may be absent."""
-    import torch
-
-    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    lines = [
-        f"{' or '.join(entry.paths)}: needed for {entry.needed_by}"
-        for entry in NAMES.values()
-        if release >= entry.since
-        and (torch.version.cuda is not None or not entry.cuda)
-        and all(find(path) is _ABSENT for path in entry.paths)
-    ]
-    for path, fields in FIELDS.items():
-        owner = find(path)
-        made = owner if owner is _ABSENT or path not in _MADE else owner(*_MADE[path])
-        lines += [f"{path}.{field}" for field in fields if not hasattr(made, field)]
-    return lines
-
-
-_ABSENT: Final = object()
-# Of these an object is looked at instead of the class: with which arguments it is made.
-_MADE: Final[dict[str, tuple[int, ...]]] = {"torch.nn:LSTM": (1, 1), "torch.nn:Module": ()}
+ABSENT: Final = object()
 
 
 def _text(release: tuple[int, int]) -> str:

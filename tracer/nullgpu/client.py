@@ -37,8 +37,7 @@ from vramcast.tracer.processes.warm_worker import WarmWorker
 from vramcast.tracer.protocol import alloc_conf
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import LENT
-from vramcast.tracer.protocol.recorded_messages import Tape
-from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions, Tape
 
 _SOFT: Final = 0.7  # arbitrary: share of the time after which a command is stopped; the rest is for what was seen
 

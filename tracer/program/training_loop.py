@@ -54,8 +54,6 @@ class _Optimizer:
 
 @dataclass(slots=True)
 class _Loader:
-    """How one pass over a data loader goes on."""
-
     is_late: bool  # it began after the last wanted step
     batches: int = 0
     live_bytes: list[int] = field(default_factory=list)  # before each batch of an evaluation

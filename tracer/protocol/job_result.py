@@ -18,7 +18,7 @@ from vramcast.core.text import one_line
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
-from vramcast.tracer.protocol.recorded_messages import Tape
+from vramcast.tracer.protocol.run_options import Tape
 
 _TRACER = Path(__file__).parents[1]
 _PROGRAM = ("model_program.py", "meta_model.py", "meta_pickle.py", "variations.py")

@@ -33,7 +33,7 @@ from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
 from vramcast.tracer.hooks.import_hooks import when_imported
 from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.protocol.recorded_messages import Tape
+from vramcast.tracer.protocol.run_options import Tape
 from vramcast.tracer.ranks.store import AbsentStore
 
 _SCHEMES: Final = ("env", "tcp", "file")

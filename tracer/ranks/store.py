@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.core.errors import MissingPeerValue
-from vramcast.tracer.protocol.recorded_messages import Tape
+from vramcast.tracer.protocol.run_options import Tape
 
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
 _TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits

@@ -223,7 +223,6 @@ def _address(tensor: Any) -> int:
 
 @cache
 def _written(name: str, n_arguments: int) -> frozenset[int]:
-    """Return which arguments an operator writes to, by its schema with as many."""
     schemas = schemas_of_operator(name)
     written = [
         frozenset(i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write)

@@ -166,6 +166,5 @@ def _ignoring(original: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _events(device: int) -> int:
-    """Return how many requests and frees the allocator has counted."""
     counts = torch.cuda.memory_stats_as_nested_dict(device).get("allocation", {}).get("all", {})
     return int(counts.get("allocated", 0) + counts.get("freed", 0))

@@ -25,9 +25,7 @@ class NoResults:
         """Return no events."""
         return []
 
-    def experimental_event_tree(self) -> list[Any]:
-        """Return no events."""
-        return []
+    experimental_event_tree = events
 
     def trace_start_ns(self) -> int:
         """Return the beginning of time."""

@@ -354,7 +354,6 @@ def _enter(
 
 
 def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
-    """Return shapes and dtypes of the tensors which an operator was given."""
     given = [argument for argument in event.extra_fields.inputs if hasattr(argument, "sizes")]
     return tuple(tuple(tensor.sizes) for tensor in given), tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
 

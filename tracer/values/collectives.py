@@ -147,7 +147,6 @@ def _given(values: TensorValues, name: str, tensor: Any) -> tuple[torch.Tensor, 
 def _broadcast(
     others: Absent | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
 ) -> tuple[torch.Tensor, Origin] | None:
-    """Return what one rank gives to all."""
     if others is None:
         return None
     if source == torch.distributed.get_rank():
@@ -158,8 +157,6 @@ def _broadcast(
 
 
 def _sent(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
-    """Return a send which writes down what it sends."""
-
     def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
         given = values.value(tensors[0])
         others.say_tensor(_MESSAGE, group, _ends(group, place), None if given is None else given[0])
@@ -220,7 +217,6 @@ def _reduced(given: torch.Tensor, size: int, operation: Any) -> torch.Tensor | N
 
 
 def _source(named: dict[str, Any]) -> int:
-    """Return who broadcasts."""
     if named.get("src") is not None:
         return int(named["src"])
     return int(torch.distributed.get_process_group_ranks(named.get("group"))[named["group_src"]])

@@ -20,7 +20,6 @@ _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
 
 
 def _on_host(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
-    """Make the call on host tensors."""
     if name == "cuda":
         return args[0].clone()
     if name == "histc" and not args[0].is_floating_point():  # the host's kernel takes floats only

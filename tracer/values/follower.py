@@ -240,7 +240,6 @@ class Values(TensorValues, TorchFunctionMode):
         return self._recorded(call)
 
     def _recorded(self, call: Call, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
-        """Make the call, and note how its results were made."""
         step = call.step() if call.name not in _SCALARS else None
         result = self._both(call, mirrored, call.selection() if reads is None else reads)
         if step is not None:
@@ -266,7 +265,6 @@ class Values(TensorValues, TorchFunctionMode):
         return self._settle(call, result, mirrored)
 
     def _told(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
-        """Make the call on the card, which is told `reads`."""
         outer, self.call = self.call, call.name
         try:
             if not reads or (call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS):
@@ -288,7 +286,6 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _count(self, call: Call, taken: int, has_most: bool) -> None:
-        """Note that the host read what was drawn."""
         is_number = call.name in _SCALARS
         self.reads += taken if is_number else 0
         self._reads_of_step += taken if is_number else 0

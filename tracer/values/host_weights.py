@@ -57,7 +57,6 @@ class HostWeights:
         return result
 
     def _among(self, tensors: Iterable[Any]) -> bool:
-        """Whether one of the tensors is hollow."""
         found = False
         for tensor in tensors:
             held = _held(tensor)

@@ -15,9 +15,10 @@ import pytest
 import torch  # noqa: F401  # its import takes seconds, which no test should be charged with
 
 import vramcast
+from benchmarks.new_torch import FIELDS, missing
 from vramcast.core.errors import NullGpuError
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.torch_api import FIELDS, NAMES, REPLACED, SEEN, Name
+from vramcast.tracer.hooks.torch_api import NAMES, REPLACED, SEEN, Name
 
 ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
@@ -166,7 +167,7 @@ def test_every_name_is_used() -> None:
 
 @pytest.mark.integration  # imports torch's compiler
 def test_the_installed_torch_has_them_all() -> None:
-    assert torch_api.missing() == []
+    assert missing() == []
 
 
 # Their import takes seconds: the compiler, and what imports it or much else.
@@ -197,7 +198,7 @@ def test_a_name_which_torch_lacks_is_told_with_who_needs_it(monkeypatch: pytest.
     monkeypatch.setattr(torch_api, "NAMES", {"gone": gone})
     with pytest.raises(NullGpuError, match=r"no torch\._C\._gone_in_a_newer_torch, which is needed for the colour of the sky"):
         torch_api.gone  # noqa: B018
-    assert any("_gone_in_a_newer_torch" in line for line in torch_api.missing())
+    assert any("_gone_in_a_newer_torch" in line for line in missing())
 
 
 def test_a_misspelt_name_is_an_attribute_error() -> None:

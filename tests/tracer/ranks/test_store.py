@@ -10,7 +10,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from vramcast.core.errors import CannotEstimate  # noqa: E402
-from vramcast.tracer.protocol.recorded_messages import Tape  # noqa: E402
+from vramcast.tracer.protocol.run_options import Tape  # noqa: E402
 from vramcast.tracer.ranks.store import AbsentStore  # noqa: E402
 
 
