@@ -3,54 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
 
-from vramcast.schedulers.kubernetes import review as reviews
 from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
+from vramcast.schedulers.kubernetes.review import AdmissionRequest, AdmissionReview, ReviewedAdmission, read
 from vramcast.service.access import read_body
 from vramcast.service.openapi import answers, reads
 
 _REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
 
-Decide: TypeAlias = Callable[[reviews.Review, Ask, Mode], Awaitable[dict[str, Any]]]
-
-
-class AdmissionRequest(BaseModel):
-    """What the API server asks about."""
-
-    uid: str
-    object: dict[str, Any] = Field(description="what is created or changed")
-
-
-class AdmissionReview(BaseModel):
-    """A request of the API server, as far as it is read."""
-
-    apiVersion: Literal["admission.k8s.io/v1"]
-    kind: Literal["AdmissionReview"]
-    request: AdmissionRequest
-
-
-class AdmissionResponse(BaseModel):
-    """What becomes of the object."""
-
-    uid: str
-    allowed: bool
-    patchType: Literal["JSONPatch"] | None = None
-    patch: str | None = Field(None, description="a JSON patch, base64")
-    status: dict[str, Any] | None = None
-    warnings: list[str] | None = None
-
-
-class ReviewedAdmission(BaseModel):
-    """The answer to an AdmissionReview."""
-
-    apiVersion: Literal["admission.k8s.io/v1"]
-    kind: Literal["AdmissionReview"]
-    response: AdmissionResponse
+Decide: TypeAlias = Callable[[AdmissionRequest, Ask, Mode], Awaitable[dict[str, Any]]]
 
 
 def admission(ask: Ask) -> APIRouter:
@@ -59,8 +24,7 @@ def admission(ask: Ask) -> APIRouter:
 
     def add(mode: Mode, what: str, decide: Decide, summary: str) -> None:
         async def handle(request: Request) -> Response:
-            review = reviews.read(await read_body(request, _REVIEW_BYTES))
-            return JSONResponse(await decide(review, ask, mode))
+            return JSONResponse(await decide(read(await read_body(request, _REVIEW_BYTES)), ask, mode))
 
         router.add_api_route(
             f"/{mode}/{what}",

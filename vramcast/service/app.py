@@ -18,8 +18,9 @@ from vramcast._version import __version__
 from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.schedulers import answer as schedulers
 from vramcast.schedulers.kubernetes.mutation import Ask
+from vramcast.schedulers.kubernetes.review import AdmissionReview
 from vramcast.service.access import Refused, Rules, Token, read_body
-from vramcast.service.admission import AdmissionReview, admission
+from vramcast.service.admission import admission
 from vramcast.service.openapi import DescribedApp, DescribedRoute, answers, reads
 from vramcast.service.prometheus import Measured, Metrics
 from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question

@@ -52,7 +52,7 @@ def job(template: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {"template": inner}}
 
 
-def review_of(about: dict[str, Any]) -> reviews.Review:
+def review_of(about: dict[str, Any]) -> reviews.AdmissionRequest:
     """An AdmissionReview as the API server writes it, read."""
     request = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",

@@ -12,7 +12,7 @@ from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.kubernetes import annotations as names
 from vramcast.schedulers.kubernetes.annotations import Named
 from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, Container, Format, Pod, format_of
-from vramcast.schedulers.kubernetes.review import Review, admitted, denied
+from vramcast.schedulers.kubernetes.review import AdmissionRequest, admitted, denied
 
 # watch: notes what would be requested. fill: fills requests which are missing. enforce: refuses what cannot run.
 Mode: TypeAlias = Literal["watch", "fill", "enforce"]
@@ -21,39 +21,39 @@ Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answer]]
 _SAYS: Final = "vramcast: "
 
 
-async def mutate(review: Review, ask: Ask, mode: Mode) -> dict[str, Any]:
+async def mutate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str, Any]:
     """Return an object with the requests of its pods; without an answer it is as it was, with a warning."""
-    changed = copy.deepcopy(review.object)
+    changed = copy.deepcopy(request.object)
     warnings: list[str] = []
-    for pod in review.pods(changed):
+    for pod in request.pods(changed):
         try:
-            found = await _asked(pod, review, ask)
+            found = await _asked(pod, request, ask)
             if found is not None:
                 warnings += _changed(pod, *found, mode)
         except (NoAnswer, UsageError) as error:
             warnings.append(f"{_SAYS}no estimate: {error}")
-    return admitted(review, changed, warnings)
+    return admitted(request, changed, warnings)
 
 
-async def validate(review: Review, ask: Ask, mode: Mode) -> dict[str, Any]:
+async def validate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str, Any]:
     """Return whether an object is admitted: in mode `enforce` not where it is certain that a pod of it cannot run."""
     warnings: list[str] = []
-    for pod in review.pods(copy.deepcopy(review.object)):
+    for pod in request.pods(copy.deepcopy(request.object)):
         try:
-            found = await _asked(pod, review, ask)
+            found = await _asked(pod, request, ask)
             why = _cannot_run(pod, *found) if found is not None else ""
         except (NoAnswer, UsageError) as error:
             warnings.append(f"{_SAYS}no estimate: {error}")
             continue
         if why and mode == "enforce":
-            return denied(review, _SAYS + why, warnings)
+            return denied(request, _SAYS + why, warnings)
         warnings += [_SAYS + why] if why else []
-    return admitted(review, None, warnings)
+    return admitted(request, None, warnings)
 
 
-async def _asked(pod: Pod, review: Review, ask: Ask) -> tuple[Named, Answer] | None:
+async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[Named, Answer] | None:
     """Return what a pod names and what is known of it; None: it names nothing. A job's own annotations hold for its pods."""
-    annotations = {**review.annotations, **(pod["metadata"].get("annotations") or {})}
+    annotations = {**request.annotations, **(pod["metadata"].get("annotations") or {})}
     found = names.read({str(name): str(text) for name, text in annotations.items()}, pod["spec"])
     if found is None:
         return None

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import jsonpatch
+from pydantic import BaseModel, Field, ValidationError
 
 from vramcast.core.errors import UsageError
 from vramcast.schedulers.kubernetes.gpu_requests import Pod
 
-_VERSION: Final = "admission.k8s.io/v1"
+Version: TypeAlias = Literal["admission.k8s.io/v1"]
+Kind: TypeAlias = Literal["AdmissionReview"]
 _WARNING_CHARACTERS: Final = 256  # spec: kubernetes.io, Dynamic Admission Control: longer warnings may be cut
 _FORBIDDEN: Final = 403  # spec: the status which the example of a denied request has
 # Where a kind keeps the templates of its pods. # spec: batch/v1 Job, apps/v1, kubeflow.org/v1 PyTorchJob
@@ -26,17 +27,11 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
-    """A request of the API server.
-
-    Attributes:
-        uid: Of the request; the answer has the same.
-        object: What is created or changed.
-    """
+class AdmissionRequest(BaseModel):
+    """What the API server asks about."""
 
     uid: str
-    object: dict[str, Any]
+    object: dict[str, Any] = Field(description="what is created or changed")
 
     def pods(self, of: dict[str, Any]) -> Iterator[Pod]:
         """Yield the pods in an object, or the templates from which they will be made."""
@@ -55,6 +50,33 @@ class Review:
         metadata = self.object.get("metadata")
         found = metadata.get("annotations") if isinstance(metadata, dict) else None
         return found if isinstance(found, dict) else {}
+
+
+class AdmissionReview(BaseModel):
+    """A request of the API server, as far as it is read."""
+
+    apiVersion: Version
+    kind: Kind
+    request: AdmissionRequest
+
+
+class AdmissionResponse(BaseModel):
+    """What becomes of the object."""
+
+    uid: str
+    allowed: bool
+    patchType: Literal["JSONPatch"] | None = None
+    patch: str | None = Field(None, description="a JSON patch, base64")
+    status: dict[str, Any] | None = None
+    warnings: list[str] | None = None
+
+
+class ReviewedAdmission(BaseModel):
+    """The answer to an AdmissionReview."""
+
+    apiVersion: Version
+    kind: Kind
+    response: AdmissionResponse
 
 
 def _is_pod(found: dict[str, Any]) -> bool:
@@ -77,41 +99,36 @@ def _is_pod(found: dict[str, Any]) -> bool:
     )
 
 
-def read(body: bytes) -> Review:
+def read(body: bytes) -> AdmissionRequest:
     """Return what the API server asks.
 
     Raises:
-        UsageError: it is no AdmissionReview of version v1.
+        UsageError: it is no AdmissionReview of version v1, or of a deletion.
     """
     try:
-        found = json.loads(body)
-        request = found["request"]
-        if found["apiVersion"] != _VERSION or found["kind"] != "AdmissionReview":
-            raise UsageError(f"This is a {found['apiVersion']} {found['kind']}: {_VERSION} AdmissionReview is answered.")
-        uid, about = request["uid"], request["object"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError(f"This is no AdmissionReview: POST one of {_VERSION}.") from None
-    if not isinstance(uid, str) or not isinstance(about, dict):
-        raise UsageError("The AdmissionReview has no uid, or no object: deletions are not reviewed.")
-    return Review(uid, about)
+        return AdmissionReview.model_validate_json(body).request
+    except ValidationError as error:
+        wrong = error.errors(include_input=False)[0]
+        where = ".".join(map(str, wrong["loc"])) or "the body"
+        raise UsageError(f"This is no AdmissionReview of admission.k8s.io/v1 ({where}: {wrong['msg']}).") from None
 
 
-def admitted(review: Review, changed: dict[str, Any] | None = None, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def admitted(request: AdmissionRequest, changed: dict[str, Any] | None = None, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """Return that an object is admitted, with its changes as a JSON patch."""
-    response: dict[str, Any] = {"uid": review.uid, "allowed": True}
-    patch = jsonpatch.make_patch(review.object, changed).patch if changed is not None else []
+    response = AdmissionResponse(uid=request.uid, allowed=True)
+    patch = jsonpatch.make_patch(request.object, changed).patch if changed is not None else []
     if patch:
-        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
+        response.patchType, response.patch = "JSONPatch", base64.b64encode(json.dumps(patch).encode()).decode()
     return _answer(response, warnings)
 
 
-def denied(review: Review, why: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def denied(request: AdmissionRequest, why: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """Return that an object is not admitted, and why."""
     status = {"code": _FORBIDDEN, "message": why}
-    return _answer({"uid": review.uid, "allowed": False, "status": status}, warnings)
+    return _answer(AdmissionResponse(uid=request.uid, allowed=False, status=status), warnings)
 
 
-def _answer(response: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
-    if warnings:
-        response["warnings"] = [one[:_WARNING_CHARACTERS] for one in warnings]
-    return {"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response}
+def _answer(response: AdmissionResponse, warnings: Sequence[str]) -> dict[str, Any]:
+    response.warnings = [one[:_WARNING_CHARACTERS] for one in warnings] or None
+    answer = ReviewedAdmission(apiVersion="admission.k8s.io/v1", kind="AdmissionReview", response=response)
+    return answer.model_dump(exclude_none=True)
