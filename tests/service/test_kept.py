@@ -59,6 +59,6 @@ def test_a_folder_which_cannot_be_is_told(tmp_path: Path) -> None:
 def test_a_level_between_two_kept_ones_has_the_bound_of_the_higher() -> None:
     # That of the lower one would hold too seldom.
     said = {"estimate": {}, "levels": {"0.5": 10, "0.9": 20, "0.99": 30}, "check": {"exit_code": 0, "reason": ""}}
-    answer = Answer.read("a", json.dumps(said).encode())
+    answer = Answer("a", json.dumps(said).encode())
     found = [answer.quantile(level) for level in (0.3, 0.5, 0.51, 0.9, 0.95, 0.99, 0.999)]
     assert found == [10, 10, 20, 20, 30, 30, 30]

@@ -35,7 +35,7 @@ from vramcast.service.responses import (
     Problem,
     Running,
 )
-from vramcast.service.service import Service
+from vramcast.service.service import Answer, Service
 from vramcast.service.workers import Workers
 
 _JSON: Final = "application/json"
@@ -86,7 +86,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     )
     async def check(request: Request) -> Response:
         id_, found = await service.answer(await question(request))
-        return _json(_checked(id_, found, service)) if isinstance(found, bytes) else _answered(id_, found)
+        return _json(_checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
 
     @app.post(
         "/v1/estimates",
@@ -157,32 +157,32 @@ def _asker(service: Service) -> Ask:
         question = read_question(json.dumps({**asked, "wait_s": _REVIEW_S}).encode())
         if question.is_code or question.kind != "target":
             raise UsageError("a pod's job is a model's name")
-        id_, found = await service.answer(question)
+        _, found = await service.answer(question)
         if found is None:
             raise NoAnswer("it is not ready yet")
         if isinstance(found, dict):
             raise NoAnswer(str(found["error"]["message"]))
-        return schedulers.Answer.of(_checked(id_, found, service).model_dump())
+        return schedulers.Answer.of(_checked(found, service).model_dump())
 
     return ask
 
 
-def _checked(id_: str, found: bytes, service: Service) -> CheckAnswer:
+def _checked(answer: Answer, service: Service) -> CheckAnswer:
     """Return whether a job fits, as `vramcast check --strict` says it, and what to request."""
-    answer = service.read(id_, found)
+    check = answer.check
     return CheckAnswer(
-        id=id_,
-        verdict=VERDICTS[answer.exit_code],
-        exit_code=answer.exit_code,
+        id=answer.id,
+        verdict=VERDICTS[check.exit_code],
+        exit_code=check.exit_code,
         request_bytes=service.request_bytes(answer),
         process_bytes=answer.estimate["peaks"]["process"],
         capacity_bytes=answer.card_bytes,
-        reason=answer.reason,
+        reason=check.reason,
         group=answer.group,
     )
 
 
-def _answered(id_: str, found: bytes | dict[str, Any] | None) -> Response:
+def _answered(id_: str, found: Answer | dict[str, Any] | None) -> Response:
     """Return an answer as HTTP: the estimate, an error, or that it is not there yet."""
     if found is None:
         return _json(Running(id=id_), 202)
@@ -191,7 +191,7 @@ def _answered(id_: str, found: bytes | dict[str, Any] | None) -> Response:
         headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
         return _failure(error["kind"], error["message"], headers, id_)
     begin = f'{{"id": "{id_}", "state": "done", '.encode()
-    return Response(begin + found[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
+    return Response(begin + found.text[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -20,12 +20,14 @@ class Metrics:
     """Counts what is answered; what the service knows itself is read when it is asked for."""
 
     def __init__(self, service: Service, pools: Sequence[Workers]) -> None:
+        self._service = service
+        self._pools = pools
         self.registry = CollectorRegistry()
         self._latency = Histogram(
             "vramcast_request_seconds", "Time to an answer", ["route"], buckets=_BUCKETS_S, registry=self.registry
         )
         self._answers = Counter("vramcast_requests", "Answers by status", ["route", "status"], registry=self.registry)
-        self.registry.register(_State(service, pools))
+        self.registry.register(self)
         self._latency_of = functools.cache(self._latency.labels)
         self._answers_of = functools.cache(self._answers.labels)
 
@@ -33,6 +35,29 @@ class Metrics:
         """Count an answer."""
         self._latency_of(route).observe(seconds)
         self._answers_of(route, status).inc()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the service's own numbers."""
+        service, pools = self._service, self._pools
+        for name, about, value in (
+            ("vramcast_cached_answers", "Answers which were kept", service.from_cache),
+            ("vramcast_joined_questions", "Questions which waited for an equal one", service.joined),
+            ("vramcast_replaced_workers", "Workers ended for a job's time or memory", sum(pool.replaced for pool in pools)),
+        ):
+            yield CounterMetricFamily(name, about, value=value)
+        yield GaugeMetricFamily("vramcast_questions_in_flight", "Questions being answered", value=service.asking)
+        waiting = sum(pool.waiting for pool in pools)
+        yield GaugeMetricFamily("vramcast_questions_waiting", "Questions which wait for a worker", value=waiting)
+        observed = CounterMetricFamily("vramcast_observed_jobs", "Jobs whose end is known", labels=["group"])
+        coverage = GaugeMetricFamily("vramcast_coverage", "Share of jobs below their request", labels=["group"])
+        over = GaugeMetricFamily("vramcast_overprovision", "Mean of request / measured - 1", labels=["group"])
+        level = GaugeMetricFamily("vramcast_asked_level", "Level which the next job is asked for", labels=["group"])
+        for name, state in service.groups.items():
+            observed.add_metric([name], state.observed)
+            coverage.add_metric([name], state.covered / state.observed)
+            over.add_metric([name], state.over / state.observed)
+            level.add_metric([name], state.asked)
+        yield from (observed, coverage, over, level)
 
 
 class Measured:
@@ -57,34 +82,3 @@ class Measured:
         finally:
             if (route := scope.get("route")) is not None:
                 self._metrics.answered(route.path, status, time.perf_counter() - began)
-
-
-class _State:
-    """The service's own numbers."""
-
-    def __init__(self, service: Service, pools: Sequence[Workers]) -> None:
-        self._service = service
-        self._pools = pools
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield them."""
-        service, pools = self._service, self._pools
-        for name, about, value in (
-            ("vramcast_cached_answers", "Answers which were kept", service.from_cache),
-            ("vramcast_joined_questions", "Questions which waited for an equal one", service.joined),
-            ("vramcast_replaced_workers", "Workers ended for a job's time or memory", sum(pool.replaced for pool in pools)),
-        ):
-            yield CounterMetricFamily(name, about, value=value)
-        yield GaugeMetricFamily("vramcast_questions_in_flight", "Questions being answered", value=service.asking)
-        waiting = sum(pool.waiting for pool in pools)
-        yield GaugeMetricFamily("vramcast_questions_waiting", "Questions which wait for a worker", value=waiting)
-        observed = CounterMetricFamily("vramcast_observed_jobs", "Jobs whose end is known", labels=["group"])
-        coverage = GaugeMetricFamily("vramcast_coverage", "Share of jobs below their request", labels=["group"])
-        over = GaugeMetricFamily("vramcast_overprovision", "Mean of request / measured - 1", labels=["group"])
-        level = GaugeMetricFamily("vramcast_asked_level", "Level which the next job is asked for", labels=["group"])
-        for name, state in service.groups.items():
-            observed.add_metric([name], state.observed)
-            coverage.add_metric([name], state.covered / state.observed)
-            over.add_metric([name], state.over / state.observed)
-            level.add_metric([name], state.asked)
-        yield from (observed, coverage, over, level)

@@ -14,15 +14,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
 from vramcast.core.text import shorten
-from vramcast.estimates.adaptive_level import Online
+from vramcast.estimates.adaptive_level import RATE, Online
 from vramcast.hardware.cards import device
+from vramcast.learner.conformal import Adaptive
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.service.requests import Observation, Question
-from vramcast.service.responses import ExitCode
+from vramcast.service.responses import Verdict
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
@@ -43,29 +45,36 @@ def error_of(error: VramcastError) -> dict[str, Any]:
     return {"error": {"kind": kind, "message": str(error), **retry}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
-    """An answer as it is kept: the estimate's JSON, and its bound at several levels.
+    """An answer as it is kept.
 
     Attributes:
         id: Of the question.
-        estimate: The contract's JSON.
-        levels: Bytes by level, ascending.
-        exit_code, reason: As `vramcast check --strict` ends, and what it says.
+        text: The estimate's JSON, its bound at several levels, ascending, and how `vramcast check --strict` ends.
     """
 
     id: str
-    estimate: dict[str, Any]
-    levels: Mapping[float, int]
-    exit_code: ExitCode
-    reason: str
+    text: bytes
 
-    @classmethod
-    def read(cls, id_: str, text: bytes) -> Answer:
-        """Return the answer which was kept as this text."""
-        found = json.loads(text)
-        levels = {float(level): size for level, size in found["levels"].items()}
-        return cls(id_, found["estimate"], levels, found["check"]["exit_code"], found["check"]["reason"])
+    @cached_property
+    def _found(self) -> dict[str, Any]:
+        return json.loads(self.text)  # type: ignore[no-any-return]
+
+    @property
+    def estimate(self) -> dict[str, Any]:
+        """The contract's JSON."""
+        return self._found["estimate"]  # type: ignore[no-any-return]
+
+    @property
+    def check(self) -> Verdict:
+        """How `vramcast check --strict` ends."""
+        return Verdict(**self._found["check"])
+
+    @cached_property
+    def levels(self) -> Mapping[float, int]:
+        """Bytes by level, ascending."""
+        return {float(level): size for level, size in self._found["levels"].items()}
 
     @property
     def card_bytes(self) -> int:
@@ -82,17 +91,6 @@ class Answer:
         """Return the process peak's quantile: that of the next kept level, or of the last."""
         known = list(self.levels)
         return self.levels[known[min(bisect.bisect_left(known, level), len(known) - 1)]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Requested:
-    """A job as it was requested, which is what an observation is held against."""
-
-    card_bytes: int
-
-    def quantile(self, level: float) -> int:
-        """Return the request."""
-        return self.card_bytes
 
 
 class Service:
@@ -113,8 +111,7 @@ class Service:
         self._workers = workers
         self._sandboxes = sandboxes
         self._answered_by = answered_by
-        self._texts: OrderedDict[str, bytes] = OrderedDict()
-        self._read: OrderedDict[str, Answer] = OrderedDict()
+        self._kept: OrderedDict[str, Answer] = OrderedDict()
         self._failures: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._observing = asyncio.Lock()
@@ -128,23 +125,13 @@ class Service:
         """How many questions are being answered, or wait for it."""
         return len(self._asking)
 
-    def kept(self, id_: str) -> bytes | None:
-        """Return the kept answer to a question, as JSON."""
-        text = self._texts.get(id_)
-        if text is not None:
-            self._texts.move_to_end(id_)
-            return text
-        text = self._store.answer(id_)
-        if text is not None:
-            self._remember(self._texts, id_, text, _IN_MEMORY)
-        return text
-
-    def read(self, id_: str, text: bytes) -> Answer:
-        """Return a kept answer, read."""
-        answer = self._read.get(id_)
-        if answer is None:
-            answer = Answer.read(id_, text)
-            self._remember(self._read, id_, answer, _IN_MEMORY)
+    def kept(self, id_: str) -> Answer | None:
+        """Return the kept answer to a question."""
+        if (answer := self._kept.get(id_)) is not None:
+            self._kept.move_to_end(id_)
+        elif (text := self._store.answer(id_)) is not None:
+            answer = Answer(id_, text)
+            self._remember(self._kept, answer.id, answer, _IN_MEMORY)
         return answer
 
     def failure(self, id_: str) -> dict[str, Any] | None:
@@ -155,12 +142,12 @@ class Service:
         """Return whether a question is being answered."""
         return id_ in self._asking
 
-    async def answer(self, question: Question) -> tuple[str, bytes | dict[str, Any] | None]:
-        """Return the question's id, and its answer: JSON, an error, or None where it is not there when its client must go."""
+    async def answer(self, question: Question) -> tuple[str, Answer | dict[str, Any] | None]:
+        """Return the question's id, and its answer: an estimate, an error, or None if its client must go before."""
         id_ = question.key(self._answered_by)
-        if (text := self.kept(id_)) is not None:
+        if (answer := self.kept(id_)) is not None:
             self.from_cache += 1
-            return id_, text
+            return id_, answer
         if (failure := self.failure(id_)) is not None and failure["error"]["kind"] == LASTING:
             return id_, failure
         task = self._asking.get(id_)
@@ -195,7 +182,7 @@ class Service:
             return found
         text = json.dumps(found).encode()
         await asyncio.to_thread(self._store.keep, id_, text)
-        self._remember(self._texts, id_, text, _IN_MEMORY)
+        self._remember(self._kept, id_, Answer(id_, text), _IN_MEMORY)
         return found
 
     @staticmethod
@@ -208,11 +195,8 @@ class Service:
     # -------------------------------------------------------------------------------------------- requests and how jobs went
     def request_bytes(self, answer: Answer) -> int:
         """Return what to ask of the card for a job: at the level which jobs of its class ask for now."""
-        return self._online(answer.group).request(answer)
-
-    def _online(self, group: str) -> Online:
-        state = self.groups.get(group)
-        return Online(self.level, asked=None if state is None else state.asked)
+        state = self.groups.get(answer.group)
+        return Online(self.level, asked=None if state is None else state.asked).request(answer)
 
     async def observe(self, observed: Observation) -> tuple[str, bool]:
         """Take in how a job went; return the observation's id, and whether it is new.
@@ -223,12 +207,11 @@ class Service:
         async with self._observing:
             if observed.job_id is not None and (known := self._store.observation(observed.job_id)) is not None:
                 return known, False
-            text = self.kept(observed.estimate_id)
-            if text is None:
+            answer = self.kept(observed.estimate_id)
+            if answer is None:
                 raise UsageError(f"estimate_id {observed.estimate_id} is not known here: ask for the estimate first.")
             if observed.device is not None:
                 device(observed.device)
-            answer = self.read(observed.estimate_id, text)
             state = self._judged(answer, observed)
             id_ = await asyncio.to_thread(self._store.observe, observed.model_dump(), answer.group, state)
             self.groups[answer.group] = state
@@ -241,9 +224,8 @@ class Service:
         request_bytes = observed.request_bytes or self.request_bytes(answer)
         died = observed.outcome == "out_of_memory"
         measured_bytes = self._process_bytes(answer, observed)
-        requested = _Requested(request_bytes)
-        asked = self._online(answer.group).observe(requested, measured_bytes or 0, ran_out_of_memory=died)
         covered = not died and measured_bytes is not None and measured_bytes <= request_bytes
+        asked = Adaptive(self.level, RATE, before.asked).observe(covered=covered)
         over = request_bytes / measured_bytes - 1 if measured_bytes else 0.0
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
 

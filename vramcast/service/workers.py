@@ -43,10 +43,11 @@ class Limits:
     memory_bytes: int = 8 << 30
 
 
+@dataclass(eq=False)
 class Workers:
     """A pool of processes which answer questions.
 
-    Args:
+    Attributes:
         count: How many.
         queue: How many questions may wait for one of them.
         limits: Of each question.
@@ -54,12 +55,13 @@ class Workers:
         is_fresh: Each question has a process of its own, which ends with it.
     """
 
-    def __init__(self, command: Sequence[str], count: int, queue: int, limits: Limits, *, is_fresh: bool = False) -> None:
-        self._command = command
-        self._count = count
-        self._queue = queue
-        self._limits = limits
-        self._is_fresh = is_fresh
+    command: Sequence[str]
+    count: int
+    queue: int
+    limits: Limits
+    is_fresh: bool = False
+
+    def __post_init__(self) -> None:
         self._free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
         self._all: dict[asyncio.subprocess.Process, asyncio.Task[None]] = {}  # and what relays their words
         self._may_say: dict[int, int] = {}  # by process id: lines that are logged yet
@@ -68,7 +70,7 @@ class Workers:
 
     async def start(self) -> None:
         """Start the processes."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             self._free.put_nowait(await self._started())
 
     async def stop(self) -> None:
@@ -83,8 +85,8 @@ class Workers:
             Overloaded: too many others wait.
             WorkerError: it took too much, or its process died; TimeLimit: it took too long.
         """
-        if self.waiting >= self._queue:
-            raise Overloaded(self.waiting, max(_RETRY_S, round(_RETRY_S * self.waiting / self._count)))
+        if self.waiting >= self.queue:
+            raise Overloaded(self.waiting, max(_RETRY_S, round(_RETRY_S * self.waiting / self.count)))
         self.waiting += 1
         try:
             process = await self._free.get()
@@ -102,7 +104,7 @@ class Workers:
             self.replaced += 1
             await self._replace(process)
             raise
-        if self._is_fresh:
+        if self.is_fresh:
             await self._replace(process)
         else:
             self._free.put_nowait(process)
@@ -121,13 +123,11 @@ class Workers:
             process.stdin.write(json.dumps(values).encode() + b"\n")
             await process.stdin.drain()
             line = asyncio.create_task(process.stdout.readline())
-            done, _ = await asyncio.wait({line, watched}, timeout=self._limits.time_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({line, watched}, timeout=self.limits.time_s, return_when=asyncio.FIRST_COMPLETED)
             if watched in done:
-                raise WorkerError(
-                    f"The job took more than {gib(self._limits.memory_bytes)} of main memory here (--job-memory)."
-                )
+                raise WorkerError(f"The job took more than {gib(self.limits.memory_bytes)} of main memory here (--job-memory).")
             if line not in done:
-                raise TimeLimit(f"The job did not end within {self._limits.time_s:g} s (--job-timeout).")
+                raise TimeLimit(f"The job did not end within {self.limits.time_s:g} s (--job-timeout).")
             if not (text := line.result()):
                 raise WorkerError("The process which traced the job died of it.")
             found: dict[str, Any] = json.loads(text)
@@ -141,12 +141,12 @@ class Workers:
 
     async def _memory_exceeded(self, pid: int) -> None:
         """Return once a worker and what it started hold more than they may."""
-        while await asyncio.to_thread(_resident_bytes, pid) <= self._limits.memory_bytes:
+        while await asyncio.to_thread(_resident_bytes, pid) <= self.limits.memory_bytes:
             await asyncio.sleep(_WATCH_S)
 
     async def _started(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import jsonpatch
 from pydantic import BaseModel, Field, ValidationError
@@ -66,7 +66,7 @@ class AdmissionResponse(BaseModel):
     uid: str
     allowed: bool
     patchType: Literal["JSONPatch"] | None = None
-    patch: str | None = Field(None, description="a JSON patch, base64")
+    patch: Annotated[str | None, Field(description="a JSON patch, base64")] = None
     status: dict[str, Any] | None = None
     warnings: list[str] | None = None
 
