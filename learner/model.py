@@ -36,9 +36,8 @@ MATMUL: Final = "matmul"
 CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
 PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
-_MOST_OUTSIDE: Final = (
-    6  # arbitrary: a twentieth of the features; from so many outside a job counts as unlike all that was learned
-)
+# arbitrary: a twentieth of the features; from so many outside a job counts as unlike all that was learned
+_MOST_OUTSIDE: Final = 6
 _FEWEST_MODELS: Final = 5  # arbitrary: with a trait's value, from which a job's class is covered
 _ANY: Final = ("gpu", "size")  # traits which need no models of their own
 _WIDER: Final = 1.5  # arbitrary: by which such a job's bound moves out, in residuals
@@ -215,23 +214,15 @@ class Learned:
         """Whether anything here needs more of a job than its traits."""
         return bool(self.ranges) or any(head.quantiles is not None for head in self.heads.values())
 
-    def bound(self, subject: Subject, level: float) -> BoundAtLevel:
-        """Return what the reserved peak stays below with probability `level`, any in (0, 1).
+    def bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
+        """Return what the reserved peak stays below with probability `level`, any in (0, 1), for each of `levels`.
 
         It never falls when the level rises, and never below the point estimate.
         """
-        return self.bounds(subject, [level])[0]
-
-    def bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
-        """Return `bound` at each level; the trees are asked once."""
         return self._bounds(self.reserved_head, subject, levels, self.reserved(subject), self.parts(subject))
 
-    def process_bound(self, subject: Subject, level: float) -> BoundAtLevel:
-        """Return what the process peak stays below with probability `level`, any in (0, 1)."""
-        return self.process_bounds(subject, [level])[0]
-
     def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
-        """Return `process_bound` at each level."""
+        """Return what the process peak stays below with probability `level`, any in (0, 1), for each of `levels`."""
         head = self.process_head or self.reserved_head
         return self._bounds(head, subject, levels, self.process(subject), self.process_parts(subject))
 

@@ -6,6 +6,7 @@ A scikit-learn regressor: `predict` gives the median, `predict_quantiles` all le
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from vramcast.learner.conformal import LEVELS, Array
 
 
+@dataclass(repr=False, eq=False)
 class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-ignore]
     """Conditional quantiles of a residual, with right-censored rows.
 
@@ -30,31 +32,17 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         engine: `local`, or `dask`: the cluster of `dask_engine.cluster`.
     """
 
-    def __init__(
-        self,
-        levels: Sequence[float] = LEVELS,
-        n_estimators: int = 150,
-        max_depth: int = 4,
-        learning_rate: float = 0.1,
-        subsample: float = 0.8,
-        colsample_bytree: float = 0.5,
-        min_child_weight: float = 3.0,
-        reg_lambda: float = 1.0,
-        random_state: int = 0,
-        n_jobs: int = 1,
-        engine: str = "local",
-    ) -> None:
-        self.levels = levels
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.subsample = subsample
-        self.colsample_bytree = colsample_bytree
-        self.min_child_weight = min_child_weight
-        self.reg_lambda = reg_lambda
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.engine = engine
+    levels: Sequence[float] = LEVELS
+    n_estimators: int = 150
+    max_depth: int = 4
+    learning_rate: float = 0.1
+    subsample: float = 0.8
+    colsample_bytree: float = 0.5
+    min_child_weight: float = 3.0
+    reg_lambda: float = 1.0
+    random_state: int = 0
+    n_jobs: int = 1
+    engine: str = "local"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, censored: Any = None) -> ResidualQuantiles:
         """Learn from rows X (n x features) and residuals y (n).
@@ -84,16 +72,12 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         return self
 
     def _train(self, X: Array, y: Array, weight: Array) -> xgboost.Booster:
+        names = ("max_depth", "learning_rate", "subsample", "colsample_bytree", "min_child_weight", "reg_lambda")
         parameters = {
             "objective": "reg:quantileerror",
             "quantile_alpha": np.asarray(self.levels, np.float64),
             "tree_method": "hist",
-            "max_depth": self.max_depth,
-            "learning_rate": self.learning_rate,
-            "subsample": self.subsample,
-            "colsample_bytree": self.colsample_bytree,
-            "min_child_weight": self.min_child_weight,
-            "reg_lambda": self.reg_lambda,
+            **{name: getattr(self, name) for name in names},
             "seed": self.random_state,
             "nthread": self.n_jobs,
         }

@@ -253,31 +253,22 @@ def _again(head: Head, table: Table) -> tuple[Head, Array]:
 
 
 def _errors_by(table: Table, medians: Array) -> dict[str, dict[str, dict[str, float]]]:
-    return {what: _errors(table, medians, names) for what, names in _groupings(table).items()}
-
-
-def _groupings(table: Table) -> dict[str, list[str]]:
-    return {
-        "segment": [str(segment) for segment in table.segments],
+    """Return by group its runs and the errors of the peak, simulated and corrected, on models not learned from."""
+    groupings = {
+        "segment": table.segments.tolist(),
         "family": [subject.family for subject in table.subjects],
         "gpu": [example.gpu for example in table.examples],
         "stack": [example.stack for example in table.examples],
     }
-
-
-def _errors(table: Table, medians: Array, names: list[str]) -> dict[str, dict[str, float]]:
-    """Return of each name its runs and the errors of the peak, simulated and corrected, on models not learned from."""
-    plain = np.abs(np.expm1(-table.y))
-    corrected = np.abs(np.expm1(medians - table.y))
-    found = {}
-    for name in sorted(set(names)):
-        rows = (np.array(names) == name) & ~table.censored
-        if rows.any():
-            found[name] = {
-                "runs": float(rows.sum()),
-                "simulated_median": float(np.median(plain[rows])),
-                "simulated_p90": float(np.quantile(plain[rows], 0.9)),
-                "corrected_median": float(np.median(corrected[rows])),
-                "corrected_p90": float(np.quantile(corrected[rows], 0.9)),
-            }
+    errors = {"simulated": np.abs(np.expm1(-table.y)), "corrected": np.abs(np.expm1(medians - table.y))}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for what, names in groupings.items():
+        found[what] = {}
+        for name in sorted(set(names)):
+            rows = (np.array(names) == name) & ~table.censored
+            if rows.any():
+                found[what][name] = {"runs": float(rows.sum())}
+                for kind, of in errors.items():
+                    found[what][name][f"{kind}_median"] = float(np.median(of[rows]))
+                    found[what][name][f"{kind}_p90"] = float(np.quantile(of[rows], 0.9))
     return found

@@ -105,11 +105,11 @@ CHARTS: Final[Mapping[str, Callable[[Sequence[Scored]], Chart]]] = {
 }
 
 
-def binomial_band(n: int, share: float, level: float = BAND) -> tuple[float, float]:
-    """Return the ends of the middle `level` of the shares that n independent runs, each below with `share`, would show."""
+def binomial_band(n: int, share: float) -> tuple[float, float]:
+    """Return the ends of the middle `BAND` of the shares that n independent runs, each below with `share`, would show."""
     from scipy.stats import binom  # half a second, which a page without this band need not wait
 
-    tail = (1 - level) / 2
+    tail = (1 - BAND) / 2
     low, high = binom.ppf([tail, 1 - tail], n, share) / n
     return float(low), float(high)
 

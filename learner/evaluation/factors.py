@@ -68,14 +68,13 @@ def anova(
     *,
     of: Literal["error", "size"] = "error",
     n_permutations: int = N_PERMUTATIONS,
-    seed: int = 0,
 ) -> Anova:
     """Return how the error depends on model, optimizer, batch and gpu.
 
     Args:
         scored: Runs; those whose measurement is only a lower bound are left out.
         of: "error": log(estimate / measured), where an effect is a bias which could be learned; "size": its absolute value.
-        n_permutations, seed: Of the p values.
+        n_permutations: Of the p values.
     Returns:
         Main effects with type II sums of squares: each factor on top of all others. Model, optimizer and gpu are categories,
         the batch is its logarithm. Left out are factors that do not vary, the batch where a run has none, and categories
@@ -89,7 +88,7 @@ def anova(
     if not columns:
         return Anova(len(runs), (), max(len(runs) - 1, 0))
     whole = _basis(list(columns.values()), len(runs))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     left = len(runs) - whole.shape[1]
     effects = []
     for factor in columns:

@@ -308,7 +308,7 @@ def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
     again = artifact.load(path)
     example = make_examples(2, seed=5)[1]
     with pytest.raises(ArtifactError, match="train it again"):
-        again.bound(Subject.of(example), 0.9)
+        again.bounds(Subject.of(example), [0.9])[0]
 
 
 def test_what_could_not_be_read_again_is_not_written(learned: Learned, tmp_path: Path) -> None:

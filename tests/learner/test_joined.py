@@ -49,6 +49,6 @@ def test_unanswered_calls_widen_the_bounds_of_both_peaks_by_their_share_of_what_
     head = Head(None, Calibration.empty())
     learned = Learned(head, process_head=head)
     answered, two_open = (Subject({}, 1_000_000_000, context=500_000_000, unknown=n) for n in (0, 2))
-    for bound in (learned.bound, learned.process_bound):
-        wider = bound(two_open, 0.9).size_bytes - bound(answered, 0.9).size_bytes
+    for bounds in (learned.bounds, learned.process_bounds):
+        wider = bounds(two_open, [0.9])[0].size_bytes - bounds(answered, [0.9])[0].size_bytes
         assert wider == pytest.approx(at(uniform(2 * UNKNOWN_SHARE * 1_000_000_000), 0.9), rel=1e-3)

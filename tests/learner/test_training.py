@@ -124,7 +124,7 @@ def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples, n_n
     new = some(n_new, 2)
     subjects = [training.subject_of(example, learned.contexts) for example in new]
     exact = list(zip(subjects, new, strict=True))[: n_new // 4]
-    assert all(learned.bound(s, 0.9).size_bytes == e.measured_reserved for s, e in exact)
+    assert all(learned.bounds(s, [0.9])[0].size_bytes == e.measured_reserved for s, e in exact)
     levels = (
         0.75,
         0.9,
@@ -150,7 +150,7 @@ def test_where_simulation_is_exact_nothing_is_added(learned: Learned, make_examp
     assert learned.reserved_head.active_segments == {"convolution"}
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
-    assert all(learned.bound(subject(example), 0.99).size_bytes == example.measured_reserved for example in exact)
+    assert all(learned.bounds(subject(example), [0.99])[0].size_bytes == example.measured_reserved for example in exact)
 
 
 def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_corrected(make_examples: MakeExamples) -> None:
@@ -225,7 +225,7 @@ def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
     learned: Learned, make_examples: MakeExamples
 ) -> None:
     for example in make_examples(16, seed=33):
-        bounds = [learned.bound(subject(example), level) for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
+        bounds = [learned.bounds(subject(example), [level])[0] for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
         sizes = [bound.size_bytes for bound in bounds]
         assert sizes == sorted(sizes)
         assert sizes[0] >= learned.reserved(subject(example))
@@ -237,9 +237,9 @@ def test_calls_which_nobody_answered_widen_the_bound_above_the_median(learned: L
     (_, example) = make_examples(2, seed=44)
     one = subject(example)
     two_unknown = dataclasses.replace(one, unknown=2)
-    assert learned.bound(two_unknown, 0.5).size_bytes == learned.bound(one, 0.5).size_bytes
+    assert learned.bounds(two_unknown, [0.5])[0].size_bytes == learned.bounds(one, [0.5])[0].size_bytes
     for level in (0.9, 0.99):
-        wider = learned.bound(two_unknown, level).size_bytes - learned.bound(one, level).size_bytes
+        wider = learned.bounds(two_unknown, [level])[0].size_bytes - learned.bounds(one, [level])[0].size_bytes
         assert 0 < wider < 0.1 * (2 * level - 1) * one.reserved  # 5 % a call, at most
 
 
@@ -250,7 +250,7 @@ def test_a_context_which_may_be_larger_moves_the_bound_of_the_process(learned: L
         vague = dataclasses.replace(known, beside={"context": sum_quantile.uniform(100 * MIB)}, is_measured=False)
         assert learned.process_head is None
         for level, share in ((0.5, 0.0), (0.95, 0.9)):
-            sizes = [learned.process_bound(one, level).size_bytes for one in (known, vague)]
+            sizes = [learned.process_bounds(one, [level])[0].size_bytes for one in (known, vague)]
             more_mib = (sizes[1] - sizes[0]) / MIB
             least, most = (100 * share - 1, 100 * share + 7) if is_exact else (0, 101)
             assert least <= more_mib <= most
@@ -268,7 +268,7 @@ def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Lear
     assert learned.is_out_of_distribution(unlike)
     less = dataclasses.replace(unlike, features={**strange, "log_steps": 0.0})
     assert not learned.is_out_of_distribution(less)
-    assert learned.bound(unlike, 0.95).size_bytes > learned.bound(subject(like), 0.95).size_bytes
+    assert learned.bounds(unlike, [0.95])[0].size_bytes > learned.bounds(subject(like), [0.95])[0].size_bytes
 
 
 def test_the_same_examples_and_seed_give_the_same_correction(make_examples: MakeExamples) -> None:
@@ -295,8 +295,8 @@ def test_examples_without_features_calibrate_and_correct_nothing(make_examples: 
     assert learned.lacks({"operators": "attention", "size": "any"}) == ["operators attention"]
     exact, convolution = (Subject.of(e) for e in bare[:2])
     assert learned.reserved(convolution) == convolution.reserved
-    assert learned.bound(exact, 0.9).size_bytes == exact.reserved
-    assert learned.bound(convolution, 0.9).size_bytes > 1.2 * convolution.reserved
+    assert learned.bounds(exact, [0.9])[0].size_bytes == exact.reserved
+    assert learned.bounds(convolution, [0.9])[0].size_bytes > 1.2 * convolution.reserved
 
 
 @pytest.fixture

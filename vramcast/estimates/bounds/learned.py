@@ -62,7 +62,7 @@ class LearnedBound:
         """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
         key = (level, card.key, assumed.bytes, assumed.high_bytes)
         if key not in self._bounds:
-            self._bounds[key] = self.learned.process_bound(self.on_card(card, assumed), level)
+            self._bounds[key] = self.learned.process_bounds(self.on_card(card, assumed), [level])[0]
         return self._bounds[key]
 
     def on_card(self, card: Device, assumed: Context) -> Subject:
@@ -111,16 +111,16 @@ class LearnedBound:
             return self.at_least.margin(level, card, context)
         on_card = self.on_card(card, context)
         parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
-        group = self.learned.process_bound(on_card, level).key
+        group = self.learned.process_bounds(on_card, [level])[0].key
         return explained(parts, level, group=group, traits=self.subject.traits, context=context, unknown=self.unknown)
 
     def promises(self, level: float) -> bool:
         """Return whether enough models stand behind the artifact's bound at `level`."""
-        return self.learned.process_bound(self.subject, level).is_promised
+        return self.learned.process_bounds(self.subject, [level])[0].is_promised
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return in words how the bound at `level` was made, and how many models stand behind it."""
-        found = self.learned.process_bound(self.subject, level)
+        found = self.learned.process_bounds(self.subject, [level])[0]
         but = "" if found.is_promised else " (too few models to promise the level)"
         but += f", and no lower than {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
         return f"{METHOD}, calibrated on {found.key}{but}", found.n
