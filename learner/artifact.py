@@ -27,7 +27,6 @@ from vramcast.core.errors import ArtifactError
 from vramcast.core.plain import Between, from_plain, json_value, to_plain
 from vramcast.core.units import INT64_MOST
 from vramcast.learner import trees
-from vramcast.learner.arrays import numbers
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
@@ -250,10 +249,10 @@ def _head(head: _Head, model: Path) -> Head:
 
 def _calibration(head: _Head) -> Calibration:
     most = 2 * MOST_RESIDUAL  # of a residual against a quantile
-    columns = [numbers(one, "a score", -most, most) for one in head.scores]
-    models = numbers(head.models, "a model", 0, _MOST_ROWS, int)
-    of_run = numbers(head.groups.of_run, "a group", 0, 2**_MOST_DEPTH, int)
-    reached = [numbers(one, "a level", 0, 1) for one in head.reached]
+    columns = [trees.numbers(one, "a score", -most, most) for one in head.scores]
+    models = trees.numbers(head.models, "a model", 0, _MOST_ROWS, int)
+    of_run = trees.numbers(head.groups.of_run, "a group", 0, 2**_MOST_DEPTH, int)
+    reached = [trees.numbers(one, "a level", 0, 1) for one in head.reached]
     n_levels = len(head.levels)
     sizes = {len(models), len(of_run), *map(len, columns), *map(len, reached)}
     if not len(columns) == len(reached) == n_levels or len(sizes) > 1 or len(models) > _MOST_ROWS:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from vramcast.core.checks import number
 from vramcast.core.plain import from_plain
-from vramcast.learner.arrays import numbers
 
 _COLUMNS: Final = (
     *("base_weights", "default_left", "left_children", "loss_changes", "parents", "right_children"),
@@ -116,3 +117,20 @@ def _array(value: Any) -> list[Any]:
     """Return numbers which xgboost writes as text: `[1E-1,5E-1]`, or one alone."""
     found = json.loads(from_plain(str, value, "an array"))
     return found if isinstance(found, list) else [found]
+
+
+def numbers(values: Any, what: str, low: float, high: float, kind: type[float] | type[int] = float) -> npt.NDArray[Any]:
+    """Return a large list of numbers between `low` and `high`; of kind int all must be whole, and the limits below 2^53.
+
+    Raises:
+        ValueError: it is something else; the message begins with `what`.
+    """
+    if not set(map(type, from_plain(list, values, what))) <= {int, kind}:
+        raise ValueError(f"{what} has something else than {'whole ' if kind is int else ''}numbers")
+    try:
+        found = np.array(values, np.float64)
+    except OverflowError:  # an integer of a thousand digits
+        found = np.array([math.inf])
+    if not ((low <= found) & (found <= high)).all():
+        raise ValueError(f"{what} is not always from {low:g} to {high:g}")
+    return found.astype(kind)

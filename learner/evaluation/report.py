@@ -17,8 +17,7 @@ from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts import svg
-from vramcast.views.charts.page import render
-from vramcast.views.charts.table import Table
+from vramcast.views.charts.page import Table, render
 
 _TITLE: Final = "Estimates and bounds, judged"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
@@ -76,7 +75,6 @@ def _models(scored: Sequence[Scored]) -> dict[str, dict[str, Any]]:
 
 
 def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
-    """Return what stands above the charts."""
     drawn, judged = draws(scored), ways(scored)
     n_lower_bounds = sum(run.is_lower_bound for run in scored)
     died = [run for run in scored if run.ran_out_of_memory]
@@ -131,7 +129,6 @@ def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Tab
 
 
 def _factors(scored: Sequence[Scored]) -> Table:
-    """Return what the error and its size depend on."""
     by_error, by_size = anova(scored), anova(scored, of="size")
     rows = [
         [effect.factor, str(effect.degrees), *_explained(by_error, effect.factor), *_explained(by_size, effect.factor)]
@@ -151,7 +148,6 @@ def _explained(found: Anova, factor: str) -> tuple[str, str]:
 
 
 def _under_estimates(scored: Sequence[Scored]) -> Table:
-    """Return the runs with the largest shortfall."""
     below = [run for run in scored if run.estimated_bytes < run.measured_bytes]
     worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
     rows = [

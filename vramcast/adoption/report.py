@@ -14,7 +14,7 @@ from vramcast.core.text import printable
 from vramcast.core.units import GIB, gib
 from vramcast.learner.evaluation.report import report
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.views.charts.table import Table
+from vramcast.views.charts.page import Table
 
 _DIED: Final = 25  # arbitrary: rows of the table of jobs which would have died
 _GROUPS: Final = 25  # arbitrary: rows of a table by group
@@ -100,7 +100,6 @@ def _requests(found: Costs) -> Table:
 
 
 def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
-    """Return the jobs which would have died at the bound, the longest first."""
     exact = [run for run in runs if _AT in run.bounds and not run.is_lower_bound]
     dead = [run for run in exact if dies(run, min(run.bounds[_AT], run.card_bytes or run.bounds[_AT]))]
     longest = sorted(dead, key=lambda run: -seconds.get(run.id, 0.0))[:_DIED]

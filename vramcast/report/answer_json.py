@@ -41,7 +41,6 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 
 
 def _asked(estimate: Estimate) -> dict[str, Any]:
-    """Return what was asked, and how it was answered."""
     job = estimate.job
     return {
         "target": job.target or (job.command.program if job.command else None),
@@ -64,7 +63,6 @@ def _optimizer(job: Job) -> str | None:
 
 
 def _sizes(estimate: Estimate) -> dict[str, Any]:
-    """Return the peaks, the bound and where the bytes are."""
     method, n_calibration = estimate.bound.method(estimate.level, estimate.job.device)
     return {
         "peaks": {**_peaks(estimate), "process": estimate.process, "min_feasible": estimate.min_feasible},
@@ -85,7 +83,6 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
-    """Return what the ranks of a job hold and say to each other."""
     job = estimate.job
     room_bytes = job.total_bytes - estimate.context.bytes
     return {
@@ -108,7 +105,6 @@ def _streams(found: CardSpeed) -> dict[str, Any]:
 
 
 def _course(estimate: Estimate) -> dict[str, Any]:
-    """Return how far a command was followed."""
     course = estimate.course
     return {
         "phases": [

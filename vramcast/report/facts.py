@@ -11,7 +11,7 @@ from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import verdict_of
 from vramcast.hardware.cards import DEVICES
-from vramcast.views.charts.table import Table
+from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
 _ANSWERS: Final = {0: ("Fits", "good"), 1: ("Does not fit", "alarm"), 4: ("Uncertain", "doubt")}  # spec: exit codes of `check`

@@ -69,7 +69,6 @@ def draw_fragment(estimate: Estimate) -> str:
 
 
 def _parts(estimate: Estimate) -> dict[str, Any]:
-    """Return what the page and the fragment both show."""
     return {
         "title": printable(estimate.title),
         "answer": facts.answer(estimate),
@@ -91,5 +90,4 @@ def plot_text(estimate: Estimate) -> str:
 
 
 def _options(estimate: Estimate) -> dict[str, Any]:
-    """Return what a view needs to know besides the trace."""
     return {"card_bytes": estimate.card_bytes, "title": estimate.title, "beside": estimate.other_rank}

@@ -1,4 +1,4 @@
-"""What a client may ask: one job, by name, trace, measured run or command, and for which card."""
+"""What a client may ask: one job, by name, trace, measured run or command, for which card; what else decides an answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Any, Final, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.files import digest, sha256_of
 from vramcast.datasets.run import Run
+from vramcast.estimates.bounds.learned import SHIPPED, chosen, named
+from vramcast.estimates.run_examples import decides_all
 from vramcast.estimates.run_examples import job_of as job_of_run
 from vramcast.hardware.cards import ENDING, device
 from vramcast.jobs.job import Job, Training
@@ -109,6 +112,16 @@ class Question:
     @functools.cached_property
     def _text(self) -> str:
         return json.dumps(self.values, sort_keys=True)
+
+
+def answered_by(artifact: str | None) -> str:
+    """Return a digest of what decides an answer besides its question: settings, versions, our own code, and the artifact.
+
+    Raises:
+        UsageError: the artifact is none.
+    """
+    path = (chosen(artifact) or named(SHIPPED)) / "artifact.json"
+    return digest(*decides_all(), str(artifact), sha256_of(path), digits=64)
 
 
 def read_question(body: bytes) -> Question:

@@ -90,7 +90,6 @@ def figures(trace: Trace, card_bytes: int | None, beside: style.Beside, max_poin
 
 
 def _summary(trace: Trace, card_bytes: int | None) -> list[str]:
-    """Return what stands above the chart."""
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     said = [
         style.peak_words(trace, "live", live.live_bytes, live.row),

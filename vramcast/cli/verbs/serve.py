@@ -61,10 +61,10 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.service.access import Rules
         from vramcast.service.app import create_app
         from vramcast.service.connections import Impatient, limit_connections
+        from vramcast.service.requests import answered_by
     from vramcast.service.sandbox import sandboxed
     from vramcast.service.service import Service
     from vramcast.service.store import Store
-    from vramcast.service.versions import answered_by
     from vramcast.service.workers import Limits, Workers
 
     token = _token(options.token_file)

@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from vramcast.schedulers.answer import value_of
-from vramcast.schedulers.slurm.steps import without_srun
 
 MARK: Final = "#VRAMCAST"
 _LISTS: Final = frozenset({"batch"})
@@ -32,6 +31,16 @@ _VARIABLE: Final = re.compile(r"\$(?:(\w+|@|\*)|\{(\w+)(?::?-([^}$`]*))?\})")
 # Where one command of a line ends; a redirection ends its words.
 _ENDS: Final = frozenset({"&&", "||", ";", ";;", "&", "|", "|&"})
 _REDIRECTION: Final = re.compile(r"(?:&>>?|[<>]).*")
+# Options of srun which take no value. # spec: srun(1), Slurm 22.05 to 25.05
+_FLAGS: Final = frozenset(
+    {"--allocations", "--contiguous", "--disable-status", "--exact", "--exclusive", "--interactive", "--label", "--no-allocate"}
+    | {"--no-kill", "--oversubscribe", "--overcommit", "--overlap", "--preserve-env", "--pty", "--quiet", "--quit-on-interrupt"}
+    | {"--reboot", "--spread-job", "--test-only", "--unbuffered", "--use-min-nodes", "--verbose", "--whole", "--hold"}
+    | {"--kill-on-bad-exit", "--immediate", "--get-user-env", "--external", "--multi-prog", "--propagate", "--nice"}
+)
+_FLAG_LETTERS: Final = frozenset("lkuvKQsEHIOXZ")
+_TASKS: Final = ("--ntasks", "-n")
+_CARDS: Final = ("--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--tres-per-task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,6 @@ def _known(folder: Path) -> dict[str, str]:
 
 
 def _name(found: BatchScript, rest: str) -> None:
-    """Add what a #VRAMCAST line says."""
     if rest.strip() == "off":
         found.is_off = True
         return
@@ -174,7 +182,7 @@ class _Shell:
         while words and words[0] in _PREFIXES:
             words, more = _without_assignments(words[1:])
             told |= more
-        step = without_srun(words)
+        step = _without_srun(words)
         if step is None:
             found.unknown.append(line)
             return
@@ -255,3 +263,52 @@ def _without_redirections(words: list[str]) -> list[str]:
         if _REDIRECTION.fullmatch(word.lstrip("0123456789")):
             return words[:k]
     return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a command starts.
+
+    Attributes:
+        words: The command, without `srun`.
+        is_step: Whether `srun` starts it.
+        tasks: How often, where srun's options say so.
+        asks_for_cards: Whether they ask for `gpu`.
+    """
+
+    words: list[str]
+    is_step: bool = False
+    tasks: int | None = None
+    asks_for_cards: bool = False
+
+
+def _without_srun(words: list[str]) -> _Step | None:
+    """Return what a command starts; None: its options are not understood."""
+    if not words or PurePosixPath(words[0]).name != "srun":
+        return _Step(words)
+    options: list[tuple[str, str]] = []
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        word, rest = rest[0], rest[1:]
+        if word == "--":
+            break
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            if not equals and name not in _FLAGS:
+                if not rest:
+                    return None
+                value, rest = rest[0], rest[1:]
+        else:
+            name, value = word[:2], word[2:]
+            if not value and name[1:] not in _FLAG_LETTERS:
+                if not rest:
+                    return None
+                value, rest = rest[0], rest[1:]
+        options.append((name, value))
+    if not rest:
+        return None
+    tasks = [value for name, value in options if name in _TASKS]
+    if tasks and not tasks[-1].isdecimal():
+        return None
+    asks = any(name in _CARDS and "shard" not in value for name, value in options)
+    return _Step(rest, True, int(tasks[-1]) if tasks else None, asks)

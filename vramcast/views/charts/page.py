@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramcast.core.text import printable
 from vramcast.views.charts.chart import ink_on
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+class Table(NamedTuple):
+    """A table as plain text; the first cell of a row is the row's name, the note stands below."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
 
 
 def render(template: str, **values: Any) -> str:
