@@ -88,15 +88,14 @@ class Subject:
         """Which of the two kinds of job it is: does it convolve or not."""
         return CONVOLUTION if self.family == CONVOLUTION else MATMUL
 
+    @property
+    def family_key(self) -> str:
+        """What names its family's jobs of its segment."""
+        return f"{self.segment}|{self.family}"
 
-def family_key(segment: str, family: str) -> str:
-    """Return what names a family's jobs of one segment."""
-    return f"{segment}|{family}"
-
-
-def is_used(subject: Subject, active_segments: Collection[str], excluded_families: Collection[str]) -> bool:
-    """Return whether the learner speaks about a job: it helps in its segment, and its family is not spared."""
-    return subject.segment in active_segments and family_key(subject.segment, subject.family) not in excluded_families
+    def is_among(self, active_segments: Collection[str], excluded_families: Collection[str]) -> bool:
+        """Return whether a learner speaks about the job: it helps in its segment, and its family is not spared."""
+        return self.segment in active_segments and self.family_key not in excluded_families
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class Head:
         calibration: See `conformal`.
         active_segments: Segments in which the learner's median beats the plain simulation on models which it has not seen.
         names: The features which it reads, in order.
-        excluded_families: Families in which it does not help though it does in their segment, see `family_key`.
+        excluded_families: Families in which it does not help though it does in their segment, see `Subject.family_key`.
     """
 
     quantiles: ResidualQuantiles | None
@@ -137,7 +136,7 @@ class Head:
     def residuals(self, subjects: Sequence[Subject]) -> Array:
         """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where learning does not help."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
-        rows = [i for i, subject in enumerate(subjects) if is_used(subject, self.active_segments, self.excluded_families)]
+        rows = [i for i, subject in enumerate(subjects) if subject.is_among(self.active_segments, self.excluded_families)]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
             if not (np.abs(found) <= MOST_RESIDUAL).all():

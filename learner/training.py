@@ -16,7 +16,7 @@ from vramcast.learner import stacks, sum_quantile
 from vramcast.learner.conformal import LEVELS, Array, Calibration, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Subject, family_key, is_used
+from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Subject
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
@@ -126,10 +126,10 @@ def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str
     """Return where the learned median lowers the error of models it has not seen, on average over groups.
 
     Returns:
-        The segments in which it does, and of those the families (as `family_key` names them) in which it does not.
+        The segments in which it does, and of those the families (by `Subject.family_key`) in which it does not.
     """
     active_segments, excluded_families = set(), set()
-    families = np.array([family_key(subject.segment, subject.family) for subject in table.subjects])
+    families = np.array([subject.family_key for subject in table.subjects])
     for segment in (MATMUL, CONVOLUTION):
         if not _lowers_the_error(table, medians, table.segments == segment, _FEWEST):
             continue
@@ -197,7 +197,7 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     """Return what a table teaches about its peak, and the quantiles by which that was judged."""
     out_of_fold = cross_fitted(table, parameters, folds=folds, seed=seed)
     active_segments, excluded_families = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
-    used = [is_used(subject, active_segments, excluded_families) for subject in table.subjects]
+    used = [subject.is_among(active_segments, excluded_families) for subject in table.subjects]
     out_of_fold[~np.array(used)] = 0.0
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if active_segments else None
     levels = LEVELS if learner is not None else (0.5,)  # without a learner all its quantiles are 0

@@ -21,7 +21,7 @@ from vramcast.hardware.cards import DEVICES, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Job, Training
 from vramcast.jobs.text import JobText
-from vramcast.views import check_path
+from vramcast.views import DRAWINGS, charts
 
 if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
@@ -76,13 +76,13 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 def _plot_path(text: str) -> str:
     """Return `text` if a view can be drawn there: better said before the job is traced than after."""
     if text != "-":
-        check_path(text)
+        charts.check_path(text, DRAWINGS)
     return text
 
 
 def _report_path(text: str) -> str:
     """Return `text` if a report can be written there."""
-    report.check_path(text)
+    charts.check_path(text, report.ENDINGS)
     return text
 
 

@@ -21,14 +21,9 @@ from vramcast.report.repeat import python_call
 from vramcast.views import charts, timeline
 from vramcast.views.charts.page import render
 
-_ENDINGS: Final = (".html", ".htm")
+ENDINGS: Final = (".html", ".htm")
 _TOP_GROUPS: Final = 15  # arbitrary: rows of the table of the largest blocks
 _FRAGMENT_POINTS: Final = 500  # arbitrary: of the timeline; a notebook keeps what it shows
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError unless `save` can write to `path`: a page ends in .html."""
-    charts.check_path(path, _ENDINGS)
 
 
 def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | None = None, command: str = "") -> None:
@@ -44,7 +39,7 @@ def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | N
         OutputError: The file cannot be written.
     """
     text = draw_page(estimate, advice=advice, command=command)
-    charts.save(path, {ending: lambda: text for ending in _ENDINGS})
+    charts.save(path, {ending: lambda: text for ending in ENDINGS})
 
 
 def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str = "") -> str:

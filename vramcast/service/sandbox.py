@@ -51,7 +51,9 @@ def sandboxed(program: Sequence[str], cache: Path) -> list[str]:
     scratch = [word for path in ("/tmp", JOB) for word in ("--perms", "1777", "--size", str(_SCRATCH_BYTES), "--tmpfs", path)]
     environment = {"PATH": "/usr/bin:/bin", "HOME": JOB, VARIABLE: _CACHE, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     alone = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
-    user = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--no-new-privs"] if _is_root() else []
+    user = (
+        ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--no-new-privs"] if os.geteuid() == 0 else []
+    )
     setting = [word for name, value in environment.items() for word in ("--setenv", name, value)]
     limits = [f"--nproc={_PROCESSES}", f"--cpu={_CPU_S}", f"--fsize={_SCRATCH_BYTES}", "--core=0"]
     return [
@@ -60,7 +62,3 @@ def sandboxed(program: Sequence[str], cache: Path) -> list[str]:
         *("--proc", "/proc", "--dev", "/dev", "--chdir", JOB, "--"),
         *(*user, "prlimit", *limits, sys.executable, *program),
     ]
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0

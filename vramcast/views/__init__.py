@@ -16,19 +16,14 @@ from vramcast.views.style import Beside
 from vramcast.views.text import draw as draw_text
 from vramcast.views.timeline import draw_html, draw_png
 
-__all__ = ["check_path", "draw_html", "draw_png", "draw_text", "save"]
+__all__ = ["DRAWINGS", "draw_html", "draw_png", "draw_text", "save"]
 
-_DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {
+DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {
     ".png": draw_png,
     ".html": draw_html,
     ".txt": draw_text,
     ".json": chrome_trace.draw,
 }
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError unless `save` can draw to `path`: its ending is known, and matplotlib is there for a .png."""
-    charts.check_path(path, _DRAWINGS)
 
 
 def save(
@@ -47,4 +42,4 @@ def save(
         OutputError: The file cannot be written.
     """
     options = {"card_bytes": card_bytes, "title": title, "beside": beside}
-    charts.save(path, {ending: partial(draw, trace, **options) for ending, draw in _DRAWINGS.items()})
+    charts.save(path, {ending: partial(draw, trace, **options) for ending, draw in DRAWINGS.items()})

@@ -31,6 +31,7 @@ from vramcast.views.charts.page import render
 _SIDE: Final = 520  # arbitrary: of a chart in the page, in its units
 _NAMED: Final = 800  # arbitrary: the largest blocks of a chart, which say what they are under the pointer
 _NAME_LIMIT: Final = 60  # arbitrary: characters of a module's path
+ENDINGS: Final = (".png", ".html")
 
 Column = npt.NDArray[np.int64]
 
@@ -97,11 +98,6 @@ def _segments(trace: Trace, address: Column) -> Column:
                 open_[end] = (row, start + size - end)
     closed += [(first, len(trace), start, size) for start, (first, size) in open_.items()]
     return np.array(closed, np.int64).reshape(-1, 4)
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError unless `save` can draw to `path`."""
-    charts.check_path(path, (".png", ".html"))
 
 
 def save(trace: Trace, packings: Sequence[Packing], path: str | os.PathLike[str], *, title: str = "") -> None:

@@ -37,7 +37,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.protocol.run_options import RunOptions
-from vramcast.views import placement
+from vramcast.views import charts, placement
 
 FORMAT = "vramcast-plan"
 VERSION = 1
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _chart_path(text: str) -> str:
-    placement.check_path(text)
+    charts.check_path(text, placement.ENDINGS)
     return text
 
 
