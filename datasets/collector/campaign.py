@@ -24,12 +24,11 @@ from typing import Any, Final
 from vramcast.core.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
 from vramcast.core.files import atomic_write
 from vramcast.core.units import gib
-from vramcast.datasets.collector import machine_info
 from vramcast.datasets.collector.machine import Machine, MakeMachine
 from vramcast.datasets.collector.measured_job import Answer, Request
-from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
+from vramcast.datasets.collector.nvml import Sampler, observed, sampling
 from vramcast.datasets.journal import Journal, read_runs
-from vramcast.datasets.run import DRY_RUN, Measurement, Run, Workload
+from vramcast.datasets.run import DRY_RUN, Measurement, Passport, Run, Workload
 from vramcast.datasets.workloads import workload_list
 
 CHILD: Final = "vramcast.datasets.collector.measured_job"
@@ -189,11 +188,7 @@ class Campaign:
     def _sampling(self) -> Any:
         if self._facts["passport"]["measured_by"] == DRY_RUN:
             return nullcontext(None)  # a card which is really here has nothing to do with it
-        try:
-            return Sampler(Nvml(self._facts["uuid"]), self._limits.sample_ms)
-        except NvmlAbsent as error:
-            self._say(f"{error}: the process peak is not measured, only torch's counters are.")
-            return nullcontext(None)
+        return sampling(self._facts["uuid"], self._limits.sample_ms, self._say)
 
     # ------------------------------------------------------------------------------------------- the list
     def _list(self) -> Iterator[Task]:
@@ -323,7 +318,7 @@ class Campaign:
             **answer.counters,
         )
         known = replace(workload, model_sha256=answer.model_sha256, features=answer.features)
-        stamp = machine_info.of_facts(self._facts, how, sampler.period_ms if sampler else None)
+        stamp = Passport(**self._facts["passport"], how=how, period_ms=sampler.period_ms if sampler else None)
         return Run(id_, known, stamp, measurement), answer.history
 
     def _write(self, run: Run, history: dict[str, str]) -> None:

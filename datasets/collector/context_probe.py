@@ -8,8 +8,7 @@ Each question is asked in a process of its own: which card it is, and then, befo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from vramcast.datasets.collector.machine_info import touches
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Window
@@ -19,48 +18,33 @@ MATMULS, CONVOLUTIONS = ("matmul_fp32", "matmul_bf16"), ("convolution",)
 _TRAINING = ("tensor", *MATMULS, *CONVOLUTIONS, "attention", "adam")
 
 
-class Work(Protocol):
-    """What is done on the card between two looks at it."""
+def _start() -> None:
+    """Make a context, and launch nothing."""
+    import torch
 
-    def start(self) -> None:
-        """Make a context, and launch nothing."""
-
-    def launch(self) -> Mapping[str, str]:
-        """Launch what a training launches; return what failed, by name, and why."""
-
-    def reserved_bytes(self) -> int:
-        """Return what the allocator holds now."""
+    torch.cuda.init()
+    torch.cuda.synchronize()
 
 
-class TorchWork:
-    """PyTorch's."""
+def _launch() -> dict[str, str]:
+    """Launch what a training launches; return what failed, by name, and why."""
+    import torch
 
-    def start(self) -> None:
-        """See `Work`."""
-        import torch
+    failed = {}
+    every = touches()
+    for name in _TRAINING:
+        try:
+            every[name]()
+            torch.cuda.synchronize()
+        except Exception as error:  # bfloat16 on an old card: one which fails must not cost the others
+            failed[name] = f"{type(error).__name__}: {error}"[:120]
+    return failed
 
-        torch.cuda.init()
-        torch.cuda.synchronize()
 
-    def launch(self) -> Mapping[str, str]:
-        """See `Work`."""
-        import torch
+def _reserved_bytes() -> int:
+    import torch
 
-        failed = {}
-        every = touches()
-        for name in _TRAINING:
-            try:
-                every[name]()
-                torch.cuda.synchronize()
-            except Exception as error:  # bfloat16 on an old card: one which fails must not cost the others
-                failed[name] = f"{type(error).__name__}: {error}"[:120]
-        return failed
-
-    def reserved_bytes(self) -> int:
-        """See `Work`."""
-        import torch
-
-        return int(torch.cuda.memory_reserved())
+    return int(torch.cuda.memory_reserved())
 
 
 def warm_up() -> None:
@@ -81,12 +65,12 @@ def run_job(uuid: str | None) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
         return {"uuid": str(properties.uuid), "gpu": properties.name, "torch": torch.__version__}
     try:
-        return measured(Nvml(uuid), TorchWork(), os.getpid())
+        return measured(Nvml(uuid), os.getpid())
     except NvmlAbsent as error:
         return {"absent": str(error)}
 
 
-def measured(nvml: Nvml, work: Work, pid: int) -> dict[str, Any]:
+def measured(nvml: Nvml, pid: int) -> dict[str, Any]:
     """Return `bare_bytes` and `kernels_bytes` of the process, which libraries `failed`, the `driver` and `how` it was found.
 
     Raises:
@@ -98,14 +82,14 @@ def measured(nvml: Nvml, work: Work, pid: int) -> dict[str, Any]:
         new = {one: size for one, size in nvml.by_process().items() if one not in before}
         window = Window(before_bytes, before, nvml.used_bytes(), new, samples=1)
         size, how = window.process_bytes({pid}, alone=True)
-        return (size or 0) - work.reserved_bytes(), how
+        return (size or 0) - _reserved_bytes(), how
 
-    work.start()
+    _start()
     bare, _ = taken()
-    failed = work.launch()
+    failed = _launch()
     kernels, how = taken()
     if not 0 < bare <= kernels:
         raise NvmlAbsent(
             f"{bare} bytes before kernels and {kernels} after are no context ({how}): let nothing else use the card meanwhile"
         )
-    return {"bare_bytes": bare, "kernels_bytes": kernels, "failed": dict(failed), "driver": nvml.driver(), "how": how}
+    return {"bare_bytes": bare, "kernels_bytes": kernels, "failed": failed, "driver": nvml.driver(), "how": how}

@@ -7,10 +7,10 @@ import re
 import sys
 import time
 from contextlib import suppress
-from importlib import metadata
 from typing import Any
 
 from vramcast._version import __version__
+from vramcast.core.extras import installed
 
 _LIBRARIES = ("torchvision", "timm", "transformers", "accelerate", "lightning", "numpy")
 _ASKED = re.compile(r"Tried to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)")
@@ -51,7 +51,7 @@ def stack() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "libraries": {name: version for name in _LIBRARIES if (version := _version(name)) is not None},
+        "libraries": {name: version for name in _LIBRARIES if (version := installed(name)) is not None},
         "vramcast": __version__,
     }
     torch = sys.modules.get("torch")
@@ -63,10 +63,3 @@ def stack() -> dict[str, Any]:
                 cudnn = torch.backends.cudnn.version()
                 found.update(gpu=properties.name, gpu_total_bytes=properties.total_memory, cudnn=str(cudnn) if cudnn else None)
     return found
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

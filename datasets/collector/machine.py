@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from vramcast.datasets.run import DRY_RUN
 from vramcast.hardware.device import Device
@@ -16,28 +16,8 @@ from vramcast.tracer.processes.warm_worker import WarmWorker
 _ADVICE = ": raise --job-timeout."
 
 
-class Machine(Protocol):
-    """Runs `run_job(argument)` of a module beside torch and a card, each time in a process of its own.
-
-    `measured_by` goes into the passports: what a dry run gives must never pass for a measurement.
-    """
-
-    measured_by: str
-
-    def run(self, module: str, argument: Any, timeout_s: float) -> Any:
-        """Return its answer.
-
-        Raises:
-            TimeLimit: it did not end in time.
-            WorkerError: its process died.
-        """
-
-    def close(self) -> None:
-        """End the processes."""
-
-
 class RealGpu:
-    """The card which torch finds on this machine."""
+    """The card which torch finds on this machine; `measured_by` goes into the passports."""
 
     measured_by = "vramcast measure"
 
@@ -45,7 +25,12 @@ class RealGpu:
         self._workers: dict[str, WarmWorker] = {}
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
-        """See `Machine`."""
+        """Return what `run_job(argument)` of a module answers beside torch and the card, in a process of its own.
+
+        Raises:
+            TimeLimit: it did not end in time.
+            WorkerError: its process died.
+        """
         # Packages which ask for a GPU while they are imported must not start the driver: the worker forks afterwards, and a
         # driver does not outlive that. With this torch answers by NVML.
         environment = {**os.environ, "PYTHONPATH": python_path(), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -55,13 +40,13 @@ class RealGpu:
         return worker.ask(argument, environment, timeout_s=timeout_s, advice=_ADVICE)
 
     def close(self) -> None:
-        """See `Machine`."""
+        """End the processes."""
         for worker in self._workers.values():
             worker.close()
 
 
 class DryRun:
-    """The null GPU as `device`: the same collector and the same jobs, and nothing of it is a measurement."""
+    """The null GPU as `device`: the same collector and the same jobs, and nothing of it may pass for a measurement."""
 
     measured_by = DRY_RUN
 
@@ -70,16 +55,17 @@ class DryRun:
         self._tracer: NullGpuTracer | None = None
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
-        """See `Machine`."""
+        """Return what `run_job(argument)` of a module answers beside the null GPU; likewise."""
         if self._tracer is None or not self._tracer.is_alive:
             self.close()
             self._tracer = NullGpuTracer()
         return self._tracer.run(Program(module, argument, self._device), timeout_s=timeout_s)
 
     def close(self) -> None:
-        """See `Machine`."""
+        """End the processes."""
         if self._tracer is not None:
             self._tracer.close()
 
 
+Machine: TypeAlias = RealGpu | DryRun
 MakeMachine = Callable[[], Machine]

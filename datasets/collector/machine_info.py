@@ -10,7 +10,6 @@ from typing import Any
 
 from vramcast.datasets.collector.counters import stack
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
-from vramcast.datasets.run import Passport
 from vramcast.tracer.hooks import torch_api
 
 # spec: cudnn_graph_v9.h: the descriptor of a device, its attributes and their types
@@ -44,11 +43,6 @@ def run_job(argument: None) -> dict[str, Any]:
 
 def warm_up() -> None:
     """Nothing: asked once."""
-
-
-def of_facts(facts: dict[str, Any], how: str, period_ms: float | None) -> Passport:
-    """Return the passport of a run on the machine of `facts`."""
-    return Passport(**facts["passport"], how=how, period_ms=period_ms)
 
 
 def _driver() -> str | None:

@@ -8,7 +8,8 @@ import itertools
 import os
 import time
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,6 @@ def run_job(request: Request) -> Answer:
     if request.workload.alloc_conf:
         torch_api.set_allocator_settings(request.workload.alloc_conf)
     answer.counters["context_bytes"] = _context_bytes(request)
-    timer = _Timer()
     recorder: Any = None
     try:
         if request.workload.cap_bytes is not None:
@@ -88,15 +88,13 @@ def run_job(request: Request) -> Answer:
 
             recorder = Recorder()
             recorder.start()
-        timer.start()
-        _run(request.workload, answer)
-        torch.cuda.synchronize()
+        with _timed_steps(answer):
+            _run(request.workload, answer)
+            torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:
         answer.status, answer.message = "oom", str(error)[:_MESSAGE_CHARACTERS]
     except Exception as error:
         answer.status, answer.message = "error", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS]
-    timer.stop()
-    answer.steps, answer.step_ms = timer.steps, timer.step_ms
     answer.counters.update(counters(answer.message))
     if recorder is not None and answer.status in ("ok", "oom"):
         _keep(recorder.stop(header={}), answer)
@@ -133,35 +131,27 @@ def _run(workload: Workload, answer: Answer) -> None:
     model_program.run(job, torch.device("cuda"), model_program.Hooks(host_batch=host_batch, on_model=look))
 
 
-class _Timer:
-    """Times steps, with the card synchronised at the end of each."""
+@contextmanager
+def _timed_steps(answer: Answer) -> Iterator[None]:
+    """Time steps, with the card synchronised at the end of each; the first has the model's way to the card in it."""
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.step_ms: list[float] = []
-        self._handle: Any = None
-        self._last = 0.0
+    last = time.perf_counter()
 
-    def start(self) -> None:
-        """Start the first step's clock: it has the model's way to the card in it."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        self._handle = register_optimizer_step_post_hook(self._after_step)
-        self._last = time.perf_counter()
-
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        import torch
-
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal last
         torch.cuda.synchronize()
         now = time.perf_counter()
-        self.steps += 1
-        self.step_ms.append(round(1000 * (now - self._last), 3))
-        self._last = now
+        answer.steps += 1
+        answer.step_ms.append(round(1000 * (now - last), 3))
+        last = now
 
-    def stop(self) -> None:
-        """End timing."""
-        if self._handle is not None:
-            self._handle.remove()
+    handle = register_optimizer_step_post_hook(after_step)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 # ------------------------------------------------------------------------------------------------ the history

@@ -11,6 +11,8 @@ import ctypes
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -134,6 +136,15 @@ def observed(window: Window | None, pid: int, *, alone: bool) -> tuple[dict[str,
         "device_bytes": window.device_bytes or None,
         "samples": window.samples,
     }, how
+
+
+def sampling(uuid: str | None, interval_ms: float, say: Callable[[str], None]) -> AbstractContextManager[Sampler | None]:
+    """Return a sampler of a card; None, after saying why, where NVML does not tell."""
+    try:
+        return Sampler(Nvml(uuid), interval_ms)
+    except NvmlAbsent as error:
+        say(f"{error}: the process peak is not measured, only torch's counters are.")
+        return nullcontext(None)
 
 
 class Sampler:

@@ -13,13 +13,12 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from vramcast.core.errors import UsageError
 from vramcast.core.files import sha256_of
-from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Sampler, observed
+from vramcast.datasets.collector.nvml import observed, sampling
 from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.tracer.processes.job_process import python_path
@@ -43,12 +42,7 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
     with Journal(out / "runs.jsonl") as runs, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         environment = {**os.environ, "PYTHONPATH": python_path()}
-        try:
-            sampling: Any = Sampler(Nvml(), sample_ms)
-        except NvmlAbsent as error:
-            print(f"vramcast: {error}: the process peak is not measured, only torch's counters are.", file=sys.stderr)
-            sampling = nullcontext(None)
-        with sampling as sampler:
+        with sampling(None, sample_ms, lambda line: print(f"vramcast: {line}", file=sys.stderr)) as sampler:
             window = sampler.open() if sampler else None
             started = time.perf_counter()
             process = subprocess.Popen(

@@ -21,7 +21,6 @@ from vramcast.datasets.histories.slurm import (
     HOST_OOM,
     HOST_OOM_NOTE,
     NOTE,
-    WAITING,
     SlurmJob,
     gpus_of,
     parsable_rows,
@@ -61,12 +60,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
         rows.setdefault(job, []).append((number, text))
         _merge(jobs.setdefault(job, SlurmJob(job)), row, step, peak, seconds)
     for job, found in jobs.items():
-        if found.state in WAITING:
-            tally.skip("of jobs which have not run", len(rows[job]))
-        elif not found.says_gpu and found.gpus is None and not found.peaks and found.noted is None and header is not None:
-            tally.skip("of jobs without a GPU", len(rows[job]))
-        else:
-            tally.run(rows[job], lambda found=found: found.run("sacct", "sacct"))  # type: ignore[misc]
+        found.add_to(tally, rows[job], "sacct", is_told=header is not None)
     tally.note(NOTE)
     if any(found.state == HOST_OOM for found in jobs.values()):
         tally.note(HOST_OOM_NOTE)

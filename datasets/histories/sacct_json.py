@@ -15,7 +15,7 @@ from typing import Any, Final
 from vramcast.core.errors import DatasetError
 from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, whole_text
-from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, WAITING, SlurmJob, state_of
+from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, SlurmJob, state_of
 from vramcast.datasets.journal import Reading
 
 _UNSET: Final = 2**63  # spec: slurm.h, INFINITE64 and NO_VAL64 lie above
@@ -39,12 +39,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
         except DatasetError as error:
             tally.reject(f"jobs[{place}]", str(error), job)
             continue
-        if found.state in WAITING:
-            tally.skip("of jobs which have not run")
-        elif not found.says_gpu and found.gpus is None and not found.peaks:
-            tally.skip("of jobs without a GPU")
-        else:
-            tally.run([(f"jobs[{place}]", job)], lambda found=found: found.run("sacct --json", "sacct"))  # type: ignore[misc]
+        found.add_to(tally, [(f"jobs[{place}]", job)], "sacct --json")
         if found.state == HOST_OOM:
             tally.note(HOST_OOM_NOTE)
     tally.note(NOTE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from vramcast.datasets.histories import noted_peak
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.datasets.histories.reader import lines, near_capacity
+from vramcast.datasets.histories.reader import Tally, lines, near_capacity
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 # spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's
@@ -92,12 +92,23 @@ class SlurmJob:
     says_gpu: bool = False
     noted: NotedPeak | None = None
 
-    def run(self, measured_by: str, prefix: str) -> Run:
-        """Return the job as a run.
+    def add_to(self, tally: Tally, rows: Sequence[tuple[object, object]], measured_by: str, *, is_told: bool = True) -> None:
+        """Add the job to what a file gives; one without a GPU, or which has not run, is skipped.
 
-        Raises:
-            DatasetError: a value is out of range.
+        Args:
+            tally: Of the file.
+            rows: (place, text) of what the job was put together from.
+            measured_by: The program.
+            is_told: Whether the file would tell that the job had a GPU.
         """
+        if self.state in WAITING:
+            tally.skip("of jobs which have not run", len(rows))
+        elif is_told and not self.says_gpu and self.gpus is None and not self.peaks and self.noted is None:
+            tally.skip("of jobs without a GPU", len(rows))
+        else:
+            tally.run(rows, lambda: self._run(measured_by))
+
+    def _run(self, measured_by: str) -> Run:
         status = STATES.get(self.state or "", "unknown")
         messages = []
         if self.state == HOST_OOM:
@@ -110,7 +121,7 @@ class SlurmJob:
             peak_bytes, size_bytes = self.noted.peak_bytes, self.noted.capacity_bytes
             messages = [f"the fullest of {self.gpus} cards"] if self.gpus is not None and self.gpus > 1 else []
         return Run(
-            id=f"{prefix}-{self.id}",
+            id=f"sacct-{self.id}",
             workload=Workload(name=self.name or f"job {self.id}", user=self.user, gpus=gpus),
             passport=Passport(
                 measured_by=measured_by, how=how, gpu=gpu, gpu_total_bytes=size_bytes, host=self.host, date=self.date

@@ -18,28 +18,18 @@ _TABLE: Final = Path(__file__).with_suffix(".csv")
 @dataclass(frozen=True, slots=True)
 class ImageModel:
     """Attributes:
-    millions: Of parameters, with 1000 classes.
-    millions_per_image: Of elements kept for backward.
+    parameters: With 1000 classes.
+    elements_per_image: What an image of the model's own size makes it keep for backward.
     side: The images' own size.
     any_side: Whether it takes others, from 96 on.
     checkpoints: Whether its switch for gradient checkpointing works.
     """
 
-    millions: float
-    millions_per_image: float
+    parameters: float
+    elements_per_image: float
     side: int
     any_side: bool
     checkpoints: bool
-
-    @property
-    def parameters(self) -> float:
-        """How many there are."""
-        return self.millions * 1e6
-
-    @property
-    def elements_per_image(self) -> float:
-        """What an image of the model's own size makes it keep."""
-        return self.millions_per_image * 1e6
 
 
 def _of(library: str) -> dict[str, ImageModel]:
@@ -47,8 +37,8 @@ def _of(library: str) -> dict[str, ImageModel]:
     with open(_TABLE, encoding="utf-8", newline="") as file:
         return {
             row["name"]: ImageModel(
-                float(row["millions"]),
-                float(row["millions_per_image"]),
+                float(row["millions"]) * 1e6,
+                float(row["millions_per_image"]) * 1e6,
                 int(row["side"]),
                 row["any_side"] == "1",
                 row["checkpoints"] == "1",

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.sampling import Draw
-from vramcast.datasets.workloads.sizes import draw_batch, draw_budget, draw_fitting, largest
+from vramcast.datasets.workloads.sizes import LENGTHS, WIDEST, draw_batch, draw_budget, draw_fitting, largest
 from vramcast.datasets.workloads.training_options import draw_training
 
 
@@ -107,8 +107,6 @@ _LARGE = (
 
 _SAMPLES = 80_000  # arbitrary: 5 s of sound at 16 kHz
 _VOCABULARIES = (8000, 30_522, 50_257, 128_256)  # arbitrary: BERT's, GPT-2's and Llama 3's among them
-_WIDEST = 4096  # arbitrary: wider ones take seconds a step in float32
-_LENGTHS = (32, 64, 100, 128, 200, 256, 384, 512, 777, 1024, 2048)  # arbitrary
 _DEPTHS = {1: 20, 2: 35, 3: 15, 4: 20, 6: 10}  # arbitrary: wide rather than deep: a dry run's time goes by operators
 
 
@@ -157,7 +155,7 @@ def draw_hugging_face(draw: Draw) -> Workload:
         return shape.elements(tokens, eager, training.checkpointing) * training.bytes_per_activation
 
     rest = budget.less(shape.parameters * training.bytes_per_parameter)
-    lengths = (kind.length,) if kind.length else _LENGTHS
+    lengths = (kind.length,) if kind.length else LENGTHS
     tokens = draw_fitting(draw, lengths, rest.batch_bytes, sample_bytes, 1, 128)
     batch = draw_batch(draw, rest.batch_bytes, sample_bytes(tokens), highest=512)
     held = {**dataclasses.asdict(shape), "head": shape.width // shape.heads, "tokens": tokens + _MORE_PLACES}
@@ -183,7 +181,7 @@ def _draw_shape(draw: Draw, parameters: float) -> _Shape:
         groups = heads // grouping if heads % grouping == 0 and "groups" in TYPES[kind].names.values() else heads
         return _Shape(kind, width, depth, heads, groups, (4 if kind == "bloom" else ratio) * width, vocabulary)
 
-    return shape(largest(lambda width: shape(width).parameters, parameters, 128, _WIDEST, head))
+    return shape(largest(lambda width: shape(width).parameters, parameters, 128, WIDEST, head))
 
 
 def _batch(draw: Draw, shape: _Shape, batch: int, tokens: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from vramcast.datasets.workloads.network_shapes import layer_widths, stage_width
 
 _GROUPS = 8  # arbitrary: of a group norm, where the width can be divided by it
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh, "leaky_relu": nn.LeakyReLU, "elu": nn.ELU}
+_BATCH_NORMS: dict[int, Any] = {0: nn.BatchNorm1d, 1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 class _Residual(nn.Sequential):
@@ -30,6 +31,15 @@ class _Dense(nn.Sequential):
 
 def _dropout(probability: float) -> list[nn.Module]:
     return [nn.Dropout(probability)] if probability else []
+
+
+def _norm(norm: str, width: int, dimensions: int = 0) -> list[nn.Module]:
+    """Return the norm of so many features, or of channels which have dimensions."""
+    if norm == "batch":
+        return [_BATCH_NORMS[dimensions](width)]
+    if norm == "layer":
+        return [nn.GroupNorm(1, width) if dimensions else nn.LayerNorm(width)]
+    return [nn.GroupNorm(math.gcd(_GROUPS, width), width)] if norm == "group" else []
 
 
 # ------------------------------------------------------------------------------------------------ perceptrons
@@ -58,7 +68,7 @@ def mlp(
     layers: list[nn.Module] = []
     features = inputs
     for wide in layer_widths(shape, width, depth):
-        parts = [nn.Linear(features, wide), *_linear_norm(norm, wide), _ACTIVATIONS[activation](), *_dropout(dropout)]
+        parts = [nn.Linear(features, wide), *_norm(norm, wide), _ACTIVATIONS[activation](), *_dropout(dropout)]
         if shape == "dense":
             layers.append(_Dense(*parts))
             features += wide
@@ -68,17 +78,8 @@ def mlp(
     return nn.Sequential(*layers, nn.Linear(features, outputs))
 
 
-def _linear_norm(norm: str, width: int) -> list[nn.Module]:
-    if norm == "batch":
-        return [nn.BatchNorm1d(width)]
-    if norm == "layer":
-        return [nn.LayerNorm(width)]
-    return [nn.GroupNorm(math.gcd(_GROUPS, width), width)] if norm == "group" else []
-
-
 # ------------------------------------------------------------------------------------------------ convolutions
 _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-_BATCH_NORMS: dict[int, Any] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 _MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 _MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
@@ -120,7 +121,7 @@ def cnn(
         plain = _CONVOLUTIONS[dimensions](
             inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=norm == "none"
         )
-        return nn.Sequential(plain, *_channel_norm(norm, outputs, dimensions), _ACTIVATIONS[activation]())
+        return nn.Sequential(plain, *_norm(norm, outputs, dimensions), _ACTIVATIONS[activation]())
 
     layers: list[nn.Module] = []
     features = inputs
@@ -148,14 +149,6 @@ def cnn(
         up = nn.Upsample(scale_factor=2 ** (stages - 1), mode=_MODES[dimensions])
         return nn.Sequential(*layers, _CONVOLUTIONS[dimensions](features, outputs, 1), up)
     return nn.Sequential(*layers, _MeanOfPixels(), nn.Linear(features, outputs))
-
-
-def _channel_norm(norm: str, width: int, dimensions: int) -> list[nn.Module]:
-    if norm == "batch":
-        return [_BATCH_NORMS[dimensions](width)]
-    if norm == "layer":
-        return [nn.GroupNorm(1, width)]
-    return [nn.GroupNorm(math.gcd(_GROUPS, width), width)] if norm == "group" else []
 
 
 class _MeanOfPixels(nn.Module):

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vramcast.core.units import GIB
 from vramcast.datasets.workloads.sampling import Draw
 
-GIB = 2**30
 LOWEST_BYTES = 0.1 * GIB  # arbitrary: with a context of about half a GiB less makes no difference
 HIGHEST_BYTES = 100 * GIB  # arbitrary: above an 80 GB card, below one of 141 GB
+WIDEST = 4096  # arbitrary: wider ones take seconds a step in float32
+LENGTHS = (32, 64, 100, 128, 200, 256, 384, 512, 777, 1024, 2048)  # arbitrary: of texts, in tokens
 
 
 @dataclass(frozen=True, slots=True)

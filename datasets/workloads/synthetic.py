@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from vramcast.core.units import GIB
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.network_shapes import CNN_SHAPES, MLP_SHAPES, layer_widths, stage_widths
 from vramcast.datasets.workloads.sampling import Draw
-from vramcast.datasets.workloads.sizes import GIB, draw_batch, draw_budget, draw_fitting, largest
+from vramcast.datasets.workloads.sizes import LENGTHS, WIDEST, draw_batch, draw_budget, draw_fitting, largest
 from vramcast.datasets.workloads.training_options import draw_training
 
 _PLACE = "vramcast.datasets.workloads.networks"
@@ -21,8 +22,6 @@ _MLP_INPUTS = (64, 256, 784, 1024, 3072, 4096, 12288)  # arbitrary: among them M
 _MLP_CLASSES = (2, 10, 100, 1000, 10_000)  # arbitrary
 _MLP_HIGHEST_BYTES = 32 * GIB  # arbitrary: larger perceptrons teach nothing new
 _VOCABULARIES = (2048, 10_000, 32_000, 50_257, 128_256)  # arbitrary: the last three are Llama's, GPT-2's and Llama 3's
-_WIDEST = 4096  # arbitrary: wider ones take seconds a step in float32
-_LENGTHS = (32, 64, 100, 128, 200, 256, 384, 512, 777, 1024, 2048)  # arbitrary
 
 
 def target(factory: str, **arguments: Any) -> str:
@@ -153,7 +152,7 @@ def draw_transformer(draw: Draw) -> Workload:
     def parameters(width: int) -> float:
         return vocabulary * width * (1 if outputs else 2) + depth * matrices * width**2
 
-    width = largest(parameters, budget.parameters(training.bytes_per_parameter), head, _WIDEST, head)
+    width = largest(parameters, budget.parameters(training.bytes_per_parameter), head, WIDEST, head)
     scores = 2 + (1.25 if dropout else 0.0) if attention == "eager" else 0.0
 
     def sample_bytes(tokens: int) -> float:
@@ -161,7 +160,7 @@ def draw_transformer(draw: Draw) -> Workload:
         return (depth * layer + (0 if outputs else 3 * tokens * vocabulary)) * training.bytes_per_activation
 
     rest = budget.less(parameters(width) * training.bytes_per_parameter)
-    tokens = draw_fitting(draw, _LENGTHS, rest.batch_bytes, sample_bytes, 1, 256)
+    tokens = draw_fitting(draw, LENGTHS, rest.batch_bytes, sample_bytes, 1, 256)
     batch = draw_batch(draw, rest.batch_bytes, sample_bytes(tokens))
     plain = attention == "torch"  # nn.TransformerEncoderLayer has no such choices
     made = target(

@@ -5,7 +5,7 @@ The costs are closed forms which only steer the draw towards a size: nothing els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.sampling import Draw
@@ -49,10 +49,6 @@ class DrawnTraining(Training):
     def bytes_per_activation(self) -> float:
         """About what an element kept for backward takes; autocast keeps some in float32."""
         return {"fp32": 4.0, "amp-bf16": 2.6, "amp-fp16": 2.6, "bf16": 2.0}[self.precision]
-
-    def without_checkpointing(self) -> DrawnTraining:
-        """Return the same for a model which has no switch for it."""
-        return replace(self, checkpointing=False)
 
     def workload(
         self, name: str, family: str, target: str, batch: tuple[str, ...], labels: str | None, classes: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.image_models import SEGMENTATION, TIMM, TORCHVISION, ImageModel
 from vramcast.datasets.workloads.sampling import Draw
@@ -33,7 +35,7 @@ def draw_timm(draw: Draw) -> Workload:
     """Return the training of a timm model."""
     plain = draw_training(draw, convolves=True, flat=True, checkpoints=True)
     name, model, budget = _draw_model(draw, TIMM, plain)
-    training = plain if model.checkpoints else plain.without_checkpointing()
+    training = replace(plain, checkpointing=plain.checkpointing and model.checkpoints)
     side, batch = _draw_input(draw, model, training, budget)
     classes = draw.weighted(_CLASSES)
     batch_text = (f"{batch}x3x{side}x{side}",)

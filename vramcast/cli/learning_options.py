@@ -30,7 +30,7 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
     )
     parser.add_argument(
-        "--trust-targets", action="store_true",
+        "--trust-targets", dest="trust", action="store_true",
         help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -58,7 +58,7 @@ def examples_of(runs: Sequence[Run], options: argparse.Namespace) -> ExampleSet:
     from vramcast.estimates.run_examples import examples_of_runs
 
     with needed("Estimating runs", "learn"), counted(f"estimating {len(runs)} runs") as tell:
-        return examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust_targets, progress=tell)
+        return examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust, progress=tell)
 
 
 def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:

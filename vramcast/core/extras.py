@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 
 from vramcast.core.errors import UsageError, VramcastError
+
+
+def installed(name: str) -> str | None:
+    """Return the version of an installed distribution; None: there is none of this name."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @contextmanager

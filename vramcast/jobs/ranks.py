@@ -10,15 +10,6 @@ from vramcast.core.checks import whole
 from vramcast.core.errors import UsageError
 
 Ranks = tuple[int, ...] | Literal["auto", "all"]
-# Variables which differ between ranks, or tell how many there are, by what they hold. # spec: torch 2.11, torchrun; DeepSpeed
-# 0.18, launcher/launch.py (LOCAL_SIZE, CROSS_RANK, CROSS_SIZE)
-_NUMBERS: Final = ("RANK", "ROLE_RANK")
-_LOCAL: Final = ("LOCAL_RANK",)
-_MACHINE: Final = ("GROUP_RANK", "CROSS_RANK")
-_SIZE: Final = ("WORLD_SIZE", "ROLE_WORLD_SIZE")
-_LOCAL_SIZE: Final = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")
-_MACHINES: Final = ("GROUP_WORLD_SIZE", "CROSS_SIZE")
-
 MOST_CARDS: Final = 64  # = MAX_DEVICES of tracer/nullgpu/csrc/driver.c
 _USUAL: Final = 8  # arbitrary: cards of a machine; DGX and HGX have as many
 
@@ -98,10 +89,12 @@ class Rank:
     def told(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return a launcher's variables as this rank has them: those which there are, with its own numbers."""
         world = self.world
+        machine, local = divmod(self.number, world.local_size)
+        # spec: torch 2.11, torchrun; DeepSpeed 0.18, launcher/launch.py (LOCAL_SIZE, CROSS_RANK, CROSS_SIZE)
         values = {
-            **dict.fromkeys(_NUMBERS, self.number), **dict.fromkeys(_LOCAL, self.local),
-            **dict.fromkeys(_MACHINE, self.number // world.local_size), **dict.fromkeys(_SIZE, world.size),
-            **dict.fromkeys(_LOCAL_SIZE, world.local_size), **dict.fromkeys(_MACHINES, world.machines),
+            "RANK": self.number, "ROLE_RANK": self.number, "LOCAL_RANK": local, "GROUP_RANK": machine, "CROSS_RANK": machine,
+            "WORLD_SIZE": world.size, "ROLE_WORLD_SIZE": world.size, "LOCAL_WORLD_SIZE": world.local_size,
+            "LOCAL_SIZE": world.local_size, "GROUP_WORLD_SIZE": world.machines, "CROSS_SIZE": world.machines,
         }  # fmt: skip
         return {name: str(values.get(name, value)) for name, value in environment.items()}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from vramcast.core.units import MIB
 from vramcast.datasets.collector import context_probe
-from vramcast.datasets.collector.context_probe import measured
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent
 
 Card = Callable[..., None]
@@ -38,6 +38,14 @@ class FakeWork:
         return self._reserved
 
 
+def measured(nvml: Nvml, work: FakeWork) -> dict[str, Any]:
+    """Return what is measured of a process which does this work."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("start", "launch", "reserved_bytes"):
+            patch.setattr(context_probe, f"_{name}", getattr(work, name))
+        return context_probe.measured(nvml, MINE)
+
+
 @pytest.fixture
 def nvml(card: Card) -> Nvml:
     card(100 * MIB, {7: 100 * MIB})  # somebody's
@@ -48,7 +56,7 @@ def nvml(card: Card) -> Nvml:
     ("pid", "how"), [(MINE, "nvml process"), (9000, "nvml process"), (None, "nvml device minus before")]
 )  # in a container under another number, or not told
 def test_the_context_is_the_processs_part_less_what_is_reserved(nvml: Nvml, card: Card, pid: int | None, how: str) -> None:
-    told = measured(nvml, FakeWork(card, 384 * MIB, 470 * MIB, pid=pid, failed={"attention": "why"}), MINE)
+    told = measured(nvml, FakeWork(card, 384 * MIB, 470 * MIB, pid=pid, failed={"attention": "why"}))
     assert told == {
         "bare_bytes": 384 * MIB, "kernels_bytes": 470 * MIB, "failed": {"attention": "why"}, "driver": "580.0.1", "how": how,
     }  # fmt: skip
@@ -57,7 +65,7 @@ def test_the_context_is_the_processs_part_less_what_is_reserved(nvml: Nvml, card
 @pytest.mark.parametrize(("bare", "after"), [(0, 470), (384, 300), (-90, 470)])
 def test_what_can_be_no_context_is_not_one(nvml: Nvml, card: Card, bare: int, after: int) -> None:
     with pytest.raises(NvmlAbsent, match="let nothing else use the card"):
-        measured(nvml, FakeWork(card, bare * MIB, after * MIB, pid=None), MINE)
+        measured(nvml, FakeWork(card, bare * MIB, after * MIB, pid=None))
 
 
 def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import fields
 from typing import Any
 
 from vramcast.cli import learning_options, values
@@ -29,8 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("files", nargs="+", metavar="HISTORY", help="what the scheduler or the monitor wrote, or a set of runs")
     parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
-    parser.add_argument("--format", choices=tuple(FORMATS), help="of all files (default: what their beginning tells)")
-    parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    parser.add_argument(
+        "--format", dest="format_name", choices=tuple(FORMATS), help="of all files (default: what their beginning tells)"
+    )
+    parser.add_argument("--join", dest="rules", metavar="RULES.json", help="which model the jobs of a script or a name run")
     learning_options.add_how(parser)
     parser.add_argument(
         "--engine", choices=("local", "dask"), default="local", help="who estimates jobs and grows trees (default: local)"
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=values.count(0), default=0)
     parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
     parser.add_argument(
-        "--learn-from", type=values.count(0), default=4000, metavar="N",
+        "--learn-from", dest="most", type=values.count(0), default=4000, metavar="N",
         help="runs at most, of each job some; 0: all (default: 4000). All are judged",
     )  # fmt: skip
     parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, beside the one in --out")
@@ -53,22 +56,9 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.adoption import pipeline
     if options.scheduler and options.engine != "dask":
         raise UsageError("--scheduler is of --engine dask: say that too.")
-    wanted = pipeline.AdoptOptions(
-        files=tuple(options.files),
-        out=options.out,
-        format_name=options.format,
-        rules=options.join,
-        jobs=options.jobs,
-        engine=options.engine,
-        scheduler=options.scheduler,
-        trust=options.trust_targets,
-        seed=options.seed,
-        folds=options.folds,
-        most=options.learn_from,
-        against=str(named(options.against)) if options.against else None,
-        replace=options.replace,
-        dry_run=options.dry_run,
-    )
+    asked = {one.name: getattr(options, one.name) for one in fields(pipeline.AdoptOptions)}
+    against = str(named(options.against)) if options.against else None
+    wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "against": against})
     facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"))
     answer(json.dumps(facts) if options.json else _text(facts))
     return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0

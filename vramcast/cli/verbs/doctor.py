@@ -8,7 +8,6 @@ vramcast doctor --measure-context --site site.toml
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -20,6 +19,7 @@ from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import NullGpuError, UsageError, VramcastError
+from vramcast.core.extras import installed
 from vramcast.estimates.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
 from vramcast.hardware.cards import SITE_VARIABLE, site_file
 from vramcast.simulator.compiled import library
@@ -58,17 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def report() -> dict[str, Any]:
     """Return the facts, each tracer with `works` and `why`."""
-    packages: dict[str, str | None] = {}
-    for name in _PACKAGES:
-        try:
-            packages[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            packages[name] = None
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "compiler": shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc"),
-        "packages": packages,
+        "packages": {name: installed(name) for name in _PACKAGES},
         "alloc_conf_in_environment": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
         "cache": _try(lambda: str(cache_folder())),
         "cudnn": _try(_cudnns),
@@ -78,7 +72,7 @@ def report() -> dict[str, Any]:
             "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
         },
         "simulator": _simulator(),
-        "artifact": _artifact(),
+        "artifact": _try(_artifact),
         "site": _try(_site),
     }
 
@@ -160,12 +154,8 @@ def _simulator() -> dict[str, str]:
 
 
 def _artifact() -> str:
-    """Return which artifact gives the bounds, or what is wrong with it."""
     folder = chosen(None)
-    try:
-        learned = load(folder) if folder is not None else shipped(None)
-    except VramcastError as error:
-        return f"problem: {error}"
+    learned = load(folder) if folder is not None else shipped(None)
     if learned is None:
         return f"none ({VARIABLE}={NONE}): bounds are by the built-in rule"
     of = f"of {learned.card.get('runs')} runs of {learned.card.get('groups')} models"

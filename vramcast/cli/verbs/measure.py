@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+from dataclasses import fields
 from pathlib import Path
 
 from vramcast.cli import values
@@ -46,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", type=values.count(1), default=1, metavar="N", help="jobs on the card at a time (default: 1)"
     )
     parser.add_argument(
-        "--job-timeout", type=values.positive, default=300.0, metavar="S", help="stop a job after so long (default: 300)"
-    )
+        "--job-timeout", dest="job_timeout_s", type=values.positive, default=300.0, metavar="S",
+        help="stop a job after so long (default: 300)",
+    )  # fmt: skip
     parser.add_argument(
         "--sample-ms", type=values.positive, default=5.0, metavar="MS", help="between samples of NVML (default: 5)"
     )
@@ -70,15 +72,7 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError("--dry-run is for the generated list: use vramcast run for a script on the null GPU.")
         return measure_script(command, Path(options.out), sample_ms=options.sample_ms)
     machine = functools.partial(DryRun, device(options.dry_run)) if options.dry_run else RealGpu
-    limits = Limits(
-        seed=options.seed,
-        first=options.first,
-        count=options.count,
-        budget_s=options.budget_s,
-        workers=options.workers,
-        job_timeout_s=options.job_timeout,
-        sample_ms=options.sample_ms,
-    )
+    limits = Limits(**{limit.name: getattr(options, limit.name) for limit in fields(Limits)})
     summary = Campaign(Path(options.out), limits, machine, say_on_stderr()).run()
     if options.json:
         answer(json.dumps({"schema": 1, "out": options.out, **summary.to_dict()}))

@@ -49,7 +49,7 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
         told |= _of_dynamo(given)
     if kind == "use_fsdp" and not is_on_cpu:
         told |= _of_accelerates_fsdp(given)
-    if "use_parallelism_config" in options or config.has_parallelism:
+    if "use_parallelism_config" in options or any(name.startswith("parallelism_config_") for name in config.options):
         told["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
         sizes = {f"parallelism_config_{name}_size": "1" for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")}
         named = {name: value for name, value in given.items() if name.startswith("parallelism_config_")}
@@ -78,7 +78,9 @@ def _of_accelerates_fsdp(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of_accelerates_deepspeed(given: Mapping[str, Any], config: accelerate_config.LaunchConfig) -> dict[str, str]:
-    fields = [*config.deepspeed_fields, *(["mixed_precision"] if config.says_precision and config.is_precision(given) else [])]
+    fields, precision = [*config.deepspeed_fields], config.options.get("mixed_precision")
+    if precision is not None and given.get("mixed_precision") == precision:
+        fields.append("mixed_precision")
     told = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
     for name, variable in _OPTIONS["deepspeed_variables"].items():
         if given.get(name) is not None:

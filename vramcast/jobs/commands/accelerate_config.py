@@ -26,30 +26,14 @@ class LaunchConfig:
     """What a configuration file says.
 
     Attributes:
-        path: The file; None: there is none.
         kind: The option which its kind of job stands for, "" for a plain process.
         options: Its values under the names of options.
         deepspeed_fields: The keys of its section for DeepSpeed.
     """
 
-    path: Path | None = None
     kind: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     deepspeed_fields: tuple[str, ...] = ()
-
-    @property
-    def has_parallelism(self) -> bool:
-        """Whether it has a section on parallelism."""
-        return any(name.startswith("parallelism_config_") for name in self.options)
-
-    @property
-    def says_precision(self) -> bool:
-        """Whether it says a precision."""
-        return self.options.get("mixed_precision") is not None
-
-    def is_precision(self, given: Mapping[str, Any]) -> bool:
-        """Return whether the precision in force is the file's."""
-        return bool(given.get("mixed_precision") == self.options.get("mixed_precision"))
 
 
 def of_launch(named: str | None, environment: Mapping[str, str], *, is_default_read: bool) -> LaunchConfig:
@@ -83,7 +67,7 @@ def _read(path: Path) -> LaunchConfig:
     if not isinstance(said, dict):
         raise UsageError(f"accelerate launch: '{path}' is no configuration of accelerate: it has no keys.")
     if said.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
-        return LaunchConfig(path, "sagemaker")
+        return LaunchConfig("sagemaker")
     kind = _KIND_OF.get(str(said.get("distributed_type", "NO")).upper(), "")
     options: dict[str, Any] = {}
     for name, value in said.items():
@@ -93,11 +77,7 @@ def _read(path: Path) -> LaunchConfig:
         elif name not in _HEADS:
             options[name] = value
     deepspeed = said.get("deepspeed_config") or {}
-    return LaunchConfig(path, kind, _without_nothing(options), tuple(deepspeed))
-
-
-def _without_nothing(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None and value != ""}
+    return LaunchConfig(kind, {name: value for name, value in options.items() if value not in (None, "")}, tuple(deepspeed))
 
 
 def _yaml(text: str) -> Any:
