@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.cli import command_job
+from vramcast.cli import checked_job
 from vramcast.cli import main as command_line
 from vramcast.cli import options as shared
 from vramcast.core.errors import ArtifactError, VramcastError
@@ -88,7 +88,7 @@ def asked(command: list[str]) -> Estimate:
     """Return the estimate which the command line would print."""
     options = command_line.parser().parse_args(command)
     estimator = shared.estimator_of(vars(options))
-    text = command_job.job_text(options) if command[0] == "run" else JobText.of(vars(options))
+    text = checked_job.job_text(options) if command[0] == "run" else JobText.of(vars(options))
     return estimator.estimate_job(text.job(estimator.card))
 
 

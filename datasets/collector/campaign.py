@@ -153,7 +153,6 @@ class Campaign:
 
     # ------------------------------------------------------------------------------------------- the machine
     def _passport(self) -> dict[str, Any]:
-        """Return the machine's facts."""
         machine = self._machine()
         self._idle.append(machine)  # it measures too; whoever opened it, `run` closes it
         facts: dict[str, Any] = machine.run(PASSPORT, None, self._limits.job_timeout_s)

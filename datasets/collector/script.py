@@ -80,7 +80,6 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
 
 
 def _python(command: list[str]) -> tuple[str, list[str]]:
-    """Return the interpreter and its arguments."""
     name = Path(command[0]).name
     if name.startswith("python"):
         interpreter, arguments = command[0], command[1:]

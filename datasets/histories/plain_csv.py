@@ -97,7 +97,6 @@ def _run(row: dict[str, str]) -> Run:
 
 
 def _value(column: str, cell: str) -> tuple[str, Any]:
-    """Return the field and the value of a cell."""
     if column in _SIZES:
         name, unit = _SIZES[column]
         return name, size_bytes(cell, column, unit)

@@ -80,7 +80,6 @@ def _is_extern(step: Any) -> bool:
 
 
 def _at(value: Any, *names: str) -> Any:
-    """Return the value at a path of names, None where there is none."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

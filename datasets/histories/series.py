@@ -86,7 +86,6 @@ def is_series(first: str) -> bool:
 
 
 def _is_sample(line: str) -> bool:
-    """Tell whether a line is Prometheus's text."""
     return "," not in line.partition("{")[0] and _SAMPLE.fullmatch(line.strip()) is not None
 
 

@@ -33,7 +33,6 @@ class ImageModel:
 
 
 def _of(library: str) -> dict[str, ImageModel]:
-    """Return the models of one library, in the table's order."""
     with open(_TABLE, encoding="utf-8", newline="") as file:
         return {
             row["name"]: ImageModel(

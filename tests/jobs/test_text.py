@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.cli import command_job, job_table
+from vramcast.cli import checked_job, job_table
 from vramcast.cli import options as shared
 from vramcast.cli.main import parser
 from vramcast.core.errors import UsageError
@@ -95,7 +95,7 @@ def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Pa
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    words = command_job.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
+    words = checked_job.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
         device(CARD)
     )
     table = job_table.read("job", {"command": "train.py", "steps": 5}).text.job(device(CARD))

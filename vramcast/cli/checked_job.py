@@ -1,19 +1,27 @@
-"""One job which is checked: the options which describe it, its estimate, and the verdict."""
+"""One job of the command line, a target's or a training command's: the options which describe it, and its estimate."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from vramcast.cli import command_job
 from vramcast.cli import options as shared
+from vramcast.cli.signals import first_interrupt
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
+from vramcast.core.units import gib
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.jobs.text import JobText
+from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers which can; the others run models
+COMMAND_HELP: Final = (
+    "what you type to train: train.py args, python -m package.train args, torchrun/accelerate launch/deepspeed train.py args; "
+    "launchers are read, not run"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +63,24 @@ class CheckedJob:
         if self.text.command is None:
             with progress(f"checking {self.text.target} on {estimator.card.name}"):
                 return estimator.estimate_job(self.text.job(estimator.card))
-        if estimator.tracer not in command_job.RUN_COMMANDS:
+        if estimator.tracer not in RUN_COMMANDS:
             raise UsageError(f"--tracer {estimator.tracer} runs models, not commands: leave it out.")
-        return command_job.estimate_of(estimator, self.text)
+        return estimate_of(estimator, self.text)
+
+
+def job_text(options: argparse.Namespace) -> JobText:
+    """Return the job of the command, which may stand behind a `--`."""
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    return JobText.of({**vars(options), "command": words})
+
+
+def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
+    """Return the estimate of a command, which Ctrl-C ends early."""
+    with first_interrupt(NullGpuTracer.stop_command):
+        return estimator.estimate_job(text.job(estimator.card))
+
+
+def needs(estimate: Estimate) -> str:
+    """Return what a job needs and what its card has, in words."""
+    bound = "" if estimate.unbounded_calls else f", at most {gib(estimate.upper_bound)} at level {estimate.level:g}"
+    return f"needs {gib(estimate.process)}{bound}; {estimate.job.device.name} has {gib(estimate.job.total_bytes)}"

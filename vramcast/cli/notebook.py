@@ -48,7 +48,7 @@ def vram(line: str, cell: str) -> Estimate | None:
 
 
 def _estimate(line: str, cell: str) -> Estimate:
-    from vramcast.cli import command_job, what_if_options
+    from vramcast.cli import checked_job, what_if_options
     from vramcast.cli import options as shared
     from vramcast.cli.main import parser
 
@@ -60,7 +60,7 @@ def _estimate(line: str, cell: str) -> Estimate:
     if options.json:
         raise UsageError("%%vram --json: a cell's value is an Estimate: leave it out, and ask it with to_dict().")
     questions = what_if_options.Questions(options)
-    estimate = command_job.estimate_of(shared.estimator_of(vars(options)), command_job.job_text(options))
+    estimate = checked_job.estimate_of(shared.estimator_of(vars(options)), checked_job.job_text(options))
     _, text = shared.write_files(options, estimate, questions)
     if text:
         print(text)

@@ -129,7 +129,6 @@ def folder(name: str) -> Path:
 
 # ------------------------------------------------------------------------------------------------ where
 def _own_folder() -> Path:
-    """Return the user's own cache folder."""
     try:
         return (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast").absolute()
     except RuntimeError:  # neither $HOME nor an entry for this user
@@ -137,7 +136,6 @@ def _own_folder() -> Path:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield the folders to look into."""
     first = cache_folder()
     yield first
     if not _can_write(first):

@@ -261,7 +261,6 @@ def _half_batch(estimate: Estimate) -> _Variant:
 
 
 def _batch_sizes(job: Job) -> set[int]:
-    """Return the first dimensions of all inputs and labels."""
     sizes: set[int] = set()
 
     def note(leaf: Any) -> Any:
@@ -274,7 +273,6 @@ def _batch_sizes(job: Job) -> set[int]:
 
 
 def _runs(trace: Trace, *kinds: Kind) -> bool:
-    """Return whether an operator of these kinds asked for memory."""
     return any(operator.kind in kinds for operator in trace.operators)
 
 
@@ -288,7 +286,6 @@ def _untraced(name: str, price: str, error: VramcastError) -> Row:
 
 
 def _pool(estimate: Estimate) -> Row:
-    """Return the row of a pool which places every block by its lifetime."""
     try:
         plan = plan_pool(estimate.trace, work=_POOL_WORK)
     except CannotEstimate as error:

@@ -106,7 +106,6 @@ class Estimator:
 
     @cached_property
     def _artifact(self) -> tuple[str, Learned] | None:
-        """The artifact in use, by name."""
         folder = artifacts.chosen(self.artifact) if self.learned is None else None
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
 

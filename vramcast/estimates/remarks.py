@@ -59,7 +59,6 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
 
 
 def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
-    """Yield remarks on how far a training command was followed."""
     course, steps = course_of(on_card.trace), on_card.seen.steps
     if course.ended:
         yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
@@ -72,7 +71,6 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
 
 
 def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
-    """Yield remarks on a stack which is not this machine's."""
     stack, torch = on_card.stack, on_card.seen.torch
     if stack.torch is not None and not same_minor(stack.torch, torch):
         # measured: docs/accuracy.md, 2026-11

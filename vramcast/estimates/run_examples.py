@@ -244,7 +244,6 @@ def _asked(run: Run) -> str:
 
 
 def _refusals(store_path: Path) -> Path:
-    """Return where the jobs are kept of which no example can be made."""
     return store_path.with_name("refusals.jsonl")
 
 
@@ -319,7 +318,6 @@ def _versions() -> tuple[str, ...]:
 
 @functools.cache
 def _own_code() -> str:
-    """Return one name for the code of ours which turns a job into features."""
     return digest(*map(sha256_of, _own_files()), digits=64)
 
 

@@ -161,8 +161,6 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
 
 
 class _Fields:
-    """The fields of one row, each asked for by name."""
-
     def __init__(self, place: str, row: Mapping[str, Any]) -> None:
         self.place = place
         self._row = dict(row)

@@ -303,7 +303,6 @@ def _of_site(card: Device, *, eager: bool) -> list[ContextRow]:
 
 
 def _is_torch(row: ContextRow, minor: str) -> bool:
-    """Return whether a row is of this minor release of torch."""
     return minor in map(minor_of, row.torch)
 
 

@@ -15,7 +15,6 @@ THREADS_PER_BLOCK = 1024  # spec: guide
 SHARED_PER_BLOCK_BYTES = 49_152  # spec: guide (without opting in)
 REGISTERS_PER_BLOCK = 65_536  # spec: guide
 REGISTERS_PER_SM = 65_536  # spec: guide
-CONSTANT_BYTES = 65_536  # spec: guide
 MAX_GRID = (2_147_483_647, 65_535, 65_535)  # spec: guide
 MAX_BLOCK = (1024, 1024, 64)  # spec: guide
 SMALLEST_BYTES = 256 * MIB  # arbitrary: less than any card has for which PyTorch is built; a number of MiB or KiB is below it
@@ -51,6 +50,10 @@ LIMITS: dict[tuple[int, int], Limits] = {
 }
 
 _CUDA_VERSION = 13_000  # arbitrary: the driver which the record claims, as 1000 * major + 10 * minor
+_IN_CONFIG = (  # the fields which the null GPU has under their own names
+    "sm_count", "clock_khz", "memory_clock_khz", "memory_bus_bits", "l2_bytes", "shared_per_sm_bytes",
+    "shared_per_block_optin_bytes", "threads_per_sm", "blocks_per_sm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +125,6 @@ class Device:
         assumed = tuple(field for field in self.assumed if field != "total_bytes")
         return dataclasses.replace(self, total_bytes=total_bytes, assumed=assumed)
 
-    def attributes(self) -> dict[str, int]:
-        """Return every integer property under its short name."""
-        major, minor = self.compute_capability
-        return {
-            "total_bytes": self.total_bytes,
-            "compute_major": major,
-            "compute_minor": minor,
-            "sm_count": self.sm_count,
-            "clock_khz": self.clock_khz,
-            "memory_clock_khz": self.memory_clock_khz,
-            "memory_bus_bits": self.memory_bus_bits,
-            "l2_bytes": self.l2_bytes,
-            "shared_per_sm_bytes": self.shared_per_sm_bytes,
-            "shared_per_block_bytes": SHARED_PER_BLOCK_BYTES,
-            "shared_per_block_optin_bytes": self.shared_per_block_optin_bytes,
-            "reserved_shared_per_block_bytes": self.reserved_shared_per_block_bytes,
-            "threads_per_sm": self.threads_per_sm,
-            "threads_per_block": THREADS_PER_BLOCK,
-            "blocks_per_sm": self.blocks_per_sm,
-            "registers_per_sm": REGISTERS_PER_SM,
-            "registers_per_block": REGISTERS_PER_BLOCK,
-            "constant_bytes": CONSTANT_BYTES,
-            "warp_size": WARP_SIZE,
-        }
-
     def cudnn_record(self) -> dict[str, object]:
         """Return the device-property record of cuDNN's deviceless mode (JSON representation, cuDNN >= 9.11).
 
@@ -198,14 +176,6 @@ class Device:
             "total_bytes": self.total_bytes,
             "major": major,
             "minor": minor,
-            "sm_count": self.sm_count,
-            "clock_khz": self.clock_khz,
-            "memory_clock_khz": self.memory_clock_khz,
-            "memory_bus_bits": self.memory_bus_bits,
-            "l2_bytes": self.l2_bytes,
-            "shared_per_sm_bytes": self.shared_per_sm_bytes,
-            "shared_per_block_optin_bytes": self.shared_per_block_optin_bytes,
-            "threads_per_sm": self.threads_per_sm,
-            "blocks_per_sm": self.blocks_per_sm,
+            **{field: getattr(self, field) for field in _IN_CONFIG},
         }
         return ";".join(f"{key}={value}" for key, value in pairs.items())

@@ -81,7 +81,6 @@ def _with(text: str, options: Mapping[str, Any]) -> str:
 
 
 def _written(model: Any, folder: Path) -> Stub:
-    """Write a model which lies on no device."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

@@ -160,7 +160,6 @@ class JobText:
         )
 
     def _refuse_options_of_a_model(self) -> None:
-        """Raise where a command has an option that describes a model."""
         given = [name for name in _OF_A_MODEL if getattr(self, name) not in (None, ())]
         given += [name for name in self.training.changed if name != "steps"]
         if given:

@@ -100,7 +100,6 @@ def _of_revision(revision: str) -> Base:
 
 
 def _write(options: argparse.Namespace, comparison: Comparison) -> None:
-    """Write the files which are wanted, and the answer on stdout."""
     values = json.dumps(comparison.to_dict())
     if options.results is not None:
         with atomic_write(options.results) as file:

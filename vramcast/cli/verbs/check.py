@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from vramcast.cli import checked_job, command_job, what_if_options
+from vramcast.cli import checked_job, what_if_options
 from vramcast.cli import options as shared
 from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project import repository_check
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checked_job.add_arguments(parser)
     shared.add_files(parser)
     repository_check.add_arguments(parser)
-    parser.epilog = f"Instead of TARGET, behind all options: -- COMMAND: {command_job.COMMAND_HELP}"
+    parser.epilog = f"Instead of TARGET, behind all options: -- COMMAND: {checked_job.COMMAND_HELP}"
 
 
 def main(options: argparse.Namespace) -> int:
@@ -38,5 +38,5 @@ def main(options: argparse.Namespace) -> int:
     estimate = job.estimate()
     code, verdict = verdict_of(estimate, strict=job.strict)
     shared.finish(options, estimate, questions, {"verdict": verdict})
-    say(f"{verdict}: {command_job.needs(estimate)}")
+    say(f"{verdict}: {checked_job.needs(estimate)}")
     return code

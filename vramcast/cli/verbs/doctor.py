@@ -78,7 +78,6 @@ def report() -> dict[str, Any]:
 
 
 def _site() -> str | None:
-    """Return which site file is in use, and what it has."""
     found = site_file()
     if found is None:
         return None
@@ -194,7 +193,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _words(cudnns: list[dict[str, Any]] | str) -> str:
-    """Return the cuDNNs as one line."""
     if isinstance(cudnns, str):
         return cudnns
     named = (
@@ -205,7 +203,6 @@ def _words(cudnns: list[dict[str, Any]] | str) -> str:
 
 
 def _get_cudnn(options: argparse.Namespace) -> int:
-    """Fetch a cuDNN and say where it is."""
     with progress(f"fetching cuDNN {options.get_cudnn}"):
         folder = fetch(options.get_cudnn)
     answer(json.dumps({"schema": 1, "folder": str(folder)}) if options.json else f"cuDNN is in {folder}")

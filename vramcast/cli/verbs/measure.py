@@ -86,7 +86,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    """Print the shard as JSON lines."""
     for id_, workload in workload_list.workloads(options.seed, options.first, options.count or _LISTED):
         answer(
             json.dumps(

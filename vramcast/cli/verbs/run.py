@@ -10,7 +10,7 @@ import argparse
 
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
-from vramcast.cli.command_job import COMMAND_HELP, RUN_COMMANDS, estimate_of, job_text, needs
+from vramcast.cli.checked_job import COMMAND_HELP, RUN_COMMANDS, estimate_of, job_text, needs
 from vramcast.cli.streams import answer
 
 
