@@ -23,8 +23,7 @@ from benchmarks.accuracy.runner import read_rows
 from benchmarks.tables import table
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.context import Source, minor_of, quantile
-from vramcast.hardware.context_rows import BARE, LAZY, bare_mib, kernels_mib, kilothreads, threads_of
+from vramcast.hardware.context import BARE, LAZY, Source, bare_mib, kernels_mib, kilothreads, minor_of, quantile, threads_of
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs
 # Of what the rule says of a bare context. Bare ones are up to 1.02 of it, after one kernel 1.18, with a process group 1.75.

@@ -25,8 +25,7 @@ from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.estimates.communicators import sizes_of
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.context import context_bytes
-from vramcast.hardware.context_rows import kilothreads
+from vramcast.hardware.context import context_bytes, kilothreads
 from vramcast.tracer.format.nccl_calls import Calls
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs

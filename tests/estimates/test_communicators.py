@@ -106,8 +106,8 @@ def test_every_size_says_its_provenance() -> None:
     lines = Path(communicators.__file__).read_text(encoding="utf-8").splitlines()
     numbered = {
         node.lineno for node in ast.walk(ast.parse("\n".join(lines)))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_Size"
-        and all(isinstance(one, ast.Constant) for one in node.args) and "_Size(0, 0, 0)" not in lines[node.lineno - 1]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Interval"
+        and all(isinstance(one, ast.Constant) for one in node.args) and "Interval(0, 0, 0)" not in lines[node.lineno - 1]
     }  # fmt: skip
     assert len(numbered) >= 6
     assert all(re.search(r"# (spec|measured|arbitrary)", lines[number - 1]) for number in numbered)

@@ -8,7 +8,6 @@ import itertools
 import re
 import tokenize
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -16,11 +15,10 @@ from hypothesis import strategies as st
 
 from vramcast.core.errors import UsageError
 from vramcast.core.units import GIB, MIB
-from vramcast.hardware import context, context_rows
+from vramcast.hardware import context
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.context import LIBRARIES, Context, Source, context_bytes, quantile
-from vramcast.hardware.context_rows import EAGER, LAZY, threads_of
+from vramcast.hardware.context import EAGER, LAZY, LIBRARIES, Context, Source, context_bytes, quantile, threads_of
 
 SETS = [frozenset(s) for n in range(len(LIBRARIES) + 1) for s in itertools.combinations(LIBRARIES, n)]
 each_card = pytest.mark.parametrize("key", DEVICES)
@@ -239,9 +237,8 @@ def test_wrong_arguments_name_what_is_accepted() -> None:
         context_bytes("rtx4091", 12, {"cublas"})
 
 
-@pytest.mark.parametrize("module", [context, context_rows], ids=lambda module: module.__name__)
-def test_every_size_of_the_tables_says_its_provenance(module: ModuleType) -> None:
-    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+def test_every_size_of_the_tables_says_its_provenance() -> None:
+    source = Path(str(context.__file__)).read_text(encoding="utf-8")
     marked = {
         # A mark which has its line for itself speaks for the next one.
         t.start[0] + (t.line.strip() == t.string)
@@ -257,6 +254,5 @@ def test_every_size_of_the_tables_says_its_provenance(module: ModuleType) -> Non
             lines.add(node.lineno)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.endswith("_SPREAD"):
             lines |= {node.lineno} if node.target.id.startswith("_BARE") else set()  # one mark for both
-    expected = {context: 1 + 2 + 2 + 2 + 4, context_rows: 1}[module]
-    assert len(lines) == expected
+    assert len(lines) == 1 + 1 + 2 + 2 + 2 + 4
     assert lines - marked == set()

@@ -17,45 +17,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.core.units import MIB
+from vramcast.hardware.card_file import Interval
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
 from vramcast.hardware.device import Device
 from vramcast.tracer.format.nccl_calls import Calls, calls_in
 from vramcast.tracer.format.trace import RANKS, Trace
 
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    mib: float
-    low_mib: float
-    high_mib: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Era:
-    """Releases of torch, by the NCCL which their wheels bring: before this minor version of torch 2."""
-
-    before_minor: float
-    switched: _Size
-
-
 # Cards which are joined by a switch that reduces in the network.
 _SWITCHED: Final = frozenset({"h100", "h200", "b200"})
 # Own process less a context after one kernel (614), 8 ranks. Two of the eight have 240 less; two alone took 968 on torch 2.6.
+# By the NCCL which wheels of torch bring: before this minor version of torch 2.
 _ERAS: Final = (
-    _Era(5, _Size(3758, 968, 3828)),  # measured: torch 2.4, H100, 4372-4374 in 88 of 128 processes; 2024-2026
-    _Era(7, _Size(2832, 968, 2858)),  # measured: torch 2.5 and 2.6, H100 and H200, 3442-3448 in 59 of 72; 2024-2026
+    (5, Interval(3758, 968, 3828)),  # measured: torch 2.4, H100, 4372-4374 in 88 of 128 processes; 2024-2026
+    (7, Interval(2832, 968, 2858)),  # measured: torch 2.5 and 2.6, H100 and H200, 3442-3448 in 59 of 72; 2024-2026
     # 880-902 with 8 ranks, 844 with 4, 826-878 with 2; two stacks of fifty 1512 and 1718
-    _Era(float("inf"), _Size(896, 796, 1198)),  # measured: torch 2.7 to 2.11, H100 and H200, above 5000 processes; 2025-2026
+    (float("inf"), Interval(896, 796, 1198)),  # measured: torch 2.7 to 2.11, H100 and H200, above 5000 processes; 2025-2026
 )
 # A100 PCIe 2 ranks 98, 4 ranks 134; A100 SXM 8 ranks 127; A40 112 and 438; RTX A6000 200 and 96; RTX 5090 182; RTX 5080 169;
 # L40S 137; RTX 3090 55; A10G 107; Quadro RTX 8000 117; H100 NVL 376; H100 PCIe 428.
-_JOINED: Final = _Size(130, 55, 440)  # measured: own process less a context after kernels, torch 2.5 to 2.11, 2025-2026
+_JOINED: Final = Interval(130, 55, 440)  # measured: own process less a context after kernels, torch 2.5 to 2.11, 2025-2026
 # A100 422 (298 with torch 2.5), A40 442, RTX 3080 450, RTX 4090 429, RTX 5090 512-526, B200 548, H200 554, H100 562 (312 with
 # torch 2.4, 416 with 2.6). NVIDIA/nccl#2363: a buffer of 512 for a single rank.
-_ALONE: Final = _Size(450, 298, 570)  # measured: one rank, own process less a context after kernels, 2024-2026
-_FURTHER_PAIR: Final = _Size(544, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; high end NVIDIA/nccl#864
-_FURTHER: Final = _Size(688, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; 0: resources shared with the first
-_FURTHER_ALONE: Final = _Size(0, 0, 512)  # measured: 512 at most, NVIDIA/nccl#2363, 2026
+_ALONE: Final = Interval(450, 298, 570)  # measured: one rank, own process less a context after kernels, 2024-2026
+_FURTHER_PAIR: Final = Interval(544, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; high end NVIDIA/nccl#864
+_FURTHER: Final = Interval(688, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; 0: resources shared with the first
+_FURTHER_ALONE: Final = Interval(0, 0, 512)  # measured: 512 at most, NVIDIA/nccl#2363, 2026
 _PEER_MIB: Final = 447  # measured: 3128 for 7 peers at the first all_to_all_single, 8 x H100, NVIDIA/nccl#1685, 2025
 _PEER_CALLS: Final = frozenset({"send", "recv", "all_to_all", "gather", "scatter"})
 _PER_MACHINE: Final = 8  # arbitrary: cards of a machine; those further away are reached through shared buffers
@@ -98,7 +84,7 @@ def sizes_of(calls: Sequence[Calls], card: Device, torch: str | None) -> tuple[C
     found = []
     is_first = True
     for one in calls:
-        size = _Size(0, 0, 0)
+        size = Interval(0, 0, 0)
         if one.by_kind:
             size = _first(one.ranks, card, torch) if is_first else _further(one.ranks)
             is_first = False
@@ -108,17 +94,17 @@ def sizes_of(calls: Sequence[Calls], card: Device, torch: str | None) -> tuple[C
     return tuple(found)
 
 
-def _first(ranks: int, card: Device, torch: str | None) -> _Size:
+def _first(ranks: int, card: Device, torch: str | None) -> Interval:
     if ranks == 1:
         return _ALONE
     if card.key not in _SWITCHED:
         return _JOINED
     version = re.match(r"2\.(\d+)", torch or "")
     minor = int(version[1]) if version else float("inf")
-    return next((era.switched for era in _ERAS if minor < era.before_minor), _ERAS[-1].switched)
+    return next((size for before, size in _ERAS if minor < before), _ERAS[-1][1])
 
 
-def _further(ranks: int) -> _Size:
+def _further(ranks: int) -> Interval:
     return {1: _FURTHER_ALONE, 2: _FURTHER_PAIR}.get(ranks, _FURTHER)
 
 
