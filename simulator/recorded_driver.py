@@ -47,9 +47,6 @@ class RecordedCard(Card):
         """Say that there is enough."""
         return True
 
-    def refund(self, size_bytes: int) -> None:
-        """Keep no account."""
-
     def release(self, address: int) -> None:
         """Keep no account."""
 

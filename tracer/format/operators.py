@@ -20,8 +20,8 @@ Shape: TypeAlias = tuple[int, ...]
 _CONVOLUTION: Final = r"conv(?!ert)"
 
 
-class Kind(IntEnum):
-    """What an operator does, and how torch spells it: the first whose pattern matches holds.
+class _Spelt(IntEnum):
+    """Something which torch's names of operators say: the first member whose pattern matches holds, and 0 where none does.
 
     The numbers stand in trace files: a new one takes the next number, wherever it stands.
     """
@@ -30,13 +30,22 @@ class Kind(IntEnum):
 
     def __new__(cls, number: int, pattern: str = "") -> Self:
         """Return the member of that number."""
-        kind = int.__new__(cls, number)
-        kind._value_ = number
-        kind.pattern = pattern
-        return kind
+        one = int.__new__(cls, number)
+        one._value_ = number
+        one.pattern = pattern
+        return one
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Return what an operator's name says."""
+        return next((one for one in cls if one and re.search(one.pattern, name, re.IGNORECASE)), cls(0))
+
+
+class Kind(_Spelt):
+    """What an operator does."""
 
     # spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey
-    OTHER = 0, r"(?!)"  # where no other one matches
+    OTHER = 0
     OPTIMIZER = 1, r"^Optimizer|_foreach_|_fused_"
     CONVOLUTION_BACKWARD = 2, r"convolution_backward|ConvolutionBackward"
     CONVOLUTION = 3, _CONVOLUTION
@@ -57,18 +66,18 @@ class Kind(IntEnum):
     COPY = 18, r"copy|clone|contiguous|_to_copy|ToCopy"
 
 
-class Library(IntEnum):
-    """Which library of NVIDIA's computes it: each takes memory of its own when it is first used. Likewise in files.
+class Library(_Spelt):
+    """Which library of NVIDIA's computes it: each takes memory of its own when it is first used.
 
     cuDNN 9 is several libraries, loaded one by one; CUDNN is the one of convolutions.
     """
 
     NONE = 0
-    CUBLAS = 1
-    CUDNN = 2
-    CUDNN_NORMALIZATION = 3
-    CUDNN_RECURRENT = 4
-    CUDNN_ATTENTION = 5
+    CUDNN_NORMALIZATION = 3, r"cudnn_batch_norm"
+    CUDNN_RECURRENT = 4, r"cudnn_rnn"
+    CUDNN_ATTENTION = 5, r"cudnn_attention"
+    CUDNN = 2, rf"{_CONVOLUTION}|cudnn|rnn|lstm|gru"
+    CUBLAS = 1, r"addmm|::mm|bmm|::linear|matmul|::dot|::mv"
 
     @property
     def loaded(self) -> str:
@@ -91,13 +100,6 @@ class Form(IntEnum):
 
 # ------------------------------------------------------------------------------------------------ how torch spells it
 # The first that matches holds. spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey.
-_LIBRARIES: Final[tuple[tuple[Library, str], ...]] = (
-    (Library.CUDNN_NORMALIZATION, r"cudnn_batch_norm"),
-    (Library.CUDNN_RECURRENT, r"cudnn_rnn"),
-    (Library.CUDNN_ATTENTION, r"cudnn_attention"),
-    (Library.CUDNN, rf"{_CONVOLUTION}|cudnn|rnn|lstm|gru"),
-    (Library.CUBLAS, r"addmm|::mm|bmm|::linear|matmul|::dot|::mv"),
-)
 # GPUMemNet codes the activation function by the sine and cosine of an angle; here the angle is the place in this list.
 # torch runs ReLU as clamp_min, and takes threshold_backward for its gradient.
 _ACTIVATIONS: Final = (
@@ -204,8 +206,7 @@ class Operator:
 
 @lru_cache(_REMEMBERED)
 def _classified(name: str) -> tuple[Kind, Library]:
-    kind = next((kind for kind in Kind if re.search(kind.pattern, name, re.IGNORECASE)), Kind.OTHER)
-    return kind, next((one for one, pattern in _LIBRARIES if re.search(pattern, name, re.IGNORECASE)), Library.NONE)
+    return Kind.named(name), Library.named(name)
 
 
 @lru_cache(_REMEMBERED)

@@ -19,6 +19,7 @@ import threading
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -298,7 +299,7 @@ class Profile:
         # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
         # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
         # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
-        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=_start)), Place())]
+        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=attrgetter("start_time_ns"))), Place())]
         allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
         while levels:
             events, context = levels[-1]
@@ -320,10 +321,6 @@ class Profile:
         for _, address, context in found:
             self._addresses.append(address)
             self._places.append(self._table.setdefault(context, len(self._table)))
-
-
-def _start(event: Any) -> int:
-    return int(event.start_time_ns)
 
 
 def _enter(
