@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from vramcast.estimates.communicators import Communicator
 from vramcast.estimates.phases import Phase
-from vramcast.estimates.result import CardSpeed, Estimate, Peaks
+from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.rank_facts import RankPeaks
@@ -83,25 +82,22 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
-    job = estimate.job
+    job, streams = estimate.job, estimate.streams
     room_bytes = job.total_bytes - estimate.context.bytes
     return {
         "parallel": str(job.parallel) if job.parallel is not None else None,
         "world_size": estimate.world_size,
         "ranks": [{"rank": one.number, "peaks": _peaks(one), "fits": one.reserved <= room_bytes} for one in estimate.ranks],
         "sharding": [asdict(held) for held in estimate.sharding],
-        "communicators": [_communicator(one) for one in estimate.communicators],
-        "streams": _streams(estimate.streams),
+        "communicators": [
+            {"ranks": one.ranks, "calls": dict(one.calls), "bytes_assumed": one.bytes_assumed} for one in estimate.communicators
+        ],
+        "streams": {
+            "speed_decides": streams.decides,
+            "fast": _peaks(streams.fast),
+            "slow": None if streams.slow is None else _peaks(streams.slow),
+        },
     }
-
-
-def _communicator(one: Communicator) -> dict[str, Any]:
-    return {"ranks": one.ranks, "calls": dict(one.calls), "bytes_assumed": one.bytes_assumed}
-
-
-def _streams(found: CardSpeed) -> dict[str, Any]:
-    slow = None if found.slow is None else _peaks(found.slow)
-    return {"speed_decides": found.decides, "fast": _peaks(found.fast), "slow": slow}
 
 
 def _course(estimate: Estimate) -> dict[str, Any]:

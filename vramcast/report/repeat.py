@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from vramcast.estimates.estimator import Estimator
@@ -77,11 +77,6 @@ def _words(command: Command) -> list[str]:
 
 def _described(batch: Batch) -> str:
     """Return the tensors of a batch in words: `32x3x224x224 float32, 32 int64`."""
-    return ", ".join(_tensors(batch)) or "nothing"
-
-
-def _tensors(batch: Batch) -> Iterator[str]:
     found: list[TensorSpec] = []
     map_batch(batch, lambda leaf: found.append(leaf) if isinstance(leaf, TensorSpec) else None)
-    for one in found:
-        yield f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}"
+    return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in found) or "nothing"

@@ -142,5 +142,5 @@ def test_a_ticket_survives_a_comment_and_replaces_another() -> None:
     ticket = Ticket(ID, 3 * GIB, 14 * GIB)
     comment = ticket.added_to("two words")
     assert Ticket.found_in(comment) == ticket
-    assert ticket.of(4 * GIB).added_to(comment) == f"two words {ticket.of(4 * GIB)}"
+    assert replace(ticket, request_bytes=4 * GIB).added_to(comment) == f"two words {replace(ticket, request_bytes=4 * GIB)}"
     assert Ticket.found_in("vramcast=xyz:1:2") is None

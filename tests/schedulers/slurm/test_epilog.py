@@ -255,7 +255,7 @@ def test_a_job_comes_back_with_half_as_much_again(settings: Settings, slurm: Cal
     assert come_back("12", TICKET, settings)
     assert called[0] == "scontrol requeuehold 12"
     assert called[2].startswith("scontrol update JobId=12 Gres=shard:6 Comment=the long ones, lr=0.1 vramcast=ccc")
-    assert Ticket.found_in(called[2]) == TICKET.of(6 * GIB)
+    assert Ticket.found_in(called[2]) == replace(TICKET, request_bytes=6 * GIB)
     assert called[3] == "scontrol release 12"
 
 
@@ -263,9 +263,9 @@ def test_near_the_card_it_gets_the_card_and_after_that_it_does_not_come_back(
     settings: Settings, slurm: Callable[..., list[str]]
 ) -> None:
     called = slurm(**{"--oneliner": (True, PENDING)})
-    assert come_back("12", TICKET.of(10 * GIB), settings)
+    assert come_back("12", replace(TICKET, request_bytes=10 * GIB), settings)
     assert "Gres=gpu:1" in called[2]
-    assert not come_back("12", TICKET.of(TICKET.capacity_bytes), settings)
+    assert not come_back("12", replace(TICKET, request_bytes=TICKET.capacity_bytes), settings)
 
 
 def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings, slurm: Callable[..., list[str]]) -> None:

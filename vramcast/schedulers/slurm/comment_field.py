@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from vramcast.core.units import MIB
@@ -37,7 +37,3 @@ class Ticket:
     def added_to(self, comment: str) -> str:
         """Return a comment with this ticket, in the place of another one."""
         return f"{_WORD.sub('', comment)} {self}".strip()
-
-    def of(self, request_bytes: int) -> Ticket:
-        """Return the ticket of the same job with another request."""
-        return replace(self, request_bytes=request_bytes)

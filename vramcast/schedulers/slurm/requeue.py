@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from typing import Final
 
 from vramcast.schedulers.answer import grown
@@ -38,7 +39,7 @@ def come_back(job: str, ticket: Ticket, settings: Settings) -> bool:
         time.sleep(_PAUSE_S)
     else:
         return False
-    comment = ticket.of(request_bytes).added_to(_before(ticket, shown))
+    comment = replace(ticket, request_bytes=request_bytes).added_to(_before(ticket, shown))
     updated = call_slurm(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
     released = call_slurm(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
     return updated and released
