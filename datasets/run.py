@@ -67,7 +67,7 @@ class Workload(KnownTraining):
         for what, count in (("steps", self.steps), ("gpus", self.gpus), ("batch_size", self.batch_size)):
             if count is not None and count < 1:
                 raise DatasetError(f"workload.{what} is {count}: at least 1 is expected, or null where it is unknown.")
-        _not_negative("workload", {"cap_bytes": self.cap_bytes})
+        _check("workload", {"cap_bytes": self.cap_bytes}, may_be_zero=True)
 
     def job(self, device: Device, *, trust: bool = False, stack: Stack | None = None) -> Job:
         """Return this workload as a job for `device`; what is unknown takes `Job`'s defaults.
@@ -133,8 +133,8 @@ class Passport:
         return of_passport(self.torch, self.cuda, self.cudnn)
 
     def __post_init__(self) -> None:
-        _positive("passport", {"gpu_total_bytes": self.gpu_total_bytes})
-        _not_negative("passport", {"period_ms": self.period_ms})
+        _check("passport", {"gpu_total_bytes": self.gpu_total_bytes}, may_be_zero=False)
+        _check("passport", {"period_ms": self.period_ms}, may_be_zero=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +183,11 @@ class Measurement:
     message: str = ""
 
     def __post_init__(self) -> None:
-        peaks = {name: getattr(self, name) for name in ("allocated_bytes", "reserved_bytes", "process_bytes", "device_bytes")}
-        _positive("measurement", peaks)
-        _not_negative(
-            "measurement",
-            {
-                name: getattr(self, name)
-                for name in ("context_bytes", "oom_requested_bytes", "retries", "ooms", "segments", "steps", "seconds")
-            },
-        )
+        for names, may_be_zero in (
+            (("allocated_bytes", "reserved_bytes", "process_bytes", "device_bytes"), False),
+            (("context_bytes", "oom_requested_bytes", "retries", "ooms", "segments", "steps", "seconds"), True),
+        ):
+            _check("measurement", {name: getattr(self, name) for name in names}, may_be_zero=may_be_zero)
         if self.status == "oom" and not self.censored:
             raise DatasetError("measurement.status is 'oom' and censored is false: what ran out of memory wanted more.")
         allocated, reserved = self.allocated_bytes, self.reserved_bytes
@@ -255,13 +251,9 @@ def with_config(run: Run, folder: Path) -> Run:
     return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
 
 
-def _positive(where: str, values: dict[str, int | None]) -> None:
+def _check(where: str, values: dict[str, Any], *, may_be_zero: bool) -> None:
+    """Refuse numbers which are negative, infinite, or 0 where that says that nothing was measured."""
     for name, value in values.items():
-        if value is not None and value <= 0:
-            raise DatasetError(f"{where}.{name} is {value}: more than 0 is expected, or null where it is unknown.")
-
-
-def _not_negative(where: str, values: dict[str, float | None]) -> None:
-    for name, value in values.items():
-        if value is not None and (value < 0 or not math.isfinite(value)):
-            raise DatasetError(f"{where}.{name} is {value}: 0 or more is expected, or null where it is unknown.")
+        if value is not None and not (0 < value < math.inf or (may_be_zero and value == 0)):
+            least = "0 or more" if may_be_zero else "more than 0"
+            raise DatasetError(f"{where}.{name} is {value}: {least} is expected, or null where it is unknown.")

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import CannotEstimate, DatasetError, TimeLimit, WorkerError
 from vramcast.core.files import atomic_write
+from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.datasets.collector.machine import Machine, MakeMachine
 from vramcast.datasets.collector.measured_job import Answer, Request
@@ -80,14 +81,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "runs": sum(self.by_status.values()),
-            "by_status": dict(self.by_status),
-            "skipped": dict(self.skipped),
-            "already": self.already,
-            "next_index": self.next_index,
-            "seconds": round(self.seconds, 1),
-        }
+        return {"runs": sum(self.by_status.values()), **to_plain(self), "seconds": round(self.seconds, 1)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import of_site, read
-
-
-def block(kind: str, row: Mapping[str, str | float | list[str]]) -> str:
-    """Return one row as TOML: [[kind]], then a field a line."""
-    # spec: a JSON string without escaped slashes is a basic string of TOML, and a list of them an array
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
-    return "\n".join([f"[[{kind}]]", *lines, ""])
 
 
 def fields(row: ContextRow) -> dict[str, str | float | list[str]]:
@@ -33,8 +25,10 @@ def fields(row: ContextRow) -> dict[str, str | float | list[str]]:
 
 
 def context_block(row: ContextRow) -> str:
-    """Return a context as TOML."""
-    return block("context", fields(row))
+    """Return a context as TOML: [[context]], then a field a line."""
+    # spec: a JSON string without escaped slashes is a basic string of TOML, and a list of them an array
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields(row).items()]
+    return "\n".join(["[[context]]", *lines, ""])
 
 
 def write_contexts(path: str | os.PathLike[str], rows: list[ContextRow]) -> None:

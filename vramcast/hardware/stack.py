@@ -29,28 +29,19 @@ class Release:
     cublas: str | None
 
 
-_CUDA_12_1: Final = ("12.1", "12.1.3.1")
-_CUDA_12_4: Final = ("12.4", "12.4.5.8")
-_CUDA_12_6: Final = ("12.6", "12.6.4.1")
-_CUDA_12_8: Final = ("12.8", "12.8.4.1")
-
-
-def _release(of_cuda: tuple[str, str], cudnn: str) -> Release:
-    return Release(of_cuda[0], cudnn, of_cuda[1])
-
-
+# By CUDA, cuDNN and cuBLAS; cuBLAS of 13.0 comes by way of cuda-toolkit 13.0.2, and may be 13.1.0.3 to 13.1.1.3 with 2.12.
 # spec: Requires-Dist of the wheels torch-VERSION-cp311 for Linux x86_64 on PyPI, those without a local version, read 2026-11
-RELEASES: Final[dict[str, Release]] = {
-    "2.0.0": Release("11.7", "8.5.0.96", "11.10.3.66"),
-    "2.0.1": Release("11.7", "8.5.0.96", "11.10.3.66"),
-    **{f"2.{minor}": _release(_CUDA_12_1, "8.9.2.26") for minor in ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2", "3.0", "3.1")},
-    **{f"2.4.{patch}": _release(_CUDA_12_1, "9.1.0.70") for patch in (0, 1)},
-    **{f"2.{minor}": _release(_CUDA_12_4, "9.1.0.70") for minor in ("5.0", "5.1", "6.0")},
-    **{f"2.7.{patch}": _release(_CUDA_12_6, "9.5.1.17") for patch in (0, 1)},
-    **{f"2.{minor}": _release(_CUDA_12_8, "9.10.2.21") for minor in ("8.0", "9.0", "9.1", "10.0")},
-    "2.11.0": Release("13.0", "9.19.0.56", "13.1.0.3"),  # by way of cuda-toolkit 13.0.2
-    "2.12.0": Release("13.0", "9.20.0.48", None),  # 13.1.0.3 to 13.1.1.3
+_WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
+    ("11.7", "8.5.0.96", "11.10.3.66"): "2.0.0 2.0.1",
+    ("12.1", "8.9.2.26", "12.1.3.1"): "2.1.0 2.1.1 2.1.2 2.2.0 2.2.1 2.2.2 2.3.0 2.3.1",
+    ("12.1", "9.1.0.70", "12.1.3.1"): "2.4.0 2.4.1",
+    ("12.4", "9.1.0.70", "12.4.5.8"): "2.5.0 2.5.1 2.6.0",
+    ("12.6", "9.5.1.17", "12.6.4.1"): "2.7.0 2.7.1",
+    ("12.8", "9.10.2.21", "12.8.4.1"): "2.8.0 2.9.0 2.9.1 2.10.0",
+    ("13.0", "9.19.0.56", "13.1.0.3"): "2.11.0",
+    ("13.0", "9.20.0.48", None): "2.12.0",
 }
+RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.items() for torch in of.split()}
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: 11 to 13 have been built for; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"

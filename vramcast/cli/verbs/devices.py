@@ -12,9 +12,12 @@ import json
 
 from vramcast.cli.streams import answer
 from vramcast.core.errors import UsageError
+from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.hardware.cards import every_card
 from vramcast.hardware.device import Device
+
+_TOLD = ("key", "name", "total_bytes", "compute_capability", "sm_count", "assumed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     if not found:
         raise UsageError(f"No card's name has '{options.part}' in it: vramcast devices lists all.")
     if options.json:
-        answer(json.dumps({"devices": [_told(card) for card in found]}))
+        answer(json.dumps({"devices": [{name: to_plain(getattr(card, name)) for name in _TOLD} for card in found]}))
         return 0
     for card in found:
         major, minor = card.compute_capability
@@ -40,14 +43,3 @@ def main(options: argparse.Namespace) -> int:
 def _cards(part: str) -> list[Device]:
     wanted = part.lower().replace(" ", "")
     return [card for card in every_card() if wanted in f"{card.key} {card.name}".lower().replace(" ", "")]
-
-
-def _told(card: Device) -> dict[str, object]:
-    return {
-        "key": card.key,
-        "name": card.name,
-        "total_bytes": card.total_bytes,
-        "compute_capability": list(card.compute_capability),
-        "sm_count": card.sm_count,
-        "assumed": list(card.assumed),
-    }
