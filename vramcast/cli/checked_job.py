@@ -14,13 +14,14 @@ from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.jobs.commands.launchers import BY_WORDS
 from vramcast.jobs.text import JobText
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers which can; the others run models
 COMMAND_HELP: Final = (
-    "what you type to train: train.py args, python -m package.train args, torchrun/accelerate launch/deepspeed train.py args; "
-    "launchers are read, not run"
+    "what you type to train: train.py args, python -m package.train args, "
+    f"{'/'.join(dict.fromkeys(one.name for one in BY_WORDS.values()))} train.py args; launchers are read, not run"
 )
 
 

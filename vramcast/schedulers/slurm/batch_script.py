@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from vramcast.jobs.commands.launchers import BY_WORDS
 from vramcast.schedulers.answer import value_of
+from vramcast.schedulers.slurm.options import CARD_OPTIONS
 
 MARK: Final = "#VRAMCAST"
 _LISTS: Final = frozenset({"batch"})
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?")
-_LAUNCHERS: Final = frozenset({"torchrun", "accelerate", "deepspeed"})
+_LAUNCHERS: Final = frozenset(words[0] for words in BY_WORDS)
 _PREFIXES: Final = frozenset({"nohup", "time", "exec", "command", "do", "then", "else", "{", "if"})
 _NO_TRAINING: Final = frozenset({"-c", "--version", "-V"})  # of python: nothing that trains
 _NO_TRAINING_MODULES: Final = frozenset({"pip", "venv", "ensurepip", "nvidia_smi", "json.tool"})
@@ -40,7 +42,7 @@ _FLAGS: Final = frozenset(
 )
 _FLAG_LETTERS: Final = frozenset("lkuvKQsEHIOXZ")
 _TASKS: Final = ("--ntasks", "-n")
-_CARDS: Final = ("--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--tres-per-task")
+_CARDS: Final = frozenset({"--gres", "-G", "--tres-per-task", *(f"--{name}" for name in CARD_OPTIONS)})
 
 
 @dataclass(frozen=True, slots=True)
