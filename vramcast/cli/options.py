@@ -68,8 +68,8 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE",
         type=values.checked(_plot_path),
-        help="timeline with the card's line: .png, .html, .txt or .json (Perfetto); '-' prints the text view on stdout "
-        "(on stderr with --json)",
+        help=f"timeline with the card's line, by its ending: {', '.join(DRAWINGS)} (.json: for Perfetto); '-' prints the text "
+        "view on stdout (on stderr with --json)",
     )
 
 

@@ -49,7 +49,7 @@ class Viewable:
         """Draw the timeline with the card's line.
 
         Args:
-            path: Ends in .png (needs matplotlib), .html or .txt; see `vramcast.views`.
+            path: Its ending chooses the view, as for `vramcast estimate --plot`; a .png needs matplotlib.
         Raises:
             UsageError: Another ending, or a .png without matplotlib.
             OutputError: The file cannot be written.

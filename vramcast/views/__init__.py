@@ -1,4 +1,4 @@
-"""A trace to look at: the timeline by category, the peaks and what holds the bytes, as .png, .html, .txt or .json.
+"""A trace to look at: the timeline by category, the peaks and what holds the bytes, one file a view.
 
 `save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/views/charts/` draws, here is what to draw.
 """

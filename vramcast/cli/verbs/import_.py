@@ -5,7 +5,7 @@ vramcast import series gpu-*.csv --out history.jsonl --join rules.json
 vramcast import logged train.log --script train.py --out history.jsonl
 vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
-FORMAT is one of: sacct, sacct-json, jobstats, series, pai, snapshot, logged, csv, runs (docs/histories.md).
+The formats are below; docs/histories.md tells how each is read.
 Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
 cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
 the files hold none, 2 when none of the rows can be used.
