@@ -111,7 +111,7 @@ def recorded_settings(trace: Trace) -> Settings:
     divisions = known.get("roundup_power2_divisions")
     text = known.get("PYTORCH_CUDA_ALLOC_CONF")
     rules = AllocatorRules.of(str(trace.header.get("torch") or ""))
-    settings = Settings.parse(text, rules) if isinstance(text, str) else Settings()
+    settings = Settings.parse(text if isinstance(text, str) else "", rules)
     if isinstance(split, int) and split > 0:
         settings = replace(settings, max_split_bytes=min(split, NO_LIMIT))
     if isinstance(divisions, dict) and len(divisions) == N_INTERVALS and all(str(key).isdigit() for key in divisions):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.hardware.stack import release_of
+from vramcast.tracer.format.trace import MIN_BLOCK_BYTES as MIN_BLOCK_BYTES  # every block is a multiple of it
 
 MIB: Final = 1 << 20
-MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15; the four below too
+# spec: c10/core/AllocatorConfig.h, torch 2.10 to 2.15; all but the last
 SMALL_BYTES: Final = MIB  # spec: kSmallSize, the largest request which the small pool serves
 SMALL_SEGMENT_BYTES: Final = 2 * MIB  # spec: kSmallBuffer; segment, and page of expandable segments, of small pools
 MIN_LARGE_BYTES: Final = 10 * MIB  # spec: kMinLargeAlloc, from here on a segment is as large as its first block
@@ -63,6 +64,11 @@ class AllocatorRules:
     def splits_at_large_segments(self) -> bool:
         """Whether max_split_size_mb and max_non_split_rounding_mb may be as small as a large segment, or must be larger."""
         return self.release >= _SPLIT_AT_LARGE
+
+    @property
+    def large_segment_bytes(self) -> int:
+        """The default of large_segment_size_mb."""
+        return LARGE_SEGMENT_BYTES
 
     def __str__(self) -> str:
         """Return `torch 2.11`."""

@@ -114,7 +114,7 @@ class Settings:
                 raise
             except ValueError:
                 raise UsageError(f"Allocator setting {key}:{value} is not understood: see torch's notes on CUDA.") from None
-        settings = replace(cls(), **values)  # type: ignore[arg-type]
+        settings = replace(cls(large_segment_bytes=rules.large_segment_bytes), **values)  # type: ignore[arg-type]
         least_bytes = settings.large_segment_bytes
         for key in ("max_split_size_mb", "max_non_split_rounding_mb"):
             value_bytes = values.get(_PARSERS[key][0], NO_LIMIT)

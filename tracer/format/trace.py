@@ -45,7 +45,7 @@ RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of the
 SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`rank_facts.py`)
 CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/recording/job_context.py` saw
 
-MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/cuda/CUDACachingAllocator.cpp, torch 2.11
+MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15
 LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
 _MAX_TOTAL_BYTES: Final = 2**62  # arbitrary: sums of sizes stay inside int64, rounding included
 
