@@ -26,9 +26,9 @@ print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and n
     assert done.returncode == 0, done.stderr
     own = ("vramcast.core", "vramcast.jobs", "vramcast.schedulers")
     others = {name for name in done.stdout.split() if not name.startswith(own)}
-    # The face of the package, whatever part of it is imported; its public modules load nothing before they are asked.
-    face = ("_version", "callbacks", "devices", "errors", "estimates", "estimates.view")
-    assert others - {f"vramcast.{name}" for name in face} <= {
+    # What `import vramcast` itself loads; its public modules load nothing before they are asked.
+    own_root = ("_version", "callbacks", "devices", "errors", "estimates", "estimates.view")
+    assert others - {f"vramcast.{name}" for name in own_root} <= {
         "vramcast.datasets",
         "vramcast.datasets.histories",
         "vramcast.datasets.histories.noted_peak",
