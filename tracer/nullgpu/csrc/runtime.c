@@ -43,7 +43,8 @@ DOES(cudaRuntimeGetVersion(int *version), *version = CUDART_VERSION)
 /* spec: cudaDeviceAttr has the values of CUdevice_attribute */
 DOES(cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device), *value = ng_attribute((int)attribute))
 
-static cudaError_t properties(struct cudaDeviceProp *p, int device) {
+/* CUDA 12's headers rename it by a macro: there it is cudaGetDeviceProperties_v2(p, device). */
+EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "%s", ng_device()->name);
     memset(&p->uuid, 0x11, sizeof p->uuid); /* arbitrary */
@@ -105,14 +106,6 @@ static cudaError_t properties(struct cudaDeviceProp *p, int device) {
     p->texturePitchAlignment = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT);
     return cudaSuccess;
 }
-
-/* CUDA 12's headers rename the call to its _v2 with a macro; both names must exist there. */
-#undef cudaGetDeviceProperties
-#if CUDART_VERSION < 13000
-EXPORT cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *p, int device) { return properties(p, device); }
-#else
-EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) { return properties(p, device); }
-#endif
 
 DOES(cudaDeviceGetPCIBusId(char *id, int length, int device),
      snprintf(id, (size_t)length, "0000:%02X:00.0", 1 + device)) /* arbitrary */

@@ -136,9 +136,7 @@ class Session:
             if handler is None:
                 raise RequestError(f"{verb[:40]!r} is no request; DEVICE, VERSION, HEUR, PLAN and ENGINE are.")
             return handler(rest)
-        except (RequestError, IndexError, cudnn_graph.GraphError) as error:
-            return _error(str(error))
-        except (backend.CudnnFailure, backend.CudnnUnusable) as error:
+        except (RequestError, IndexError, cudnn_graph.GraphError, backend.CudnnFailure, backend.CudnnUnusable) as error:
             return _error(str(error))
         except Exception as error:  # one request must not end the service of the others
             return _error(f"{type(error).__name__}: {error}")

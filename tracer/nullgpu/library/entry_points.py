@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,20 +52,24 @@ class Symbol:
         return self.soname.split(".so")[0]
 
 
+def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield (number, section, line) of a list, without remarks and empty lines."""
+    section = ""
+    for number, raw in enumerate(path.read_text().splitlines(), 1):
+        line = raw.split("#")[0].strip()
+        if found := re.fullmatch(r"\[(.+)\]", line):
+            section = found[1]
+        elif line:
+            yield number, section, line
+
+
 def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, str]]:
     """Return {symbol: (library, kind)} from the list; raises ValueError on a malformed or doubled line."""
     entries: dict[str, tuple[str, str]] = {}
-    library = ""
-    for number, raw in enumerate(path.read_text().splitlines(), 1):
-        line = raw.split("#")[0].strip()
-        if not line:
-            continue
-        if section := re.fullmatch(r"\[([\w-]+)\]", line):
-            library = section[1]
-            continue
+    for number, library, line in _lines(path):
         name, _, kind = line.partition(" ")
         if not _KIND.fullmatch(kind) or not library or name in entries:
-            raise ValueError(f"{path.name}:{number}: '{raw}' is not 'symbol kind' with a kind of {KINDS}, or stands twice.")
+            raise ValueError(f"{path.name}:{number}: '{line}' is not 'symbol kind' with a kind of {KINDS}, or stands twice.")
         entries[name] = (library, kind)
     return entries
 
@@ -73,15 +77,9 @@ def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, st
 def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
     """Return {wheel and version: {symbol: library}}: what other libraries look up (`benchmarks.hardware.looked_up`)."""
     wheels: dict[str, dict[str, str]] = {}
-    for raw in path.read_text().splitlines():
-        line = raw.split("#")[0].strip()
-        if not line:
-            continue
-        if section := re.fullmatch(r"\[(.+)\]", line):
-            wheel = wheels.setdefault(section[1], {})
-            continue
+    for _, wheel, line in _lines(path):
         library, _, names = line.partition(": ")
-        wheel |= dict.fromkeys(names.split(), library)
+        wheels.setdefault(wheel, {}).update(dict.fromkeys(names.split(), library))
     return wheels
 
 
