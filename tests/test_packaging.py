@@ -89,7 +89,7 @@ def test_every_module_of_the_checkout_is_in_the_wheel_once(wheel: Path) -> None:
     here = [f"vramcast/{path.relative_to(ROOT).as_posix()}" for folder in LINKED for path in (ROOT / folder).rglob("*.py")]
     here += [path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast").rglob("*.py")]
     assert names == sorted(set(here))
-    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast" / "charts" / "templates").iterdir()}
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast" / "views" / "charts" / "templates").iterdir()}
     assert templates - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
@@ -124,7 +124,7 @@ def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
         print(Path(e.__file__).resolve()); print((Path(next(iter(models.__path__))) / "default" / "artifact.json").is_file())
     """
     said = python(code, str(site), sysconfig.get_path("purelib"), cwd=tmp_path, options="-ES")
-    assert said.stdout.splitlines() == [str(source / "tracer" / "nullgpu" / "entry_points.py"), "True"], said.stderr
+    assert said.stdout.splitlines() == [str(source / "tracer" / "nullgpu" / "library" / "entry_points.py"), "True"], said.stderr
 
 
 def test_an_archive_of_the_repository_keeps_the_links(tmp_path: Path) -> None:
@@ -149,7 +149,9 @@ def test_a_regular_install_imports_its_packages_from_itself(installed: Path, tmp
         print(vramcast.tracer.format.trace.__file__); print(len(e.read_list()) > 500); print(len(list(vramcast.__path__)))
     """
     said = python(code, str(installed), cwd=tmp_path)
-    assert said.stdout.splitlines() == [str(installed / "vramcast" / "tracer" / "trace.py"), "True", "1"], said.stderr
+    assert said.stdout.splitlines() == [str(installed / "vramcast" / "tracer" / "format" / "trace.py"), "True", "1"], (
+        said.stderr
+    )
 
 
 def test_the_command_is_installed(wheel: Path) -> None:
@@ -175,7 +177,7 @@ def test_our_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> N
 
 def test_the_checkout_imports_its_rooms(tmp_path: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast.tracer.format.trace as t; print(t.__file__)"
-    assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'vramcast' / 'tracer' / 'trace.py'}\n"
+    assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'vramcast' / 'tracer' / 'format' / 'trace.py'}\n"
 
 
 def test_no_path_of_a_machine_is_in_the_package() -> None:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from vramcast.learner.evaluation.scored_run import Scored
     from vramcast.simulator.card import Card
     from vramcast.simulator.fragmentation import fragmentation
+    from vramcast.simulator.replay import replay
     from vramcast.simulator.settings import Settings
     from vramcast.simulator.simulation import simulate
     from vramcast.simulator.what_if import case_table, what_if
@@ -121,6 +122,7 @@ __all__ = [
     "plan_pool",
     "plan_swap",
     "read_trace",
+    "replay",
     "simulate",
     "what_if",
     "write_report",
@@ -149,6 +151,7 @@ _HOMES = {
     "plan_pool": "vramcast.estimates.plans",
     "plan_swap": "vramcast.estimates.plans",
     "read_trace": "vramcast.tracer.format.snapshot",
+    "replay": "vramcast.simulator.replay",
     "simulate": "vramcast.simulator.simulation",
     "what_if": "vramcast.simulator.what_if",
     "write_report": "vramcast.learner.evaluation.report",
