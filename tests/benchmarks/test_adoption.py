@@ -1,4 +1,4 @@
-"""`benchmarks.cluster.adoption` at a small size: an adoption which is killed loses nothing, and ends with the same bytes."""
+"""`benchmarks.speed.adoption` at a small size: an adoption which is killed loses nothing, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
-from benchmarks.cluster import adoption
+from benchmarks.speed import adoption
 
 
 @pytest.mark.release

@@ -32,7 +32,7 @@ from vramcast.learner.model import Learned
 
 SCHEMA: Final = 1
 _FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
-# measured: `benchmarks.cluster.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute
+# measured: `benchmarks.speed.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute
 # here
 _FEW_ROWS: Final = 20_000
 _EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated

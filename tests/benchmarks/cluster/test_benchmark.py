@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import bounds, memory_classes, shipped, tools
-from benchmarks.cluster import scheduling
+from benchmarks.accuracy import bounds, memory_classes, scheduling, shipped, tools
 from vramcast.core.units import GIB, MIB
 from vramcast.learner import examples
 from vramcast.learner.cross_validation import LEVELS

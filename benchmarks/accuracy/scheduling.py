@@ -1,6 +1,6 @@
 """What a number is worth to a scheduler: request policies on a simulated cluster, with real jobs and measured memory.
 
-    python -m benchmarks.cluster.scheduling [--trace FILE] [--cards 16] [--load 8] [--jobs 2000] [--seeds 5] \
+    python -m benchmarks.accuracy.scheduling [--trace FILE] [--cards 16] [--load 8] [--jobs 2000] [--seeds 5] \
         [--device a100-40gb] [--interference 0] [--oom-share 0.1]
 
 When jobs come, how long they run and on how many cards is a real cluster's: of FILE (see `benchmarks.cluster.arrivals`), else

@@ -1,7 +1,7 @@
 """What `vramcast adopt` takes for a long history, and what is left of one which is killed again and again.
 
-    python -m benchmarks.cluster.adoption [--rows 1000,10000,100000] [--jobs 2] [--engine local]
-    python -m benchmarks.cluster.adoption --kills 20 [--rows 400]
+    python -m benchmarks.speed.adoption [--rows 1000,10000,100000] [--jobs 2] [--engine local]
+    python -m benchmarks.speed.adoption --kills 20 [--rows 400]
 
 The histories are made up, with a seed: runs which many users made of some hundred jobs, small networks of this package. Each
 distinct job is traced once, before the table, and its time is printed apart; the adoptions find those estimates in the cache
