@@ -220,7 +220,7 @@ def test_the_text_names_the_smallest_card_and_the_notes(found: tuple[Estimate, A
     assert row(found[1], "as it is").smallest_device in text
     assert "8-bit optimizers are not in torch.optim" in text
     many = Row("blocks", f"once more: {', '.join(f'layers.{i}' for i in range(40))}", 1, 1, True, dict.fromkeys(DEVICES, True))
-    assert len(many.to_dict()["price"]) > 300
+    assert len(many.price) > 300
     assert str(Advice((many,), 0.99)).splitlines()[1].endswith("layers.6, layers.7, ...")
     nowhere = Row("huge", "none", 1 << 50, 1 << 50, False, dict.fromkeys(DEVICES, False))
     assert nowhere.smallest_device is None
