@@ -28,6 +28,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.integration  # imports transformers, for seconds
 def test_a_stub_is_loaded_as_any_checkpoint_is(need: Callable[[str], Any], config: Path, tmp_path: Path) -> None:
     transformers, torch = need("transformers"), need("torch")
     stub = write_stub(str(config), tmp_path / "stub", dtype="bfloat16")

@@ -65,6 +65,7 @@ def test_a_model_of_one_size_gets_images_of_that_size() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ Hugging Face
+@pytest.mark.integration  # the first of them imports transformers, for seconds
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_a_config_knows_every_entry_it_is_given(kind: str, need: Need) -> None:
     config_class = type(need("transformers").AutoConfig.for_model(kind))

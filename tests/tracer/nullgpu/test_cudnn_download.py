@@ -16,7 +16,7 @@ from vramcast.core.errors import DownloadError, UsageError
 from vramcast.hardware.stack import Stack
 from vramcast.tracer.nullgpu.cudnn import download as cudnn_fetch
 from vramcast.tracer.nullgpu.cudnn.download import WHEELS, Wheel, fetch
-from vramcast.tracer.nullgpu.cudnn.libraries import COMPLETE, FOLDER, cached
+from vramcast.tracer.nullgpu.cudnn.libraries import COMPLETE, FOLDER, cached, number_of
 
 LIB = "nvidia/cudnn/lib/"
 FILES = {
@@ -167,7 +167,7 @@ def test_a_cache_which_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch
 
 def test_every_pinned_wheel_can_answer_and_has_a_whole_hash() -> None:
     assert all(len(bytes.fromhex(wheel.sha256)) == 32 and wheel.cuda in ("cu12", "cu13") for wheel in WHEELS)
-    assert all(cudnn_fetch._number(wheel.version) >= (9, 8, 0) for wheel in WHEELS)
+    assert all(number_of(wheel.version) >= (9, 8, 0) for wheel in WHEELS)
 
 
 @pytest.mark.parametrize(
