@@ -32,8 +32,7 @@ import numpy.typing as npt
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
 from vramcast.core.plain import to_plain
-from vramcast.simulator.planning.swap_links import Link, find_link
-from vramcast.simulator.planning.swap_schedule import Schedule, Scheduler
+from vramcast.simulator.planning.swap_schedule import Link, Schedule, Scheduler, find_link
 from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
 from vramcast.tracer.format.trace import Trace
 

@@ -14,9 +14,8 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, RANKS, Action, Category, Phase, Trace
-from vramcast.tracer.observation import Observation
+from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.run_options import RunOptions
-from vramcast.tracer.recorded_tracer import RecordedTracer
 
 MIB = 1 << 20
 JOB = Job(device("t4"), target="file.py:model")

@@ -22,7 +22,7 @@ from vramcast.simulator.replay import recorded_settings, replay
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
-from vramcast.simulator.trace_maker import retrace
+from vramcast.simulator.simulation import retrace
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot, write_snapshot
 from vramcast.tracer.format.trace import EVENT_COLUMNS, Action, Trace
 

@@ -17,10 +17,9 @@ from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
-from vramcast.tracer.observation import Observation
+from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.alloc_conf import AllocConf
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
-from vramcast.tracer.recorded_tracer import RecordedTracer
 
 MIB = 1 << 20
 JOB = Job(device("t4"), target="file.py:model")

@@ -17,7 +17,7 @@ from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
-from vramcast.tracer.values.known_values import Known
+from vramcast.tracer.values.host_reads import Known
 
 aten = torch.ops.aten
 _SCALAR = aten.scalar_tensor.default

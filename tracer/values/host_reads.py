@@ -6,6 +6,7 @@ below the call are the same on both sides, so a dispatch mode around the host's 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -91,3 +92,23 @@ class ReadLog(TorchDispatchMode):
         elif func.name() == "torchvision::nms":
             self.reads.append(count(result.shape[0]))
         return result
+
+
+class Known:
+    """What the next reads of a card without C code give, as `nullgpu_know` says it to the null GPU.
+
+    A read whose size does not match the next answer is not known.
+    """
+
+    def __init__(self) -> None:
+        self._reads: deque[bytes] = deque()
+
+    def know(self, reads: list[bytes]) -> int:
+        """Say what the next reads give; return how many answers of the last call nobody took."""
+        untaken = len(self._reads)
+        self._reads = deque(reads)
+        return untaken
+
+    def take(self, size_bytes: int) -> bytes | None:
+        """Return the answer of a read of so many bytes, or None."""
+        return self._reads.popleft() if self._reads and len(self._reads[0]) == size_bytes else None

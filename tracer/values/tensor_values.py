@@ -1,15 +1,162 @@
-"""What the tensors of a job hold, as far as it is known, drawn, or can be worked out on the host."""
+"""What the tensors of a job hold, as far as it is known, drawn, or can be worked out on the host.
+
+What the host has of tensors of the card is kept by storage, so that views of one tensor stay one:
+
+    card:  storage 800 B <- ids (10 x 10 int64) <- ids[0], ids.T
+    host:  the same 800 B, the same views over them             a shadow: small, and worked out at once
+       or  how ids, ids[0] and ids.T were made                  recipes: of whatever is large, or depends on what nobody knows
+
+Both are good while the tensor's version is the one which was noted: PyTorch raises it at every change in place, so what
+somebody else wrote on the card makes the value unknown, never wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from vramcast.tracer.program.meta_model import BIG_BYTES
-from vramcast.tracer.values.host_shadows import Shadows, is_small, version
-from vramcast.tracer.values.recipes import Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
+
+
+@dataclass(slots=True)
+class Shadow:
+    """The bytes of one storage, and the largest origin of what they were made of."""
+
+    storage: torch.UntypedStorage
+    version: int
+    origin: Origin
+
+
+@dataclass(slots=True)
+class _Recipes:
+    """The recipes of tensors over one storage, by how they lie in it."""
+
+    version: int
+    by_place: dict[Any, Recipe] = field(default_factory=dict)
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's values are worked out at once, when they are known."""
+    return tensor.layout == torch.strided and tensor.numel() <= LARGE_ELEMENTS
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Return how often the tensor was changed; PyTorch does not count for inference tensors, whose values rarely change."""
+    return -1 if tensor.is_inference() else plain(tensor)._version
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with the storage: what a functional collective gives is a wrapper that waits when it is used."""
+    is_waiting = type(tensor).__name__ == "AsyncCollectiveTensor"  # its module may not be loaded
+    return tensor.elem if is_waiting else tensor  # type: ignore[attr-defined]
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return plain(tensor).untyped_storage()
+
+
+class Shadows:
+    """All shadows and recipes of one job; each goes when its storage goes."""
+
+    def __init__(self) -> None:
+        self._by_storage: dict[int, tuple[Shadow, weakref.ref[torch.UntypedStorage]]] = {}
+        self._recipes: dict[int, tuple[_Recipes, weakref.ref[torch.UntypedStorage]]] = {}
+
+    def find(self, tensor: torch.Tensor) -> Shadow | None:
+        """Return the shadow under `tensor`, if what it holds is known."""
+        entry = self._by_storage.get(_storage(tensor)._cdata)
+        return entry[0] if entry is not None and version(tensor) == entry[0].version else None
+
+    @staticmethod
+    def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the host tensor which lies over `shadow` as `tensor` lies over its own storage."""
+        with torch.inference_mode(False):  # a tensor which is made there cannot be changed in place elsewhere
+            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
+        return seen.set_(shadow.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def later(self, shadow: Shadow, tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:
+        """Return what gives the values of `tensor` as they are now; None once they were changed."""
+        noted, view = shadow.version, self.view(shadow, tensor)
+        return lambda: view if shadow.version == noted else None
+
+    def keep(self, tensor: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
+        """Note that `tensor` holds what the host tensor `value` holds; nothing is noted of a part of an unknown storage."""
+        if value.shape != tensor.shape or value.dtype != tensor.dtype or not is_small(tensor):
+            return
+        storage = _storage(tensor)
+        shadow = self.find(tensor)
+        if shadow is None and storage.nbytes() != tensor.nbytes:
+            return
+        if shadow is None:
+            shadow = self._make(tensor, origin)
+        seen = self.view(shadow, tensor)
+        if seen.data_ptr() != value.data_ptr():
+            seen.copy_(value)
+        shadow.origin = max(shadow.origin, origin)
+
+    def keep_all(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], origin: Origin) -> None:
+        """Note what the results of one call hold; several may be the parts of one storage, as nonzero's columns are."""
+        parts: dict[int, list[torch.Tensor]] = {}
+        for tensor, value in pairs:
+            if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
+                parts.setdefault(_storage(tensor)._cdata, []).append(tensor)
+        for tensors in parts.values():
+            first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
+            if len(tensors) > 1 and size_bytes == _storage(first).nbytes() and self.find(first) is None:
+                self._make(first, origin)
+        for tensor, value in pairs:
+            self.keep(tensor, value, origin)
+
+    def _make(self, tensor: torch.Tensor, origin: Origin) -> Shadow:
+        """Return a new shadow under `tensor`, whose bytes are to be written."""
+        storage = _storage(tensor)
+        shadow = Shadow(torch.UntypedStorage(storage.nbytes()), version(tensor), origin)
+        key = storage._cdata
+        gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
+        self._by_storage[key] = (shadow, gone)
+        return shadow
+
+    def changed(self, tensor: torch.Tensor) -> None:
+        """Note that the change in place which just happened to `tensor` happened to its shadow too."""
+        entry = self._by_storage.get(_storage(tensor)._cdata)
+        if entry is not None:
+            entry[0].version = version(tensor)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Note that nobody knows what `tensor` holds now."""
+        key = _storage(tensor)._cdata
+        self._by_storage.pop(key, None)
+        self._recipes.pop(key, None)
+
+    def recipe(self, tensor: torch.Tensor) -> Recipe | None:
+        """Return how `tensor` was made, if that is known."""
+        entry = self._recipes.get(_storage(tensor)._cdata)
+        if entry is None or entry[0].version != version(tensor):
+            return None
+        return entry[0].by_place.get(_place(tensor))
+
+    def keep_recipe(self, tensor: torch.Tensor, recipe: Recipe) -> None:
+        """Note how `tensor` was made."""
+        storage = _storage(tensor)
+        key = storage._cdata
+        entry = self._recipes.get(key)
+        if entry is None:
+            gone = weakref.ref(storage, lambda _: self._recipes.pop(key, None))
+            entry = self._recipes[key] = (_Recipes(version(tensor)), gone)
+        recipes = entry[0]
+        if recipes.version != version(tensor):
+            recipes.version = version(tensor)
+            recipes.by_place.clear()
+        recipes.by_place[_place(tensor)] = recipe
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 class TensorValues:

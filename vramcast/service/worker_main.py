@@ -33,8 +33,7 @@ from vramcast.service.requests import job_of_question
 from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.observation import Observation
-from vramcast.tracer.recorded_tracer import RecordedTracer
+from vramcast.tracer.observation import Observation, RecordedTracer
 
 # arbitrary: at which the bound is kept, so that an online level between two of them has an answer
 LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999)

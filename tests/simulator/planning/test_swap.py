@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from vramcast.core.errors import UsageError
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import Move, SwapPlan, Wait, raw_scores, scores
-from vramcast.simulator.planning.swap_links import LINKS, Link, find_link
-from vramcast.simulator.planning.swap_schedule import Scheduler
+from vramcast.simulator.planning.swap_schedule import LINKS, Link, Scheduler, find_link
 from vramcast.simulator.planning.swap_timeline import Candidates, Timeline
 from vramcast.tracer.format.trace import Action, Trace
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vramcast.tracer.hooks.import_hooks import when_imported
+from vramcast.tracer.hooks.replacement import when_imported
 
 MODULE = "this"  # says a poem when it is imported
 

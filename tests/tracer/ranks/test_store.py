@@ -11,7 +11,7 @@ torch: Any = pytest.importorskip("torch")
 
 from vramcast.core.errors import CannotEstimate  # noqa: E402
 from vramcast.tracer.protocol.run_options import Tape  # noqa: E402
-from vramcast.tracer.ranks.store import AbsentStore  # noqa: E402
+from vramcast.tracer.ranks.simulated_peers import AbsentStore  # noqa: E402
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-from vramcast.tracer.hooks.import_hooks import when_imported
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import Replaced, when_imported
 
 _MODULE: Final = "deepspeed.ops.op_builder.builder"
 # spec: DeepSpeed 0.19, csrc/{adam,lion,adagrad}: extensions whose functions only change tensors in place, and these functions.

@@ -18,8 +18,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.import_hooks import when_imported
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import Replaced, when_imported
 from vramcast.tracer.nullgpu.child.checkpoints import WHOLE_BYTES
 
 _MODULE: Final = "torch.distributed.checkpoint.filesystem"

@@ -30,7 +30,7 @@ from vramcast.report import SCHEMA
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.swap import SwapPlan
-from vramcast.simulator.planning.swap_links import LINKS
+from vramcast.simulator.planning.swap_schedule import LINKS
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
