@@ -50,27 +50,21 @@ class Pool:
     owner: PoolId
     is_small: bool
     free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
-    unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)  # stream -> (address, block)
+    unmapped: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (0, address, block)
     searches: int = 0  # the clock of garbage collection: a block's age is how many searches it was passed over in
 
     def insert(self, block: Block) -> None:
-        """Add a free block."""
+        """Add a free block, or one without memory behind it."""
         block.age_base = self.searches
-        bisect.insort(self.free.setdefault(block.stream, []), (block.size_bytes, block.address, block))
+        bisect.insort(self._like(block), (block.mapped * block.size_bytes, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take a free block out."""
-        blocks = self.free[block.stream]
-        del blocks[bisect.bisect_left(blocks, (block.size_bytes, block.address))]
-
-    def insert_unmapped(self, block: Block) -> None:
-        """Add a block without memory behind it."""
-        bisect.insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
-
-    def remove_unmapped(self, block: Block) -> None:
         """Take such a block out."""
-        blocks = self.unmapped[block.stream]
-        del blocks[bisect.bisect_left(blocks, (block.address,))]
+        blocks = self._like(block)
+        del blocks[bisect.bisect_left(blocks, (block.mapped * block.size_bytes, block.address))]
+
+    def _like(self, block: Block) -> list[tuple[int, int, Block]]:
+        return (self.free if block.mapped else self.unmapped).setdefault(block.stream, [])
 
     def blocks(self) -> list[Block]:
         """Return all free blocks: by stream, then by size, then by address."""

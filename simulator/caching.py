@@ -76,11 +76,11 @@ class CachingAllocator:
         self._pairs: dict[PoolId, PoolPair] = {DEFAULT_POOL: PoolPair(self._small, self._large)}  # by owner
         self._freeable: dict[PoolId, PoolPair] = {}
         self._recording: list[PoolId] = []
-        self._pending: list[Block] = []  # freed, but another stream may still use them
+        self.pending: list[Block] = []  # freed, but another stream may still use them
         self._active: set[Block] = set()
         self._segments_bytes = 0
-        self._allowed_bytes: int | None = None
-        self.set_memory_fraction(self.settings.memory_fraction)
+        fraction = self.settings.memory_fraction
+        self._allowed_bytes = int(fraction * self.card.total_bytes) if fraction < 1 else None
 
     # ---------------------------------------------------------------------------------------- requests
     def malloc(self, requested_bytes: int, stream: int = 0) -> Block:
@@ -112,7 +112,7 @@ class CachingAllocator:
         statistics.allocated.add(-block.size_bytes)
         self._tell(Action.FREE_REQUESTED, block.address, block.requested_bytes, block.stream)
         if block.users:
-            self._pending.append(block)
+            self.pending.append(block)
         else:
             self._free_block(block)
 
@@ -121,18 +121,9 @@ class CachingAllocator:
         if stream != block.stream:
             block.users.add(stream)
 
-    def is_pending(self, block: Block) -> bool:
-        """Return whether the block is freed, but waits for another stream."""
-        return block in self._pending
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether any freed block waits for another stream."""
-        return bool(self._pending)
-
     def complete(self, block: Block) -> None:
         """Say that all work on a freed block is over."""
-        self._pending.remove(block)
+        self.pending.remove(block)
         block.users.clear()
         self._free_block(block)
 
@@ -148,10 +139,6 @@ class CachingAllocator:
         """
         if not self.card.take(size_bytes):
             raise self._out_of_memory(size_bytes, 0)
-
-    def set_memory_fraction(self, fraction: float) -> None:
-        """Limit all segments together to a share of the card; 1 takes the limit away."""
-        self._allowed_bytes = int(fraction * self.card.total_bytes) if fraction < 1 else None
 
     # ---------------------------------------------------------------------------------------- private pools
     def begin_pool(self, pool: PoolId) -> None:
@@ -345,10 +332,7 @@ class CachingAllocator:
         """Join a free neighbour to `block` and return its bytes; 0 when it cannot be joined."""
         if neighbour is None or neighbour.allocated or neighbour.users or neighbour.mapped != block.mapped:
             return 0
-        if neighbour.mapped:
-            neighbour.pool.remove(neighbour)
-        else:
-            neighbour.pool.remove_unmapped(neighbour)
+        neighbour.pool.remove(neighbour)
         if block.prev is neighbour:
             block.address = neighbour.address
             join(neighbour.prev, block)
@@ -358,10 +342,10 @@ class CachingAllocator:
         return neighbour.size_bytes
 
     def _complete_all(self) -> None:
-        for block in self._pending:
+        for block in self.pending:
             block.users.clear()
             self._free_block(block)
-        self._pending.clear()
+        self.pending.clear()
 
     # ---------------------------------------------------------------------------------------- giving back to the driver
     @property
@@ -455,7 +439,7 @@ class CachingAllocator:
 
     def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block:
         """Return the lowest block, free or unmapped, from which on there are enough addresses without a taken block."""
-        for _, unmapped in pool.unmapped.get(stream, ()):
+        for _, _, unmapped in pool.unmapped.get(stream, ()):
             first = unmapped
             if first.prev is not None and _is_free(first.prev):
                 first = first.prev
@@ -473,7 +457,7 @@ class CachingAllocator:
         addresses = Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
         block = Block(addresses.address, span_bytes, stream, pool, addresses)
         block.mapped = False
-        pool.insert_unmapped(block)
+        pool.insert(block)
         return block
 
     def _page_bytes(self, pool: Pool) -> int:
@@ -490,13 +474,13 @@ class CachingAllocator:
                     self.card.refund(page_bytes)
                 return False
         pool = block.pool
-        pool.remove_unmapped(block)
+        pool.remove(block)
         block.mapped = True
         if mapped_bytes < block.size_bytes:
             rest = Block(block.address + mapped_bytes, block.size_bytes - mapped_bytes, block.stream, pool, block.expandable)
             rest.mapped = False
             join(block, rest, block.next)
-            pool.insert_unmapped(rest)
+            pool.insert(rest)
             block.size_bytes = mapped_bytes
         address = block.address
         self._merge(block, block.prev)
@@ -532,7 +516,7 @@ class CachingAllocator:
         block.address, block.size_bytes, block.mapped = begin, end - begin, False
         self._merge(block, block.prev)
         self._merge(block, block.next)
-        pool.insert_unmapped(block)
+        pool.insert(block)
         unmapped_bytes = end - begin
         for _ in range(0, unmapped_bytes, page_bytes):
             self.card.refund(page_bytes)
@@ -542,7 +526,7 @@ class CachingAllocator:
         self.statistics.n_device_frees += 1
         self._tell(Action.SEGMENT_UNMAP, begin, unmapped_bytes, block.stream)
         if not block.is_split:
-            pool.remove_unmapped(block)
+            pool.remove(block)
             self.card.release(addresses.address)
 
     def _tell(self, action: Action, address: int, size_bytes: int, stream: int) -> None:

@@ -96,7 +96,7 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
             allocator.end_pool(size_bytes)
         elif kind == Kind.RELEASE_POOL:
             allocator.release_pool(size_bytes)
-        if retired and not allocator.has_pending:  # an emptied cache has completed them all
+        if retired and not allocator.pending:  # an emptied cache has completed them all
             retired.clear()
         allocated_bytes[row], active_bytes[row] = statistics.allocated.current, statistics.active.current
         reserved_bytes[row] = statistics.reserved.current
@@ -123,7 +123,7 @@ def _about_live(
     if kind == Kind.RETIRE:
         allocator.record_stream(block, ANOTHER_STREAM)
     allocator.free(block)
-    if allocator.is_pending(block):
+    if block in allocator.pending:
         retired[name] = block
 
 

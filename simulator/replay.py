@@ -12,10 +12,11 @@ After a wrong prediction the recorded place is taken over, so that one slip is c
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
+from vramcast.core.plain import to_plain
 from vramcast.simulator.blocks import Block, Range, join
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
@@ -83,7 +84,7 @@ class RecordedAllocator(CachingAllocator):
                 block.allocated, block.requested_bytes = not row.waits, row.requested_bytes
                 if row.waits:
                     block.users.add(-1)
-                    self._pending.append(block)
+                    self.pending.append(block)
                 chain.append(block)
                 live[address] = block
                 at = address + row.size_bytes
@@ -112,7 +113,7 @@ class RecordedAllocator(CachingAllocator):
             end = blocks[-1].address + blocks[-1].size_bytes
             gap = Block(end, more[0].address - end, more[0].stream, more[0].pool)
             gap.mapped = False
-            gap.pool.insert_unmapped(gap)
+            gap.pool.insert(gap)
             blocks.append(gap)
         blocks += more
 
@@ -126,7 +127,7 @@ class RecordedAllocator(CachingAllocator):
             if size_bytes:
                 rest = Block(address, size_bytes, stream, pool)
                 rest.mapped = False
-                pool.insert_unmapped(rest)
+                pool.insert(rest)
                 blocks.insert(at, rest)
         for block in blocks:
             block.expandable = addresses
@@ -173,6 +174,14 @@ class RecordedAllocator(CachingAllocator):
 
 
 @dataclass(slots=True)
+class Peak:
+    """In bytes."""
+
+    recorded: int = 0
+    simulated: int = 0
+
+
+@dataclass(slots=True)
 class Replay:
     """How well a history was predicted; sizes in bytes.
 
@@ -185,7 +194,8 @@ class Replay:
         segments_matched: Those which agree in place and size.
         final_layout_equal: Whether every segment and block at the end has the recorded address, size and state; None when
             the record has no layout.
-        allocated_recorded: Peak of live blocks by the requests' rounded sizes: a history does not hold the sizes of blocks.
+        peaks: Of `allocated` and `reserved` bytes. What is recorded as allocated is known by the requests' rounded sizes: a
+            history does not hold the sizes of blocks.
         mismatches: The first wrong predictions, in words.
     """
 
@@ -196,32 +206,14 @@ class Replay:
     segments_predicted: int = 0
     segments_matched: int = 0
     final_layout_equal: bool | None = None
-    allocated_recorded: int = 0
-    allocated_simulated: int = 0
-    reserved_recorded: int = 0
-    reserved_simulated: int = 0
+    peaks: dict[str, Peak] = field(default_factory=lambda: {"allocated": Peak(), "reserved": Peak()})
     starts_cold: bool = True
     settings: str = "default"
     mismatches: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of `vramcast replay`."""
-        return {
-            "events": self.events,
-            "allocations": self.allocations,
-            "address_matches": self.address_matches,
-            "segments_recorded": self.segments_recorded,
-            "segments_predicted": self.segments_predicted,
-            "segments_matched": self.segments_matched,
-            "final_layout_equal": self.final_layout_equal,
-            "peaks": {
-                "allocated": {"recorded": self.allocated_recorded, "simulated": self.allocated_simulated},
-                "reserved": {"recorded": self.reserved_recorded, "simulated": self.reserved_simulated},
-            },
-            "starts_cold": self.starts_cold,
-            "settings": self.settings,
-            "mismatches": list(self.mismatches),
-        }
+        return dict(to_plain(self))
 
     @property
     def exact(self) -> bool:
@@ -286,7 +278,8 @@ class _Player:
         settings = self._allocator.settings
         allocated = sum(block.size_bytes for block in start.blocks.values() if not block.waits)
         reserved = sum(span.size_bytes for span in start.spans.values())
-        found.allocated_recorded, found.reserved_recorded = allocated, reserved
+        peaks = found.peaks
+        peaks["allocated"].recorded, peaks["reserved"].recorded = allocated, reserved
         columns = (trace.action.tolist(), trace.address.tolist(), trace.size_bytes.tolist(), trace.stream.tolist())
         for self._row, (code, address, size_bytes, stream) in enumerate(zip(*columns, strict=True)):
             action = Action(code)
@@ -305,10 +298,10 @@ class _Player:
             elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
                 self._give_back(action, address, size_bytes)
                 reserved -= size_bytes
-            found.allocated_recorded = max(found.allocated_recorded, allocated)
-            found.reserved_recorded = max(found.reserved_recorded, reserved)
+            peaks["allocated"].recorded = max(peaks["allocated"].recorded, allocated)
+            peaks["reserved"].recorded = max(peaks["reserved"].recorded, reserved)
         statistics = self._allocator.statistics
-        found.allocated_simulated, found.reserved_simulated = statistics.allocated.peak, statistics.reserved.peak
+        peaks["allocated"].simulated, peaks["reserved"].simulated = statistics.allocated.peak, statistics.reserved.peak
         found.final_layout_equal = self._layout_equal()
         found.mismatches = tuple(self._mismatches)
         return found

@@ -23,10 +23,10 @@ from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import (
     BLOCK_COLUMNS,
     EVENT_COLUMNS,
+    EVENT_DEFAULTS,
     SEGMENT_COLUMNS,
     Action,
     BlockState,
-    Category,
     Phase,
     Trace,
     columns_of,
@@ -168,7 +168,9 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
     n_events = np.bincount(causes, minlength=n + 1)
     first = np.concatenate([[0], np.cumsum(n_rows + n_events[:n])])  # of each request, its events included
     row = first[:n] + asks * n_events[:n]
-    columns = _empty_columns(int(first[n] + n_events[n]))
+    length = int(first[n] + n_events[n])
+    unknown = {"block": -1, **EVENT_DEFAULTS}
+    columns: dict[str, npt.NDArray[Any]] = {k: np.full(length, unknown.get(k, 0), dtype) for k, dtype in EVENT_COLUMNS.items()}
     for offset, mask in ((0, served), (1, served & (kind == Kind.FREE))):
         at, about = row[mask] + offset, block[mask]
         actions = np.array([_ACTIONS.get(Kind(k), Action.SNAPSHOT) for k in kind[mask].tolist()], np.uint8)
@@ -201,14 +203,6 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
     )
 
 
-def _empty_columns(length: int) -> dict[str, npt.NDArray[Any]]:
-    columns = {name: np.zeros(length, dtype) for name, dtype in EVENT_COLUMNS.items()}
-    unknown = {"block": -1, "step": -1, "phase": Phase.OTHER, "operator": -1, "category": Category.UNKNOWN}
-    for name, value in unknown.items():
-        columns[name][:] = value
-    return columns
-
-
 def _copy(
     trace: Trace,
     columns: dict[str, npt.NDArray[Any]],
@@ -232,7 +226,9 @@ def _layout(
     assert outcome.active_bytes is not None
     state: dict[int, BlockState] = {}
     waiting: set[int] = set()
-    waits = np.append(outcome.active_bytes[:n] > outcome.allocated_bytes[:n], _waits_at_end(outcome)).tolist()
+    # Whether a block still waits for another stream at the end; the last request's retry may have ended that.
+    waits_at_end = outcome.statistics.active.current > outcome.statistics.allocated.current
+    waits = np.append(outcome.active_bytes[:n] > outcome.allocated_bytes[:n], waits_at_end).tolist()
     for row, (kind, block) in enumerate(zip(requests.kind[:n].tolist(), requests.block[:n].tolist(), strict=True)):
         if kind in (Kind.MALLOC, Kind.TRY):
             if outcome.block_bytes[row] > 0:
@@ -266,11 +262,6 @@ def _layout(
             blocks.append((number, end, start + size_bytes - end, 0, BlockState.INACTIVE))
         segments.append((start, size_bytes, stream, of_large, settings.expandable_segments))
     return columns_of(segments, SEGMENT_COLUMNS), columns_of(blocks, BLOCK_COLUMNS)
-
-
-def _waits_at_end(outcome: Outcome) -> bool:
-    """Return whether a block still waits for another stream; the last request's retry may have ended that."""
-    return outcome.statistics.active.current > outcome.statistics.allocated.current
 
 
 def held_ranges(events: npt.NDArray[Any], is_large: npt.NDArray[np.bool_]) -> list[tuple[int, int, int, bool]]:

@@ -51,7 +51,7 @@ def main(folder: Path) -> int:
                     f"{found.address_matches:,} of {found.allocations:,}",
                     f"{found.segments_matched} of {found.segments_recorded}, {found.segments_predicted} predicted",
                     layout,
-                    f"{found.reserved_simulated >> 20:,}",
+                    f"{found.peaks['reserved'].simulated >> 20:,}",
                 )
             )
             for text in found.mismatches:

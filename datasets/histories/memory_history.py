@@ -46,8 +46,8 @@ def read(path: str | os.PathLike[str]) -> Reading:
 def _run(trace: Trace, tally: Tally, name: str, index: int) -> Run:
     try:
         played = replay(trace)
-        allocated = played.allocated_simulated if played.exact else played.allocated_recorded
-        reserved, cold, exact = played.reserved_recorded, played.starts_cold, played.exact
+        allocated = played.peaks["allocated"].simulated if played.exact else played.peaks["allocated"].recorded
+        reserved, cold, exact = played.peaks["reserved"].recorded, played.starts_cold, played.exact
     except UsageError:  # neither segment events nor a layout
         allocated, reserved, cold, exact = trace.peak_live()[0], 0, True, False
     ooms = trace.size_bytes[trace.action == Action.OOM].tolist()

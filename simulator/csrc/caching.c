@@ -152,7 +152,15 @@ static void remove_at(struct list *list, int64_t at) {
     memmove(list->entries + at, list->entries + at + 1, (size_t)(list->n - at) * sizeof *list->entries);
 }
 
-static void insert(struct state *s, struct list *list, int64_t size, struct block *block) {
+static struct list *like(const struct block *block) {
+    return &(block->mapped ? block->pool->free : block->pool->unmapped)[block->stream];
+}
+
+/* Adds a free block, or one without memory behind it. */
+static void insert(struct state *s, struct block *block) {
+    struct list *list = like(block);
+    const int64_t size = block->mapped ? block->size : 0;
+    block->age_base = block->pool->searches;
     grow(s, (void **)&list->entries, &list->room, list->n, sizeof *list->entries);
     const int64_t at = lower_bound(list, size, block->address);
     memmove(list->entries + at + 1, list->entries + at, (size_t)(list->n - at) * sizeof *list->entries);
@@ -160,23 +168,9 @@ static void insert(struct state *s, struct list *list, int64_t size, struct bloc
     list->n++;
 }
 
-static void insert_free(struct state *s, struct block *block) {
-    block->age_base = block->pool->searches;
-    insert(s, &block->pool->free[block->stream], block->size, block);
-}
-
-static void remove_free(struct block *block) {
-    struct list *list = &block->pool->free[block->stream];
-    remove_at(list, lower_bound(list, block->size, block->address));
-}
-
-static void insert_unmapped(struct state *s, struct block *block) {
-    insert(s, &block->pool->unmapped[block->stream], 0, block);
-}
-
-static void remove_unmapped(struct block *block) {
-    struct list *list = &block->pool->unmapped[block->stream];
-    remove_at(list, lower_bound(list, 0, block->address));
+static void take_out(struct block *block) {
+    struct list *list = like(block);
+    remove_at(list, lower_bound(list, block->mapped ? block->size : 0, block->address));
 }
 
 /* -------------------------------------------------------------------------------------------------------- the card */
@@ -285,10 +279,7 @@ static void link_between(struct block *before, struct block *b, struct block *af
 /* Joins a free neighbour to `b`; returns its bytes, 0 when it cannot be joined. */
 static int64_t merge(struct state *s, struct block *b, struct block *neighbour) {
     if (!neighbour || !is_free(neighbour) || neighbour->mapped != b->mapped) return 0;
-    if (neighbour->mapped)
-        remove_free(neighbour);
-    else
-        remove_unmapped(neighbour);
+    take_out(neighbour);
     if (b->previous == neighbour) {
         b->address = neighbour->address;
         b->previous = neighbour->previous;
@@ -315,7 +306,7 @@ static void free_block(struct state *s, struct block *b) {
         split_bytes -= merged;
         n_split -= merged > 0;
     }
-    insert_free(s, b);
+    insert(s, b);
     if (is_split(b)) {
         split_bytes += b->size;
         n_split++;
@@ -342,7 +333,7 @@ static struct private_pool *owner(const struct state *s, const struct pool *pool
 static void release_segment(struct state *s, struct block *b) {
     struct statistics *t = s->statistics;
     tell(s, SEGMENT_FREE, b->address, b->size, b->stream);
-    remove_free(b);
+    take_out(b);
     s->used -= round_up(b->size, PAGE);
     release(s, b->address);
     if (owner(s, b->pool)) owner(s, b->pool)->n_segments--;
@@ -361,24 +352,24 @@ static void unmap(struct state *s, struct block *b) {
     const int64_t begin = range->address + round_up(offset, range->page);
     const int64_t end = range->address + (offset + b->size) / range->page * range->page;
     if (begin >= end) return;
-    remove_free(b);
+    take_out(b);
     const int64_t block_end = b->address + b->size;
     if (begin > b->address) {
         struct block *before = new_block(s, b->address, begin - b->address, b->stream, pool, range);
         link_between(b->previous, before, b);
-        insert_free(s, before);
+        insert(s, before);
     }
     if (block_end > end) {
         struct block *after = new_block(s, end, block_end - end, b->stream, pool, range);
         link_between(b, after, b->next);
-        insert_free(s, after);
+        insert(s, after);
     }
     b->address = begin;
     b->size = end - begin;
     b->mapped = 0;
     merge(s, b, b->previous);
     merge(s, b, b->next);
-    insert_unmapped(s, b);
+    insert(s, b);
     const int64_t size = end - begin;
     s->used -= size / range->page * round_up(range->page, PAGE);
     if (owner(s, pool)) owner(s, pool)->n_segments--;
@@ -387,7 +378,7 @@ static void unmap(struct state *s, struct block *b) {
     s->statistics->n_device_frees++;
     tell(s, SEGMENT_UNMAP, begin, size, b->stream);
     if (!is_split(b)) {
-        remove_unmapped(b);
+        take_out(b);
         release(s, range->address);
         give_up(s, b);
     }
@@ -481,22 +472,20 @@ static void collect_garbage(struct state *s) {
 static int map(struct state *s, struct block *b, int64_t size) {
     const int64_t page = b->range->page, mapped = round_up(size, page);
     if (s->used + mapped / page * round_up(page, PAGE) > s->config->capacity) return 0;
+    take_out(b);
     if (mapped < b->size) {
         struct block *rest = new_block(s, b->address + mapped, b->size - mapped, b->stream, b->pool, b->range);
-        remove_unmapped(b);
         rest->mapped = 0;
         link_between(b, rest, b->next);
-        insert_unmapped(s, rest);
+        insert(s, rest);
         b->size = mapped;
-    } else {
-        remove_unmapped(b);
     }
     s->used += mapped / page * round_up(page, PAGE);
     b->mapped = 1;
     const int64_t address = b->address;
     merge(s, b, b->previous);
     merge(s, b, b->next);
-    insert_free(s, b);
+    insert(s, b);
     s->segments += mapped;
     add(&s->statistics->reserved, mapped);
     s->statistics->n_device_allocs++;
@@ -523,7 +512,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
     s->ranges = range;
     struct block *b = new_block(s, range->address, range->size, stream, pool, range);
     b->mapped = 0;
-    insert_unmapped(s, b);
+    insert(s, b);
     return b;
 }
 
@@ -538,7 +527,7 @@ static struct block *expand(struct state *s, struct pool *pool, int64_t size, in
         b = next; /* it has swallowed the free block before it */
     }
     if (owner(s, pool)) owner(s, pool)->n_segments++;
-    remove_free(b);
+    take_out(b);
     return b;
 }
 
@@ -658,7 +647,7 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
         link_between(rest->previous, b, rest);
         rest->address += size;
         rest->size -= size;
-        insert_free(s, rest);
+        insert(s, rest);
         if (!b->range) {
             add(&t->inactive_split, was_split ? -size : rest->size);
             add(&t->n_inactive_split, !was_split);

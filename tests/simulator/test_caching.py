@@ -164,7 +164,7 @@ def test_a_block_which_waits_is_free_when_its_work_is_over() -> None:
     block = scene.blocks["a"]
     scene.allocator.record_stream(block, 1)
     scene.free("a")
-    assert scene.allocator.is_pending(block)
+    assert block in scene.allocator.pending
     assert scene.malloc("b", 5 * MIB) == (5 * MIB, 5 * MIB)
     scene.allocator.complete(block)
     assert scene.malloc("c", 5 * MIB) == (0, 5 * MIB)

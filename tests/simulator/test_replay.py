@@ -52,7 +52,7 @@ def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
         assert found.address_matches == found.allocations
         assert found.segments_matched == found.segments_recorded == found.segments_predicted
         assert found.final_layout_equal is True
-        assert found.reserved_simulated == found.reserved_recorded
+        assert found.peaks["reserved"].simulated == found.peaks["reserved"].recorded
         n_replayed += 1
         n_expandable += recorded_settings(trace).expandable_segments
     assert n_replayed >= 1
@@ -121,7 +121,7 @@ def test_a_history_which_starts_late_is_rebuilt_from_its_end(seed: int, length: 
     unsure = (late.action == Action.SEGMENT_UNMAP).any() if expandable else (older > MIB).any()
     if not unsure:
         assert found.exact, found.mismatches
-        assert found.reserved_simulated == found.reserved_recorded
+        assert found.peaks["reserved"].simulated == found.peaks["reserved"].recorded
 
 
 def test_a_file_a_gzipped_file_and_the_trace_are_replayed_alike(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_the_example_is_exact() -> None:
     found = replay(small())
     assert found.exact
     assert (found.address_matches, found.segments_matched, found.final_layout_equal) == (2, 1, None)
-    assert (found.allocated_recorded, found.allocated_simulated) == (8 * MIB, 8 * MIB)
-    assert (found.reserved_recorded, found.reserved_simulated) == (20 * MIB, 20 * MIB)
+    assert (found.peaks["allocated"].recorded, found.peaks["allocated"].simulated) == (8 * MIB, 8 * MIB)
+    assert (found.peaks["reserved"].recorded, found.peaks["reserved"].simulated) == (20 * MIB, 20 * MIB)
 
 
 def test_a_block_elsewhere_is_one_wrong_prediction_and_taken_over() -> None:

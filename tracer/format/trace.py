@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -105,35 +105,7 @@ class BlockState(IntEnum):
     INACTIVE = 2
 
 
-# Column -> dtype, in memory and in the file. Little-endian is spelled out because files travel.
-EVENT_COLUMNS: Final[Mapping[str, str]] = {
-    "action": "|u1",
-    "address": "<u8",
-    "size_bytes": "<i8",
-    "stream": "<i4",
-    "block": "<i8",
-    "step": "<i4",
-    "phase": "|u1",
-    "operator": "<i4",
-    "category": "|u1",
-    "time_us": "<i8",
-}
-NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
-SEGMENT_COLUMNS: Final[Mapping[str, str]] = {
-    "address": "<u8",
-    "total_size": "<i8",
-    "stream": "<i4",
-    "is_large": "|b1",
-    "is_expandable": "|b1",
-}
-BLOCK_COLUMNS: Final[Mapping[str, str]] = {
-    "segment": "<i8",
-    "address": "<u8",
-    "size_bytes": "<i8",
-    "requested_bytes": "<i8",
-    "state": "|u1",
-}
-_EVENT_DEFAULTS: Final[Mapping[str, int]] = {
+EVENT_DEFAULTS: Final[Mapping[str, int]] = {
     "address": 0,
     "stream": 0,
     "step": -1,
@@ -292,7 +264,7 @@ class Trace:
             TraceFileError: The columns contradict each other or do not fit their dtypes.
         """
         n = np.size(events.get("action", ()))
-        defaults = {name: np.full(n, value) for name, value in _EVENT_DEFAULTS.items()}
+        defaults = {name: np.full(n, value) for name, value in EVENT_DEFAULTS.items()}
         given = {name: column for name, column in events.items() if name not in NAMED_COLUMNS}
         if ops or modules:
             named = cast_columns({name: events.get(name, np.full(n, -1)) for name in NAMED_COLUMNS}, NAMED_COLUMNS, "events")
@@ -336,7 +308,9 @@ class Trace:
         """
         texts = {
             "header": {**self.header, "version": VERSION},
-            "operators": [_row_of(one) for one in self.operators],
+            "operators": [
+                [one.name, one.module, int(one.kind), int(one.library), one.shapes, one.dtypes] for one in self.operators
+            ],
             "ledger": [entry.to_row() for entry in self.ledger],
         }
         arrays: dict[str, Array] = {name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()}
@@ -368,7 +342,7 @@ class Trace:
         moved = np.arange(len(self)) + np.searchsorted(at, np.arange(len(self)), side="right")
         columns: dict[str, Any] = {}
         for name in EVENT_COLUMNS:
-            new = np.broadcast_to(np.asarray(events.get(name, _EVENT_DEFAULTS.get(name, -1))), at.shape)
+            new = np.broadcast_to(np.asarray(events.get(name, EVENT_DEFAULTS.get(name, -1))), at.shape)
             columns[name] = np.insert(getattr(self, name), at, new)
         block = np.asarray(events["block"] if of is None else of, np.int64)
         named = new_row if of is None else moved
@@ -447,6 +421,19 @@ class Trace:
         return np.flatnonzero((self.action == Action.FREE_COMPLETED) & (self.block >= 0))
 
 
+def _columns_of_class(table: type) -> dict[str, str]:
+    """Return the columns of a table and the dtype of each, which its annotation says."""
+    arrays = {name: hint for name, hint in get_type_hints(table).items() if get_origin(hint) is np.ndarray}
+    return {name: np.dtype(get_args(get_args(hint)[1])[0]).newbyteorder("<").str for name, hint in arrays.items()}
+
+
+# Column -> dtype, in memory and in the file. Little-endian everywhere because files travel.
+EVENT_COLUMNS: Final = _columns_of_class(Trace)
+SEGMENT_COLUMNS: Final = _columns_of_class(Segments)
+BLOCK_COLUMNS: Final = _columns_of_class(Blocks)
+NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
+
+
 def place(trace: Trace, row: int, limit: int = 60) -> str:
     """Return where in the job event `row` happens, as a reader is told: step, phase, module, operator."""
     operator, step = trace.operator_at(row), int(trace.step[row])
@@ -493,7 +480,8 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
     own = {name: dtype for name, dtype in EVENT_COLUMNS.items() if name != "operator" or not is_named}
     events: dict[str, Any] = _read_columns(archive, own)
     if is_named:
-        events["operator"], operators = _operators_of_names(archive)
+        tables = {name: _read_json(archive, f"{name}s", list) for name in NAMED_COLUMNS}
+        events["operator"], operators = _joined(tables, _read_columns(archive, NAMED_COLUMNS))
     else:
         operators = [_operator_of(row) for row in _read_json(archive, "operators", list)]
     segments = Segments(**_read_columns(archive, SEGMENT_COLUMNS, "segments."))
@@ -508,12 +496,6 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
         segments=segments if has_layout else None,
         blocks=blocks if has_layout else None,
     )
-
-
-def _operators_of_names(archive: zipfile.ZipFile) -> tuple[npt.NDArray[np.int32], list[Operator]]:
-    """Return the column and the table of operators of a file which has names of operators and of modules apart."""
-    tables = {name: _read_json(archive, f"{name}s", list) for name in NAMED_COLUMNS}
-    return _joined(tables, _read_columns(archive, NAMED_COLUMNS))
 
 
 def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -> tuple[npt.NDArray[np.int32], list[Operator]]:
@@ -531,10 +513,6 @@ def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -
     place = np.full(len(keys), -1)
     place[order[keys[order] > 0]] = np.arange(len(pairs))
     return place[inverse].astype("<i4"), operators
-
-
-def _row_of(one: Operator) -> list[Any]:
-    return [one.name, one.module, int(one.kind), int(one.library), one.shapes, one.dtypes]
 
 
 def _operator_of(row: Any) -> Operator:
@@ -565,7 +543,10 @@ def _read_array(archive: zipfile.ZipFile, name: str, dtype: str) -> Array:
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise TraceFileError(f"the array '{name}' is packed by an unknown method {member.compress_type}")
     with archive.open(member) as stream:
-        shape, found = _read_array_header(stream)
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):  # which `numpy.savez` writes for plain arrays
+            raise TraceFileError(f"an array has .npy version {version}, expected (1, 0)")
+        shape, _, found = np.lib.format.read_array_header_1_0(stream)
         data = stream.read()
     if found != np.dtype(dtype) or len(shape) != 1:
         raise TraceFileError(f"the array '{name}' has dtype {found} and shape {shape}, expected {dtype} and one axis")
@@ -574,15 +555,6 @@ def _read_array(archive: zipfile.ZipFile, name: str, dtype: str) -> Array:
     if dtype == "|b1" and data.strip(b"\0\1"):
         raise TraceFileError(f"the array '{name}' has values other than 0 and 1")
     return np.frombuffer(data, dtype)
-
-
-def _read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of a .npy stream of version 1.0, which `numpy.savez` writes for plain arrays."""
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise TraceFileError(f"an array has .npy version {version}, expected (1, 0)")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    return shape, dtype
 
 
 def _check(trace: Trace) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import cloudpickle
@@ -13,40 +15,25 @@ from vramcast.core.errors import UsageError
 from vramcast.tracer.program import meta_model
 
 
+@dataclass
 class _Storage:
     """Stands for one storage, so that tied weights stay tied."""
 
-    def __init__(self, size_bytes: int, content: bytes | None) -> None:
-        self.size_bytes = size_bytes
-        self.content = content
-        self._built: torch.UntypedStorage | None = None
+    size_bytes: int
+    content: bytes | None
 
-    def __getstate__(self) -> tuple[int, bytes | None]:
-        return self.size_bytes, self.content
-
-    def __setstate__(self, state: tuple[int, bytes | None]) -> None:
-        self.size_bytes, self.content = state
-        self._built = None
-
-    def build(self) -> torch.UntypedStorage:
-        if self._built is None:
-            if self.content is None:
-                self._built = torch.empty(self.size_bytes, dtype=torch.uint8).untyped_storage()
-            else:
-                data = (
-                    torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
-                    if self.content
-                    else torch.empty(0, dtype=torch.uint8)
-                )
-                self._built = data.untyped_storage()
-        return self._built
+    @cached_property
+    def built(self) -> torch.UntypedStorage:
+        if not self.content:
+            return torch.empty(self.size_bytes, dtype=torch.uint8).untyped_storage()
+        return torch.frombuffer(bytearray(self.content), dtype=torch.uint8).untyped_storage()
 
 
 def _rebuild(
     storage: _Storage, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, requires_grad: bool,
     parameter: bool,
 ) -> torch.Tensor:  # fmt: skip
-    tensor = torch.empty(0, dtype=dtype).set_(storage.build(), offset, shape, stride)
+    tensor = torch.empty(0, dtype=dtype).set_(storage.built, offset, shape, stride)
     if parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
     return tensor.requires_grad_(requires_grad)

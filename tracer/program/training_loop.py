@@ -86,6 +86,8 @@ class Course:
     Attributes:
         spans: (place in the history, phase) where each phase begins.
         counts: Of each phase: how often it was seen; forward passes of an evaluation, files which were written.
+        in_backward: How many backward passes run, one within the other.
+        is_stopped: Whether the job was told to end, since enough was seen or from outside.
         stopped_by: What stopped the job from outside, in words.
     """
 
@@ -100,7 +102,7 @@ class Course:
         self._main = threading.get_ident()
         self._optimizers: dict[int, _Optimizer] = {}
         self._backwards = 0
-        self._in_backward = 0
+        self.in_backward = 0
         self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the backward pass of the last one
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -109,7 +111,7 @@ class Course:
         self._growth = ""
         self._is_cut = False  # the budget ended inside of an evaluation
         self.stopped_by = ""
-        self._stopped = self._is_ours = False
+        self.is_stopped = self._is_ours = False
         self._started = self._said_at = time.monotonic()
 
     # -------------------------------------------------------------------------------------------- what happens
@@ -128,7 +130,7 @@ class Course:
         self._count(self._optimizers[id(optimizer)])
 
     def _count(self, known: _Optimizer) -> None:
-        backwards = self._backwards + bool(self._in_backward)  # an optimizer may step inside of the backward pass
+        backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside of the backward pass
         if backwards > known.after_backward:
             known.steps += 1
             known.after_backward = backwards
@@ -136,12 +138,12 @@ class Course:
         known.calls += 1
         self._look_whether_enough()
         if self._enough_at is not None and self._limits is not None and self._limits.until == "steps" and self._is_complete():
-            self._stopped = True
+            self.is_stopped = True
             raise StopJob
 
     def forward(self, module: Any, *, has_grad: bool) -> None:
         """Note that the forward pass of a whole model begins."""
-        if self._in_backward or threading.get_ident() != self._main:
+        if self.in_backward or threading.get_ident() != self._main:
             return
         trains = any(parameter.requires_grad for parameter in module.parameters())
         if trains and has_grad:
@@ -161,14 +163,14 @@ class Course:
         if threading.get_ident() != self._main:
             yield
             return
-        if not self._in_backward:
+        if not self.in_backward:
             self._boundary(TRAINING)
-        self._in_backward += 1
+        self.in_backward += 1
         try:
             yield
         finally:
-            self._in_backward -= 1
-            self._backwards += not self._in_backward
+            self.in_backward -= 1
+            self._backwards += not self.in_backward
 
     def begins(self, loader: Any) -> None:
         """Note that a pass over the data begins again, by the same iterator of a data loader."""
@@ -219,19 +221,9 @@ class Course:
         """Whether the job is a command, which is cut short and stopped."""
         return self._limits is not None
 
-    @property
-    def in_backward(self) -> bool:
-        """Whether a backward pass runs."""
-        return bool(self._in_backward)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the job was told to end, since enough was seen or from outside."""
-        return self._stopped
-
     def stop(self, why: str) -> None:
         """Let the job end at the next place where nothing is half done."""
-        self._stopped, self.stopped_by = True, why
+        self.is_stopped, self.stopped_by = True, why
 
     def stop_at_once(self, why: str) -> None:
         """End the job here, unless what runs is ours; then after it.
@@ -251,7 +243,7 @@ class Course:
             yield
         finally:
             self._is_ours = False
-        if self._stopped:
+        if self.is_stopped:
             raise StopJob
 
     # -------------------------------------------------------------------------------------------- what came of it
@@ -324,7 +316,7 @@ class Course:
 
     def _boundary(self, phase: str | None) -> None:
         """Stop here if enough was seen; else `phase` begins."""
-        if self._stopped:
+        if self.is_stopped:
             raise StopJob
         if self._enough_at is not None:
             assert self._limits is not None
@@ -333,7 +325,7 @@ class Course:
             is_seen = self._limits.until == "evaluation" and self._evaluated and phase == TRAINING
             if self._limits.until == "steps" or is_seen or is_late:
                 self._is_cut = is_late and self.spans[-1][1] == EVALUATION
-                self._stopped = True
+                self.is_stopped = True
                 raise StopJob
         if phase is not None:
             self._enter(phase)

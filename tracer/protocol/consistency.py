@@ -25,7 +25,9 @@ def check(result: Result) -> None:
     """
     if result.trace is None:
         return
-    missing = [*_against_the_allocator(result.trace), *_against_the_card(result, result.trace), *_against_the_job(result.trace)]
+    missing = [*_against_the_allocator(result.trace), *_against_the_card(result, result.trace)]
+    if strangers := result.trace.header.get("strange_parameters", 0):
+        missing.append(f"{strangers} parameters or buffers lie outside of what was recorded")
     if missing:
         raise IncompleteTrace(
             f"The trace of the job is not complete, and its numbers would be wrong: {'; '.join(missing)}. Does the job use "
@@ -70,8 +72,3 @@ def _against_the_card(result: Result, trace: Trace) -> list[str]:
     if launches and not (trace.action == Action.ALLOC).any():
         return [f"{launches} kernels ran, and no memory was asked for"]
     return []
-
-
-def _against_the_job(trace: Trace) -> list[str]:
-    strangers = trace.header.get("strange_parameters", 0)
-    return [f"{strangers} parameters or buffers lie outside of what was recorded"] if strangers else []

@@ -180,11 +180,6 @@ class Recorder:
         """Whether the job has asked for memory of the card."""
         return self._position() > 0
 
-    @property
-    def steps(self) -> int:
-        """Training steps so far."""
-        return self.course.steps
-
     def _position(self) -> int:
         return self._account.position()
 

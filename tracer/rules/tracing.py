@@ -54,7 +54,7 @@ def trace(
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     gc.disable()
-    result.steps = card.recorder.steps
+    result.steps = card.recorder.course.steps
     result.note_settings(settings)
     result.ledger = [Entry.counted(name, hits) for name, hits in sorted(card.unmodelled.items())]
     result.ledger += card.convolution_workspaces.ledger()

@@ -125,7 +125,7 @@ class Values(TensorValues, TorchFunctionMode):
             kwargs = {**kwargs, "device": default}
         tensors = tensors_in(args, kwargs)
         if any(map(is_lazy, tensors)) or not (
-            any(map(self.on_card, tensors)) or name == "cuda" or self._names_card(args, kwargs)
+            any(map(self.on_card, tensors)) or name == "cuda" or any(map(self.is_card, (*args, kwargs.get("device"))))
         ):
             return self._on_host(func, args, kwargs)
         if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
@@ -209,9 +209,6 @@ class Values(TensorValues, TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             autograd._engine_run_backward = run
-
-    def _names_card(self, args: Any, kwargs: Any) -> bool:
-        return any(self.is_card(value) for value in (*args, kwargs.get("device")))
 
     # -------------------------------------------------------------------------------------------- the two runs
     def _known(self, call: Call) -> Any:

@@ -140,7 +140,7 @@ class Watched:
             ended: Why it ended before, in words, if that was no wish of ours.
         """
         has_failed = result.status == "error"
-        result.steps = self.recorder.steps
+        result.steps = self.recorder.course.steps
         result.ledger = [*self._gpu.ledger(), *(self.values.ledger() if self.values is not None else ())]
         result.taken = self._gpu.taken()
         result.note_settings(self._settings)

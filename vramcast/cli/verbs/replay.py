@@ -77,8 +77,8 @@ def _text(found: Replay) -> str:
         f"segment events   {found.segments_matched:>12,}   of {found.segments_recorded:,} predicted, "
         f"{found.segments_predicted - found.segments_matched:,} besides",
         f"final layout     {layout:>12}",
-        f"reserved peak    {gib(found.reserved_simulated):>12}   recorded {gib(found.reserved_recorded)}",
-        f"allocated peak   {gib(found.allocated_simulated):>12}   recorded, without what is not split off: "
-        f"{gib(found.allocated_recorded)}",
+        f"reserved peak    {gib(found.peaks['reserved'].simulated):>12}   recorded {gib(found.peaks['reserved'].recorded)}",
+        f"allocated peak   {gib(found.peaks['allocated'].simulated):>12}   recorded, without what is not split off: "
+        f"{gib(found.peaks['allocated'].recorded)}",
     ]
     return "\n".join([*lines, *found.mismatches])
