@@ -62,6 +62,11 @@ _ELEMENT_BYTES = {  # spec: cuDNN 9 backend API; all others are C enumerations o
 _ENUM_BYTES = 4  # spec: System V x86-64 and AArch64 ABI
 _RUNTIME_COMPILATION = 0  # spec: CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
 _MAX_NOTES = 64  # arbitrary; cuDNN 9.19 knows 10 numerical and 5 behaviour notes
+_KINDS = {
+    _ENGINE: "engine", _ENGINECFG: "engine configuration", _ENGINEHEUR: "heuristics query", _PLAN: "plan",
+    _KNOB_CHOICE: "knob choice", _DEVICEPROP: "device record",
+}  # fmt: skip
+_Values = Sequence[int] | Sequence[ctypes.c_void_p]
 _CUDA_SUCCESS = 0  # spec: CUDA driver API, CUresult
 _DATA_TYPES = 22  # spec: cuDNN 9.19, cudnnDataType_t; cuDNN itself ends the process at an unknown one (seen with 22)
 
@@ -363,11 +368,13 @@ class Backend:
 
     def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> tuple[list[ctypes.c_void_p], int]:
         """Return cuDNN's suggestions, and how many more it announced than it then gave."""
-        heuristics = self._new(owner, _ENGINEHEUR)
-        self._put_descriptors(heuristics, _HEUR_GRAPH, [self._build(owner, graph)])
-        self._put(heuristics, _HEUR_MODE, _T_HEUR_MODE, [mode])
-        self._put_descriptors(heuristics, _HEUR_DEVICEPROP, [self._device(owner, record)])
-        self._finish(heuristics, "heuristics query")
+        heuristics = self._made(
+            owner,
+            _ENGINEHEUR,
+            (_HEUR_GRAPH, cg.TYPE_DESCRIPTOR, [self._build(owner, graph)]),
+            (_HEUR_MODE, _T_HEUR_MODE, [mode]),
+            (_HEUR_DEVICEPROP, cg.TYPE_DESCRIPTOR, [self._device(owner, record)]),
+        )
         expected = self._read(heuristics, _HEUR_RESULTS, cg.TYPE_DESCRIPTOR, 0, None)
         handles = [self._new(owner, _ENGINECFG) for _ in range(expected)]
         given = self._fill(heuristics, _HEUR_RESULTS, handles)
@@ -390,21 +397,11 @@ class Backend:
     def _device(self, owner: ExitStack, record: str) -> ctypes.c_void_p:
         if self.withholds and _device_version(record) >= _FIRST_FATAL:
             raise CudnnUnusable(f"cuDNN {self.version} ends the process when asked about such a card without a device.")
-        device = self._new(owner, _DEVICEPROP)
-        self._put(device, _DEVICEPROP_JSON, cg.TYPE_CHAR, record.encode())
-        self._finish(device, "device record")
-        return device
+        return self._made(owner, _DEVICEPROP, (_DEVICEPROP_JSON, cg.TYPE_CHAR, record.encode()))
 
     def _build(self, owner: ExitStack, node: cg.Descriptor) -> ctypes.c_void_p:
-        handle = self._new(owner, node.type)
-        for attribute in node.attributes:
-            if attribute.ctype == cg.TYPE_DESCRIPTOR:
-                children = [self._build(owner, child) for child in attribute.children]
-                self._put_descriptors(handle, attribute.name, children)
-            else:
-                self._put(handle, attribute.name, attribute.ctype, attribute.values)
-        self._finish(handle, f"descriptor of type {node.type}")
-        return handle
+        values = ((a, [self._build(owner, child) for child in a.children] or a.values) for a in node.attributes)
+        return self._made(owner, node.type, *((a.name, a.ctype, given) for a, given in values))
 
     def _hand_made(
         self,
@@ -414,23 +411,19 @@ class Backend:
         index: int,
         knobs: Sequence[tuple[int, int]],
     ) -> tuple[ctypes.c_void_p, tuple[int, ...]]:
-        engine = self._new(owner, _ENGINE)
-        self._put_descriptors(engine, _ENGINE_GRAPH, [operations])
-        self._put(engine, _ENGINE_INDEX, cg.TYPE_INT64, [index])
-        self._put_descriptors(engine, _ENGINE_DEVICEPROP, [device])
-        self._finish(engine, "engine")
-        choices = []
-        for knob, value in knobs:
-            choice = self._new(owner, _KNOB_CHOICE)
-            self._put(choice, _KNOB_TYPE, _T_KNOB_TYPE, [knob])
-            self._put(choice, _KNOB_VALUE, cg.TYPE_INT64, [value])
-            self._finish(choice, "knob choice")
-            choices.append(choice)
-        config = self._new(owner, _ENGINECFG)
-        self._put_descriptors(config, _CFG_ENGINE, [engine])
-        if choices:
-            self._put_descriptors(config, _CFG_KNOB_CHOICES, choices)
-        self._finish(config, "engine configuration")
+        engine = self._made(
+            owner,
+            _ENGINE,
+            (_ENGINE_GRAPH, cg.TYPE_DESCRIPTOR, [operations]),
+            (_ENGINE_INDEX, cg.TYPE_INT64, [index]),
+            (_ENGINE_DEVICEPROP, cg.TYPE_DESCRIPTOR, [device]),
+        )
+        choices = [
+            self._made(owner, _KNOB_CHOICE, (_KNOB_TYPE, _T_KNOB_TYPE, [knob]), (_KNOB_VALUE, cg.TYPE_INT64, [value]))
+            for knob, value in knobs
+        ]
+        chosen = [(_CFG_KNOB_CHOICES, cg.TYPE_DESCRIPTOR, choices)] if choices else []
+        config = self._made(owner, _ENGINECFG, (_CFG_ENGINE, cg.TYPE_DESCRIPTOR, [engine]), *chosen)
         return config, self._notes(engine, _ENGINE_BEHAVIOR_NOTE, _T_BEHAVIOR_NOTE)
 
     def _describe(self, config: ctypes.c_void_p) -> EngineConfig:
@@ -447,9 +440,7 @@ class Backend:
             if _RUNTIME_COMPILATION in behavior_notes:
                 return self._int64(config, _CFG_WORKSPACE_SIZE)
             with ExitStack() as owner:
-                plan = self._new(owner, _PLAN)
-                self._put_descriptors(plan, _PLAN_CONFIG, [config])
-                self._finish(plan, "plan")
+                plan = self._made(owner, _PLAN, (_PLAN_CONFIG, cg.TYPE_DESCRIPTOR, [config]))
                 return self._int64(plan, _PLAN_WORKSPACE_SIZE)
         except CudnnFailure as failure:
             raise PlanFailure(failure.status, failure.what) from None
@@ -462,23 +453,14 @@ class Backend:
         owner.callback(self._destroy, handle)
         return handle
 
-    def _finish(self, handle: ctypes.c_void_p, what: str) -> None:
-        _check(self._finalize(handle), f"finalizing the {what}")
-
-    def _put(self, handle: ctypes.c_void_p, name: int, ctype: int, values: Sequence[int]) -> None:
-        if ctype == cg.TYPE_DATA_TYPE and not all(0 <= value < _DATA_TYPES for value in values):
-            raise cg.GraphError(f"Attribute {name} is {values}, expected data types below {_DATA_TYPES}.")
-        size = _ELEMENT_BYTES.get(ctype, _ENUM_BYTES)
-        try:
-            raw = b"".join(value.to_bytes(size, "little", signed=value < 0) for value in values)
-        except OverflowError:
-            raise cg.GraphError(f"Attribute {name} of type {ctype} has a value of more than {size} bytes.") from None
-        count = len(values) // 2 if ctype == cg.TYPE_FRACTION else len(values)
-        _check(self._set(handle, name, ctype, count, raw), f"setting attribute {name}")
-
-    def _put_descriptors(self, handle: ctypes.c_void_p, name: int, children: Sequence[ctypes.c_void_p]) -> None:
-        array = (ctypes.c_void_p * len(children))(*children)
-        _check(self._set(handle, name, cg.TYPE_DESCRIPTOR, len(children), array), f"setting attribute {name}")
+    def _made(self, owner: ExitStack, kind: int, *attributes: tuple[int, int, _Values]) -> ctypes.c_void_p:
+        """Return a finished descriptor with these attributes: (name, type, values)."""
+        handle = self._new(owner, kind)
+        for name, ctype, values in attributes:
+            count, raw = _laid_out(name, ctype, values)
+            _check(self._set(handle, name, ctype, count, raw), f"setting attribute {name}")
+        _check(self._finalize(handle), f"finalizing the {_KINDS.get(kind, f'descriptor of type {kind}')}")
+        return handle
 
     def _fill(self, handle: ctypes.c_void_p, name: int, into: Sequence[ctypes.c_void_p]) -> int:
         """Have cuDNN fill descriptors which the caller created; return how many it did."""
@@ -499,6 +481,21 @@ class Backend:
         status = self._get(handle, name, ctype, wanted, ctypes.byref(count), into)
         _check(status, f"reading attribute {name}")
         return count.value
+
+
+def _laid_out(name: int, ctype: int, values: _Values) -> tuple[int, object]:
+    """Return how many values an attribute has, and their bytes as cuDNN reads them."""
+    if ctype == cg.TYPE_DESCRIPTOR:
+        return len(values), (ctypes.c_void_p * len(values))(*values)
+    numbers = cast("Sequence[int]", values)
+    if ctype == cg.TYPE_DATA_TYPE and not all(0 <= value < _DATA_TYPES for value in numbers):
+        raise cg.GraphError(f"Attribute {name} is {numbers}, expected data types below {_DATA_TYPES}.")
+    size = _ELEMENT_BYTES.get(ctype, _ENUM_BYTES)
+    try:
+        raw = b"".join(value.to_bytes(size, "little", signed=value < 0) for value in numbers)
+    except OverflowError:
+        raise cg.GraphError(f"Attribute {name} of type {ctype} has a value of more than {size} bytes.") from None
+    return len(numbers) // 2 if ctype == cg.TYPE_FRACTION else len(numbers), raw
 
 
 def _device_version(record: str) -> int:

@@ -35,7 +35,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.cudnn import backend
@@ -126,16 +126,11 @@ class Session:
         """Return the answer to one request line, without the final newline; never raises."""
         try:
             verb, _, rest = line.partition(" ")
-            handler = {
-                "DEVICE": self._device,
-                "VERSION": self._version,
-                "HEUR": self._heuristics,
-                "PLAN": self._plan,
-                "ENGINE": self._engine,
-            }.get(verb)
-            if handler is None:
+            if verb in _QUESTIONS:
+                return self._question(verb, rest)
+            if verb not in ("DEVICE", "VERSION"):
                 raise RequestError(f"{verb[:40]!r} is no request; DEVICE, VERSION, HEUR, PLAN and ENGINE are.")
-            return handler(rest)
+            return self._device(rest) if verb == "DEVICE" else self._version(rest)
         except (RequestError, IndexError, cudnn_graph.GraphError, backend.CudnnFailure, backend.CudnnUnusable) as error:
             return _error(str(error))
         except Exception as error:  # one request must not end the service of the others
@@ -160,44 +155,28 @@ class Session:
             raise RequestError("VERSION takes nothing.")
         return f"OK {self._oracle.version()}"
 
-    def _heuristics(self, rest: str) -> str:
-        mode_text, text = _split(rest, 2)
-        record, mode, graph = self._need_record(), _number(mode_text), _graph(text)
-
-        def compute(cudnn: backend.Backend) -> str:
-            configs = cudnn.heuristics(record, mode, graph)
-            lines = [f"{c.engine} {_notes(c.numerical_notes)} {_notes(c.behavior_notes)}" for c in configs]
-            return "\n".join([f"OK {len(configs)}", *lines])
-
-        return self._oracle.ask(record, f"HEUR {mode} {cudnn_graph.write(graph)}", compute)
-
-    def _plan(self, rest: str) -> str:
-        mode_text, index_text, text = _split(rest, 3)
-        record, mode, index, graph = self._need_record(), _number(mode_text), _number(index_text), _graph(text)
-
-        def compute(cudnn: backend.Backend) -> str:
-            return _built(lambda: cudnn.plan(record, mode, index, graph))
-
-        return self._oracle.ask(record, f"PLAN {mode} {index} {cudnn_graph.write(graph)}", compute)
-
-    def _engine(self, rest: str) -> str:
-        engine_text, knobs_text, text = _split(rest, 3)
-        record, engine, knobs, graph = self._need_record(), _number(engine_text), _knobs(knobs_text), _graph(text)
-
-        def compute(cudnn: backend.Backend) -> str:
-            return _built(lambda: cudnn.engine(record, engine, knobs, graph))
-
-        return self._oracle.ask(record, f"ENGINE {engine} {knobs_text} {cudnn_graph.write(graph)}", compute)
-
-    def _need_record(self) -> str:
-        if self._record is None:
+    def _question(self, verb: str, rest: str) -> str:
+        """Answer what depends on a card and a graph; the cache knows it by its canonical text."""
+        readers, answer = _QUESTIONS[verb]
+        *options, text = _split(rest, len(readers) + 1)
+        if (record := self._record) is None:
             raise RequestError("No device record was set on this connection: send DEVICE <json> first.")
-        return self._record
+        values = [read(option) for read, option in zip(readers, options, strict=True)]
+        graph = _graph(text)
+        canonical = [str(value) if isinstance(value, int) else option for value, option in zip(values, options, strict=True)]
+        request = " ".join([verb, *canonical, cudnn_graph.write(graph)])
+        return self._oracle.ask(record, request, lambda cudnn: answer(cudnn, record, *values, graph))
 
 
-def _built(plan: Callable[[], backend.PlanSize]) -> str:
+def _listed(cudnn: backend.Backend, *question: Any) -> str:
+    configs = cudnn.heuristics(*question)
+    lines = [f"{c.engine} {_notes(c.numerical_notes)} {_notes(c.behavior_notes)}" for c in configs]
+    return "\n".join([f"OK {len(configs)}", *lines])
+
+
+def _built(ask: Callable[..., backend.PlanSize], *question: Any) -> str:
     try:
-        size = plan()
+        size = ask(*question)
         return f"OK {size.workspace_bytes} {size.cublaslt_limit_bytes} {size.withheld}"
     except backend.PlanFailure as failure:
         return f"FAIL {failure.status}"
@@ -238,6 +217,14 @@ def _graph(text: str) -> cudnn_graph.Descriptor:
 
 def _notes(notes: tuple[int, ...]) -> str:
     return ",".join(map(str, notes)) or "-"
+
+
+# How the words before the graph are read, and what then answers.
+_QUESTIONS: dict[str, tuple[tuple[Callable[[str], Any], ...], Callable[..., str]]] = {
+    "HEUR": ((_number,), _listed),
+    "PLAN": ((_number, _number), lambda cudnn, *question: _built(cudnn.plan, *question)),
+    "ENGINE": ((_number, _knobs), lambda cudnn, *question: _built(cudnn.engine, *question)),
+}
 
 
 def serve(oracle: Oracle, path: Path) -> socket.socket:
