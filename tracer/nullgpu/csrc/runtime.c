@@ -50,60 +50,14 @@ EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     memset(&p->uuid, 0x11, sizeof p->uuid); /* arbitrary */
     p->uuid.bytes[15] = (char)device;
     p->totalGlobalMem = ng_device()->total_bytes;
-    const struct {
-        int *field;
-        CUdevice_attribute attribute;
-    } ints[] = {
-        {&p->regsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK},
-        {&p->warpSize, CU_DEVICE_ATTRIBUTE_WARP_SIZE},
-        {&p->maxThreadsPerBlock, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK},
-        {&p->maxThreadsDim[0], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X},
-        {&p->maxThreadsDim[1], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y},
-        {&p->maxThreadsDim[2], CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z},
-        {&p->maxGridSize[0], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X},
-        {&p->maxGridSize[1], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y},
-        {&p->maxGridSize[2], CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z},
-        {&p->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
-        {&p->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
-        {&p->multiProcessorCount, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
-        {&p->canMapHostMemory, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY},
-        {&p->concurrentKernels, CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS},
-        {&p->ECCEnabled, CU_DEVICE_ATTRIBUTE_ECC_ENABLED},
-        {&p->pciBusID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID},
-        {&p->asyncEngineCount, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT},
-        {&p->unifiedAddressing, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING},
-        {&p->memoryBusWidth, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH},
-        {&p->l2CacheSize, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
-        {&p->persistingL2CacheMaxSize, CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE},
-        {&p->maxThreadsPerMultiProcessor, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR},
-        {&p->streamPrioritiesSupported, CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED},
-        {&p->globalL1CacheSupported, CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED},
-        {&p->localL1CacheSupported, CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED},
-        {&p->regsPerMultiprocessor, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR},
-        {&p->managedMemory, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY},
-        {&p->concurrentManagedAccess, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS},
-        {&p->computePreemptionSupported, CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED},
-        {&p->cooperativeLaunch, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH},
-        {&p->maxBlocksPerMultiProcessor, CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR},
-        {&p->accessPolicyMaxWindowSize, CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE},
-        {&p->hostRegisterSupported, CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED},
-        {&p->memoryPoolsSupported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED},
-        {&p->clusterLaunch, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH},
+#define ATTRIBUTE(name, value)
+#define PROPERTY(name, value, field) p->field = (__typeof__(p->field))ng_attribute(CU_DEVICE_ATTRIBUTE_##name);
 #if CUDART_VERSION < 13000
-        {&p->clockRate, CU_DEVICE_ATTRIBUTE_CLOCK_RATE},
-        {&p->memoryClockRate, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE},
-        {&p->deviceOverlap, CU_DEVICE_ATTRIBUTE_GPU_OVERLAP},
+#define OLD_PROPERTY PROPERTY
+#else
+#define OLD_PROPERTY(name, value, field)
 #endif
-    };
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i].field = ng_attribute((int)ints[i].attribute);
-    p->sharedMemPerBlock = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-    p->sharedMemPerBlockOptin = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-    p->sharedMemPerMultiprocessor = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-    p->reservedSharedMemPerBlock = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
-    p->totalConstMem = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-    p->memPitch = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-    p->textureAlignment = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
-    p->texturePitchAlignment = (size_t)ng_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT);
+#include "attributes.txt"
     return cudaSuccess;
 }
 
