@@ -46,43 +46,35 @@ class _Apart:
     def enter(self, stack: contextlib.ExitStack) -> None:
         """Replace what writes and reads, until the stack is closed."""
         writer, reader = torch_api.FileSystemWriter, torch_api.FileSystemReader
-        for owner, name, wrap in (
-            (writer, "set_up_storage_writer", self._beginning), (writer, "write_data", self._writing),
-            (reader, "read_metadata", self._opening), (reader, "read_data", self._reading),
+        for owner, name, instead in (
+            (writer, "set_up_storage_writer", self._begin), (writer, "write_data", self._write),
+            (reader, "read_metadata", self._open), (reader, "read_data", self._read),
         ):  # fmt: skip
-            stack.callback(Replaced(owner, name, wrap).remove)
+            stack.callback(Replaced(owner, name, _given_original(instead)).remove)
 
-    def _beginning(self, original: Any) -> Callable[..., Any]:
-        def begin(writer: Any, *args: Any, **kwargs: Any) -> Any:
-            path = Path(writer.path)
-            if self._folder not in path.parents:
-                place = self._moved.setdefault(os.path.abspath(path), Path(tempfile.mkdtemp(dir=self._folder)))
-                writer.path = place
-            return original(writer, *args, **kwargs)
+    def _begin(self, original: Any, writer: Any, *args: Any, **kwargs: Any) -> Any:
+        path = Path(writer.path)
+        if self._folder not in path.parents:
+            writer.path = self._moved.setdefault(os.path.abspath(path), Path(tempfile.mkdtemp(dir=self._folder)))
+        return original(writer, *args, **kwargs)
 
-        return begin
+    def _write(self, original: Any, writer: Any, plan: Any, planner: Any) -> Any:
+        if _size_bytes(plan) <= WHOLE_BYTES:
+            return original(writer, plan, planner)
+        self._without_data.add(Path(writer.path))
+        return _done([])
 
-    def _writing(self, original: Any) -> Callable[..., Any]:
-        def write(writer: Any, plan: Any, planner: Any) -> Any:
-            if _size_bytes(plan) <= WHOLE_BYTES:
-                return original(writer, plan, planner)
-            self._without_data.add(Path(writer.path))
-            return _done([])
+    def _open(self, original: Any, reader: Any, *args: Any, **kwargs: Any) -> Any:
+        reader.path = self._moved.get(os.path.abspath(reader.path), reader.path)
+        return original(reader, *args, **kwargs)
 
-        return write
+    def _read(self, original: Any, reader: Any, plan: Any, planner: Any) -> Any:
+        return _done(None) if Path(reader.path) in self._without_data else original(reader, plan, planner)
 
-    def _opening(self, original: Any) -> Callable[..., Any]:
-        def read(reader: Any, *args: Any, **kwargs: Any) -> Any:
-            reader.path = self._moved.get(os.path.abspath(reader.path), reader.path)
-            return original(reader, *args, **kwargs)
 
-        return read
-
-    def _reading(self, original: Any) -> Callable[..., Any]:
-        def read(reader: Any, plan: Any, planner: Any) -> Any:
-            return _done(None) if Path(reader.path) in self._without_data else original(reader, plan, planner)
-
-        return read
+def _given_original(instead: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    """Return what makes a method of `instead`, whose first argument is the original one."""
+    return lambda original: lambda *args, **kwargs: instead(original, *args, **kwargs)
 
 
 def _size_bytes(plan: Any) -> int:

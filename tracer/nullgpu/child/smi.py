@@ -166,6 +166,12 @@ def topology(cards: Sequence[int]) -> list[str]:
     return lines + [f"GPU{i}\t" + "\t".join(" X " if i == j else "SYS" for j in cards) for i in cards]
 
 
+_KNOWN = frozenset([
+    "--id", "--loop", "--loop-ms", "--query-gpu", "--query-compute-apps", "--format", "-L", "--list-gpus", "-q", "--query",
+    "topo", "-m", "--matrix", "-d", "--display", "MEMORY", "UTILIZATION",
+])  # fmt: skip
+
+
 def said(words: Sequence[str], card: Card) -> tuple[list[str], float]:
     """Return the lines which a call prints, and after how many seconds it prints them again (0: never).
 
@@ -180,20 +186,7 @@ def said(words: Sequence[str], card: Card) -> tuple[list[str], float]:
         if name in short or (name in (*short.values(), "--query-gpu", "--query-compute-apps", "--format") and not has_value):
             value = rest.pop(0) if rest else ""
         options[short.get(name, name)] = value
-    known = {
-        "--id",
-        "--loop",
-        "--loop-ms",
-        "--query-gpu",
-        "--query-compute-apps",
-        "--format",
-        "-L",
-        "--list-gpus",
-        "-q",
-        "--query",
-    }
-    known |= {"topo", "-m", "--matrix", "-d", "--display", "MEMORY", "UTILIZATION"}
-    if unknown := options.keys() - known:
+    if unknown := options.keys() - _KNOWN:
         raise ValueError(f"Invalid option: {', '.join(sorted(unknown))}")
     cards = list(range(card.count))
     if "--id" in options:

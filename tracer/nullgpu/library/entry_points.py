@@ -148,32 +148,17 @@ def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
     return needed
 
 
-_PREFIXES = (
-    ("cusparseLt", "libcusparseLt"),
-    ("cublasLt", "libcublasLt"),
-    ("cublas", "libcublas"),
-    ("cusparse", "libcusparse"),
-    ("cusolver", "libcusolver"),
-    ("cufft", "libcufft"),
-    ("curand", "libcurand"),
-    ("cudnn", "libcudnn"),
-    ("cupti", "libcupti"),
-    ("cuFile", "libcufile"),
-    ("nccl", "libnccl"),
-    ("nvml", "libnvidia-ml"),
-    ("nvrtc", "libnvrtc"),
-    ("nvshmem", "libnvshmem_host"),
-    ("__cuda", "libcudart"),
-    ("cuda", "libcudart"),
-)
+# Most libraries are named as their functions begin.
+_PREFIX = re.compile("cusparseLt|cublasLt|cublas|cusparse|cusolver|cufft|curand|cudnn|cupti|nccl|nvrtc")
+_OTHER_PREFIXES = {"cuFile": "cufile", "nvml": "nvidia-ml", "nvshmem": "nvshmem_host", "__cuda": "cudart", "cuda": "cudart"}
 
 
 def guess(name: str) -> str:
     """The library of a symbol which the list lacks, by its prefix; "" if it is none of NVIDIA's."""
-    for prefix, library in _PREFIXES:
-        if name.startswith(prefix):
-            return library
-    return "libcuda" if re.match(r"cu[A-Z]", name) else ""
+    if found := _PREFIX.match(name):
+        return f"lib{found[0]}"
+    by_prefix = (f"lib{library}" for prefix, library in _OTHER_PREFIXES.items() if name.startswith(prefix))
+    return next(by_prefix, "libcuda" if re.match(r"cu[A-Z]", name) else "")
 
 
 def other_names(symbols: Iterable[Symbol]) -> list[str]:

@@ -142,14 +142,6 @@ static status describe_matmul(struct descriptor *d, int compute_type, int scale_
     return set(d, 1, &scale_type, sizeof scale_type);
 }
 
-EXPORT status cublasLtMatmulDescInit_internal(struct descriptor *d, size_t size, int compute_type, int scale_type) {
-    ANSWER(init(d, size) ?: describe_matmul(d, compute_type, scale_type));
-}
-
-EXPORT status cublasLtMatmulDescCreate(struct descriptor **out, int compute_type, int scale_type) {
-    ANSWER(create(out) ?: describe_matmul(*out, compute_type, scale_type));
-}
-
 /* spec: cublasLtMatrixLayoutAttribute_t: 0 type, 2 rows, 3 columns, 4 leading dimension */
 static status describe_layout(struct descriptor *d, int type, uint64_t rows, uint64_t columns, int64_t leading) {
     set(d, 0, &type, sizeof type);
@@ -158,30 +150,21 @@ static status describe_layout(struct descriptor *d, int type, uint64_t rows, uin
     return set(d, 4, &leading, sizeof leading);
 }
 
-EXPORT status cublasLtMatrixLayoutInit_internal(struct descriptor *d, size_t size, int type, uint64_t rows, uint64_t columns,
-                                                int64_t leading) {
-    ANSWER(init(d, size) ?: describe_layout(d, type, rows, columns, leading));
-}
-
-EXPORT status cublasLtMatrixLayoutCreate(struct descriptor **out, int type, uint64_t rows, uint64_t columns, int64_t leading) {
-    ANSWER(create(out) ?: describe_layout(*out, type, rows, columns, leading));
-}
-
-EXPORT status cublasLtMatrixTransformDescInit_internal(struct descriptor *d, size_t size, int scale_type) {
-    ANSWER(init(d, size) ?: set(d, 0, &scale_type, sizeof scale_type));
-}
-
-EXPORT status cublasLtMatrixTransformDescCreate(struct descriptor **out, int scale_type) {
-    ANSWER(create(out) ?: set(*out, 0, &scale_type, sizeof scale_type));
-}
-
-EXPORT status cublasLtMatmulPreferenceInit_internal(struct descriptor *d, size_t size) {
-    ANSWER(init(d, size));
-}
-
-EXPORT status cublasLtMatmulPreferenceCreate(struct descriptor **out) {
-    ANSWER(create(out));
-}
+/* In the caller's memory, or in our own; `described` sets what `d` is made with. */
+#define MADE(kind, described, ...)                                                                  \
+    EXPORT status cublasLt##kind##Init_internal(struct descriptor *d, size_t size, ##__VA_ARGS__) { \
+        ANSWER(init(d, size) ?: (described));                                                       \
+    }                                                                                               \
+    EXPORT status cublasLt##kind##Create(struct descriptor **out, ##__VA_ARGS__) {                  \
+        const status made = create(out);                                                            \
+        struct descriptor *const d = *out;                                                          \
+        (void)d;                                                                                    \
+        ANSWER(made ?: (described));                                                                \
+    }
+MADE(MatmulDesc, describe_matmul(d, compute_type, scale_type), int compute_type, int scale_type)
+MADE(MatrixLayout, describe_layout(d, type, rows, columns, leading), int type, uint64_t rows, uint64_t columns, int64_t leading)
+MADE(MatrixTransformDesc, set(d, 0, &scale_type, sizeof scale_type), int scale_type)
+MADE(MatmulPreference, SUCCESS)
 
 /* ---------------------------------------------------------------------------------------- heuristics */
 enum { PREFERENCE_MAX_WORKSPACE_BYTES = 1 }; /* spec: cublasLtMatmulPreferenceAttributes_t */
