@@ -14,6 +14,7 @@ from vramcast.tracer.rules.history import History
 
 # Operators of which a build without CUDA has no kernel for it, and which then are made of others (spec: torch 2.13, CPU build).
 _ONLY_CUDAS = ("_fused_rms_norm",)
+_ACCOUNTS = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 
 
 def pretend(device: Device, total_bytes: int, history: History) -> None:
@@ -28,8 +29,7 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     )  # fmt: skip
     device_name = device.name
     answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
+        **dict.fromkeys(("is_available", "is_initialized"), lambda: True),
         "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
         "is_current_stream_capturing": lambda: False,
         "device_count": lambda: 1,
@@ -42,14 +42,10 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
         "set_rng_state": lambda state, device="cuda": None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "synchronize": lambda device=None: None,
         "empty_cache": history.empty_cache,
         "mem_get_info": lambda device=None: (total_bytes, total_bytes),
-        "memory_allocated": lambda device=None: 0,
-        "memory_reserved": lambda device=None: 0,
-        "max_memory_allocated": lambda device=None: 0,
-        "max_memory_reserved": lambda device=None: 0,
-        "reset_peak_memory_stats": lambda device=None: None,
+        **dict.fromkeys(_ACCOUNTS, lambda device=None: 0),
+        **dict.fromkeys(("synchronize", "reset_peak_memory_stats"), lambda device=None: None),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)

@@ -60,15 +60,11 @@ class Autocast:
         if name in _LEFT:
             return
         op = getattr(getattr(torch.ops.aten, name), overload or "default")
-        how = self._lower if name in _LOWER else self._widest if name in _PROMOTED else _float32
-        if not casts:
-            self._impl(op, torch.library.fallthrough_kernel)
-        elif name in _WITH_DTYPE and any(a.name == "dtype" for a in op._schema.arguments):
-            self._impl(op, self._with_dtype(op))
-        else:
-            self._impl(op, self._cast(op, how))
-
-    def _impl(self, op: Any, kernel: Callable[..., Any]) -> None:
+        kernel = torch.library.fallthrough_kernel
+        if casts and name in _WITH_DTYPE and any(a.name == "dtype" for a in op._schema.arguments):
+            kernel = self._with_dtype(op)
+        elif casts:
+            kernel = self._cast(op, self._lower if name in _LOWER else self._widest if name in _PROMOTED else _float32)
         self._library.impl(op, kernel, self._key)
 
     def _cast(self, op: Any, how: Callable[[list[torch.Tensor]], Callable[[torch.Tensor], torch.Tensor]]) -> Callable[..., Any]:

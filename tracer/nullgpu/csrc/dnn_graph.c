@@ -2,12 +2,8 @@
  *
  * Descriptors only keep what they are told. When PyTorch asks for engines or for a plan's workspace, the operation graph
  * is written out as text and put to the cuDNN oracle (oracle.py): another process, in which the installed, real
- * cuDNN answers in its documented deviceless mode. No NVIDIA code runs here. The text is
- *
- *     descriptor := type '{' attribute* '}'      attribute := name '=' ctype ':' value (',' value)* ';'
- *
- * with the documented enum numbers; a value is an integer (floating point: its bits) or, for children, '[' descriptor
- * (',' descriptor)* ']'. Handles and pointers are left out. cuDNN copies at finalize, so a child may be gone before its
+ * cuDNN answers in its documented deviceless mode. No NVIDIA code runs here. graph.py describes the
+ * text. cuDNN copies at finalize, so a child may be gone before its
  * parent is used: a child's text is taken over when it is set.
  */
 #include "nullgpu.h"

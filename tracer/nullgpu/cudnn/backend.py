@@ -114,6 +114,9 @@ class CublasLt:
 
     Args:
         folder: Where it lies, from `oracle_libraries`.
+    Attributes:
+        ask_for_limit: Has its heuristics ask for the largest workspace which they are allowed (True), or for none; returns
+            how many of them since the last call were allowed any.
     Raises:
         CudnnUnusable: it is not there or does not load, or another library of that name is in this process.
     """
@@ -125,18 +128,10 @@ class CublasLt:
         library = _loaded_first(path)
         self.cuda_major = path.name.rpartition(".")[2]
         try:
-            self._ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
+            self.ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
             self._refused = _function(library, "vramcast_cublaslt_refused", result=ctypes.c_char_p)
         except AttributeError:
             raise CudnnUnusable(f"Another {path.name} than vramcast's stand-in is in this process.") from None
-
-    def ask_for_limit(self, on: bool) -> int:
-        """Have its heuristics ask for the largest workspace which they are allowed, or for none.
-
-        Returns:
-            How many of them since the last call were allowed any.
-        """
-        return self._ask_for_limit(int(on))
 
     def refused(self) -> str:
         """Return the name of the first function since the last call which it could not answer; "": none."""
@@ -246,17 +241,10 @@ class Backend:
         self.version = version
         self.has_nvrtc = has_nvrtc
         self._cublaslt = cublaslt
+        attribute = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p]
         self._create = _function(library, "cudnnBackendCreateDescriptor", [ctypes.c_int, ctypes.c_void_p])
-        self._set = _function(
-            library,
-            "cudnnBackendSetAttribute",
-            [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p],
-        )
-        self._get = _function(
-            library,
-            "cudnnBackendGetAttribute",
-            [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p],
-        )
+        self._set = _function(library, "cudnnBackendSetAttribute", attribute)
+        self._get = _function(library, "cudnnBackendGetAttribute", [*attribute, ctypes.c_void_p])
         self._finalize = _function(library, "cudnnBackendFinalize", [ctypes.c_void_p])
         self._destroy = _function(library, "cudnnBackendDestroyDescriptor", [ctypes.c_void_p])
         self._queries: OrderedDict[tuple[str, int, cg.Descriptor], _Query] = OrderedDict()

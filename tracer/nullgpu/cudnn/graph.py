@@ -14,8 +14,9 @@ The text comes from another process and is untrusted: sizes and nesting are boun
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 # spec: cuDNN 9 backend API, cudnnBackendDescriptorType_t
 TENSOR = 17  # spec: CUDNN_BACKEND_TENSOR_DESCRIPTOR
@@ -34,6 +35,7 @@ OPERATION_GRAPH_OPS = 801
 
 MAX_DEPTH = 16  # arbitrary; graph > operation > tensor > ragged offset is 4
 MAX_VALUES = 4096  # arbitrary; an attribute of a real graph has at most some dozens
+_Item = TypeVar("_Item")
 _TOKEN = re.compile(r"-?[0-9]{1,20}|[{}=:;,\[\]]")
 
 
@@ -103,22 +105,22 @@ class _Reader:
         if ctype in _UNSENDABLE:
             raise GraphError(f"Attribute {name} is a {_UNSENDABLE[ctype]}, which has no meaning in another process.")
         self.expect(":")
-        values: list[int] = []
-        children: list[Descriptor] = []
-        if ctype == TYPE_DESCRIPTOR:
-            self.expect("[")
-            while not self.accept("]"):
-                if children:
-                    self.expect(",")
-                children.append(self.descriptor(depth + 1))
-        while self.peek() != ";":
-            if values:
-                self.expect(",")
-            values.append(self.integer())
-            if ctype == TYPE_DESCRIPTOR or len(values) > MAX_VALUES:
-                raise GraphError(f"Attribute {name} has values it should not have, or more than {MAX_VALUES}.")
+        if ctype != TYPE_DESCRIPTOR:
+            return Attribute(name, ctype, self.listed(self.integer, ";"))
+        self.expect("[")
+        children = self.listed(lambda: self.descriptor(depth + 1), "]")
         self.expect(";")
-        return Attribute(name, ctype, tuple(values), tuple(children))
+        return Attribute(name, ctype, (), children)
+
+    def listed(self, read: Callable[[], _Item], end: str) -> tuple[_Item, ...]:
+        items: list[_Item] = []
+        while not self.accept(end):
+            if items:
+                self.expect(",")
+            items.append(read())
+            if len(items) > MAX_VALUES:
+                raise GraphError(f"An attribute has more than {MAX_VALUES} values.")
+        return tuple(items)
 
     def end(self) -> None:
         if self._at != len(self._tokens):
@@ -202,11 +204,8 @@ def strides_of(sizes: Sequence[int], *, channels_last: bool) -> tuple[int, ...]:
 
 
 # Attribute names of the three convolutions. spec: cuDNN 9 backend API
-_CONVOLUTIONS = {  # operation: (descriptor type, alpha, beta, convolution, w, x, y)
-    "forward": (10, 700, 701, 702, 703, 704, 705),
-    "backward_data": (12, 706, 707, 708, 709, 710, 711),
-    "backward_filter": (11, 712, 713, 714, 715, 716, 717),
-}
+# operation: (descriptor type, the first of six names: alpha, beta, convolution, w, x, y)
+_CONVOLUTIONS = {"forward": (10, 700), "backward_data": (12, 706), "backward_filter": (11, 712)}
 
 
 def convolution_graph(
@@ -245,7 +244,8 @@ def convolution_graph(
         taps = [dilation * (n - 1) + 1 for dilation, n in zip(dilations, w[2:], strict=True)]
         out = [(n + 2 * p - t) // s + 1 for n, p, t, s in zip(x[2:], paddings, taps, strides, strict=True)]
         y = (x[0], w[0], *out)
-    kind, alpha, beta, conv_name, w_name, x_name, y_name = _CONVOLUTIONS[operation]
+    kind, alpha = _CONVOLUTIONS[operation]
+    beta, conv_name, w_name, x_name, y_name = range(alpha + 1, alpha + 6)
     convolution = Descriptor(
         CONVOLUTION,
         (

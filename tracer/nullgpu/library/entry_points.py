@@ -177,15 +177,14 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
         if symbol.name in written or kind.startswith("as "):
             continue
         status = _NOT_SUPPORTED.get(symbol.library, _OTHERWISE)
+        ledger, value = ("NG_REFUSED", status) if kind == "refuse" else ("NG_NOOP", 0)
+        arguments, body = "void", f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
         if kind == "handle":
-            body = f'NG_HIT(NG_NOOP, "{symbol.name}", 0); *out = ng_new_handle(); return 0;'
-            lines.append(f"EXPORT int {symbol.name}(void **out);\nint {symbol.name}(void **out) {{ {body} }}")
+            arguments, body = "void **out", f'NG_HIT(NG_NOOP, "{symbol.name}", 0); *out = ng_new_handle(); return 0;'
         elif symbol.library == "libnvidia-ml":  # what a card has not; nothing of the job depends on it
-            lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ return {status}; }}")
-        else:
-            ledger, value = ("NG_REFUSED", status) if kind == "refuse" else ("NG_NOOP", 0)
-            body = f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
-            lines.append(f"EXPORT int {symbol.name}(void);\nint {symbol.name}(void) {{ {body} }}")
+            body = f"return {status};"
+        head = f"int {symbol.name}({arguments})"
+        lines.append(f"EXPORT {head};\n{head} {{ {body} }}")
     return "\n".join(lines) + "\n"
 
 
