@@ -9,13 +9,13 @@ from dataclasses import replace
 from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.ranks import World
 from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.format.trace import COURSE, RANKS, Trace
+from vramcast.tracer.format.trace import COURSE, RANKS
 from vramcast.tracer.protocol.job_result import Result
 
 
 def has_failed(result: Result) -> bool:
     """Return whether a rank has no usable peaks: it failed, or it ended before its time without memory of its card."""
-    return result.status == "error" or bool(result.ended and not _reserved(result))
+    return result.status == "error" or bool(result.ended and not reserved_bytes(result))
 
 
 def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
@@ -34,7 +34,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
         why = f"{worst.message or f'The job ended before its time: {worst.ended}'} (rank {number} of {world.size})"
         return replace(worst, status="error", error=worst.error or CannotEstimate.__name__, message=why)
     full = {number: result for number, result in results.items() if result.status == "oom"}
-    number, most = max((full or results).items(), key=lambda item: _reserved(item[1]))
+    number, most = max((full or results).items(), key=lambda item: reserved_bytes(item[1]))
     if most.trace is None:
         return most
     peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]
@@ -50,7 +50,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     trace = replace(most.trace, header=header)
     idle = [one for one, _, reserved in peaks if not reserved]
     notes = list(most.notes)
-    if idle and _reserved(most):
+    if idle and reserved_bytes(most):
         notes.append(f"rank {idle[0]} asked nothing of its own card: does the script choose it by LOCAL_RANK?")
     if strangers:
         notes.append(
@@ -60,7 +60,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
     assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
     others = [(one, result.trace) for one, result in results.items() if one != number and result.trace is not None]
-    beside = min(others, key=lambda other: _reserved_of(other[1]), default=None)
+    beside = min(others, key=lambda other: reserved_bytes(results[other[0]]), default=None)
     return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed], beside=beside)
 
 
@@ -71,9 +71,6 @@ def _strangers(results: Mapping[int, Result], world: World) -> int:
     return world.local_size - 1 if any(first in result.ledger for result in others) else 0
 
 
-def _reserved(result: Result) -> int:
-    return _reserved_of(result.trace) if result.trace is not None else 0
-
-
-def _reserved_of(trace: Trace) -> int:
-    return int(trace.header["peaks"]["reserved"])
+def reserved_bytes(result: Result) -> int:
+    """Return what a process's allocator held at most."""
+    return int(result.trace.header["peaks"]["reserved"]) if result.trace is not None else 0

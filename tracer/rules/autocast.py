@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, all_operator_names, has_kernel
 
 _LOWER = frozenset({
@@ -70,7 +71,7 @@ class Autocast:
     def _cast(self, op: Any, how: Callable[[list[torch.Tensor]], Callable[[torch.Tensor], torch.Tensor]]) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with ExcludeDispatchKeyGuard(self._keys):
-                cast = how([t for t in _flat((*args, *kwargs.values())) if self._eligible(t)])
+                cast = how([t for t in tensors_in(args, kwargs) if self._eligible(t)])
                 # measured: the compiler of PyTorch's wheels evaluates a call's arguments from the last to the first.
                 named = {k: self._mapped(v, cast) for k, v in reversed(kwargs.items())}
                 placed = [self._mapped(a, cast) for a in reversed(args)]
@@ -125,11 +126,3 @@ class Autocast:
 
 def _float32(_: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tensor: tensor.to(torch.float32)
-
-
-def _flat(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.program.training_loop_hooks import checkpoint_writers
 from vramcast.tracer.protocol.messages import LENT
 
@@ -62,22 +63,8 @@ def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., A
             if os.path.exists(path) and path not in written:
                 path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")
             written.setdefault(path, os.getpid())
-        is_large = save.__module__ == "torch.serialization" and _size_bytes(content) > WHOLE_BYTES
+        is_large = save.__module__ == "torch.serialization" and sum(t.nbytes for t in tensors_in(content)) > WHOLE_BYTES
         with torch.serialization.skip_data() if is_large else nullcontext():
             return save(content, path, *args[1:], **kwargs)
 
     return saved
-
-
-def _size_bytes(content: Any) -> int:
-    """Return what the tensors in dicts and lists take."""
-    left, total = [content], 0
-    while left:
-        one = left.pop()
-        if isinstance(one, torch.Tensor):
-            total += one.nbytes
-        elif isinstance(one, dict):
-            left += one.values()
-        elif isinstance(one, list | tuple):
-            left += one
-    return total

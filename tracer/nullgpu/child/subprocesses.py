@@ -34,6 +34,7 @@ from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import COURSE
+from vramcast.tracer.nullgpu.fullest_rank import reserved_bytes
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import LENT
@@ -89,7 +90,7 @@ class Process:
     @property
     def reserved_bytes(self) -> int:
         """What its allocator held at most."""
-        return int(self.result.trace.header["peaks"]["reserved"]) if self.result.trace is not None else 0
+        return reserved_bytes(self.result)
 
 
 # ------------------------------------------------------------------------------------------------ the caller's end

@@ -25,6 +25,7 @@ from vramcast.tracer.nullgpu.library.build import find_torch
 FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
 CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
+_CHOSEN: Final = f"in ${_VARIABLE}"
 OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""  # which can answer
 # The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
 # of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
@@ -87,7 +88,7 @@ def choose(stack: Stack | None) -> Choice:
     own = _torchs_own()
     wanted = (stack.cudnn if stack is not None else None) or (own.version if own is not None else None)
     here = found()
-    if here and here[0].place == _place(_VARIABLE):
+    if here and here[0].place == _CHOSEN:
         here = here[:1]
     able = [library for library in here if library.can_answer]
     if not able:
@@ -107,7 +108,7 @@ def choose(stack: Stack | None) -> Choice:
         return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
     major = installed_stack().cuda_major
     best = min(able, key=lambda library: (_strangeness(library, wanted), _is_of_another_cuda(library, major)))
-    advice = f"unset {_VARIABLE}" if best.place == _place(_VARIABLE) else f"vramcast doctor --get-cudnn {_named(wanted)}"
+    advice = f"unset {_VARIABLE}" if best.place == _CHOSEN else f"vramcast doctor --get-cudnn {_named(wanted)}"
     said = f"the job's stack has cuDNN {wanted}"
     if _strangeness(best, wanted)[0] >= _ANOTHER:
         return Choice(best, True, f"{said}, {best} answers: for its own, {advice}")
@@ -140,7 +141,7 @@ def found() -> list[Library]:
     if chosen := os.environ.get(_VARIABLE):
         if not Path(chosen).is_dir():
             raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder: set it to the folder of libcudnn.so.9, or unset it")
-        libraries.append(_library(Path(chosen), _place(_VARIABLE)))
+        libraries.append(_library(Path(chosen), _CHOSEN))
     own = _torchs_own()
     if own is not None:
         libraries.append(own)
@@ -201,10 +202,6 @@ def _library(folder: Path, place: str) -> Library:
 def _is_of_another_cuda(library: Library, major: int | None) -> bool:
     """Return whether its engines which are compiled at run time (attention) find no NVRTC beside the installed torch."""
     return None not in (library.cuda_major, major) and library.cuda_major != major
-
-
-def _place(variable: str) -> str:
-    return f"in ${variable}"
 
 
 def number_of(version: str) -> tuple[int, ...]:

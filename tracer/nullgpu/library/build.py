@@ -12,8 +12,7 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +41,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 TOOLS = "tools"  # the folder beside the libraries with programs which a job finds
 # The interpreter and the program are those of the job (loader.py): the folder serves several of both.
 _SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
-# spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them
+# spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them, although it calls cuDNN itself
 _CUDNN_PARTS = ("adv", "cnn", "engines_precompiled", "engines_runtime_compiled", "graph", "heuristic", "ops")
 _FLAGS = (*FLAGS, "-Wno-deprecated-declarations", "-Wno-unused-parameter")  # a stand-in ignores most of what it is given
 # A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
@@ -56,11 +55,6 @@ class TorchBuild:
     cuda: str | None
     lib: Path
     site: Path
-
-    @property
-    def has_cuda(self) -> bool:
-        """Whether this build has CUDA code."""
-        return self.cuda is not None and (self.lib / "libtorch_cuda.so").exists()
 
 
 def find_torch() -> TorchBuild:
@@ -76,7 +70,7 @@ def find_torch() -> TorchBuild:
     # version.py is read, not run: `cuda: Optional[str] = '13.0'`, or None in a CPU-only build.
     cuda = re.search(r"^cuda[^=\n]*= '([\d.]+)'", (package / "version.py").read_text(), re.MULTILINE)
     build = TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None, package / "lib", package.parent)
-    if not build.has_cuda:
+    if build.cuda is None or not (build.lib / "libtorch_cuda.so").exists():
         raise NullGpuError(
             f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
             "install a CUDA build (pip install torch==2.11.0 on Linux)."
@@ -130,8 +124,8 @@ def include_folders(site: Path) -> list[Path]:
 
 
 def _defined(objects: list[Path]) -> set[str]:
-    text = subprocess.run(["nm", "--defined-only", "--extern-only", *map(str, objects)], capture_output=True, text=True)
-    return {line.split()[-1] for line in text.stdout.splitlines() if " T " in line}
+    text = entry_points.run_tool("nm", "--defined-only", "--extern-only", *map(str, objects))
+    return {line.split()[-1] for line in text.splitlines() if " T " in line}
 
 
 def _key(torch: TorchBuild) -> str:
@@ -175,7 +169,8 @@ def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
     (work / "libcuda.so").symlink_to("libcuda.so.1")  # what Triton before 3.6 links its launchers to (-lcuda)
-    for soname in _parts(by_soname):
+    cudnn = [soname for soname in by_soname if soname.startswith("libcudnn.")]
+    for soname in (name.replace("libcudnn", f"libcudnn_{part}") for name in cudnn for part in _CUDNN_PARTS):
         path = work / f"null-{soname[3:].split('.so')[0]}.so"
         run_compiler(compiler, [*_FLAGS, *extra, "-o", str(path), "-x", "c", os.devnull, f"-Wl,-soname,{soname}", "-shared"])
 
@@ -183,16 +178,6 @@ def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
     tool.parent.mkdir()
     tool.write_text(_SMI)
     tool.chmod(0o755)
-
-
-def _parts(sonames: Iterable[str]) -> list[str]:
-    """Return the names of cuDNN's parts, to which some libraries are linked although they call cuDNN itself."""
-    return [
-        name.replace("libcudnn", f"libcudnn_{part}")
-        for name in sonames
-        if name.startswith("libcudnn.")
-        for part in _CUDNN_PARTS
-    ]
 
 
 def _build_one(
