@@ -30,6 +30,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.errors import UsageError
 from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
 
@@ -252,6 +253,8 @@ class Adaptive:
         level: Which is promised.
         rate: Step, > 0.
         asked: The level to ask for next. It may leave (0, 1), which the guarantee needs: from 1 on, ask for the whole card.
+    Raises:
+        UsageError: level or rate out of range.
     """
 
     level: float
@@ -260,7 +263,7 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1 or self.rate <= 0:
-            raise ValueError(f"level is {self.level} and rate {self.rate}: (0, 1) and above 0 are expected.")
+            raise UsageError(f"level is {self.level} and rate {self.rate}: (0, 1) and above 0 are expected.")
         if math.isnan(self.asked):
             self.asked = self.level
 

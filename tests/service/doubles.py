@@ -73,11 +73,17 @@ class Instant:
 
 @contextmanager
 def client(
-    folder: Path, workers: Instant, *, token: str = "", body_bytes: int = 10_000, admits: bool = False
+    folder: Path,
+    workers: Instant,
+    *,
+    token: str = "",
+    body_bytes: int = 10_000,
+    admits: bool = False,
+    level: float = 0.99,
 ) -> Iterator[TestClient]:
     """Give a client of a service in a folder, which ends with it."""
     with closing(Store(folder)) as store:
-        service = Service(store, workers, "v1")  # type: ignore[arg-type]
+        service = Service(store, workers, "v1", level)  # type: ignore[arg-type]
         rules = Rules(token, body_bytes=body_bytes, admits=admits)
         with TestClient(create_app(service, [workers], rules)) as found:  # type: ignore[arg-type]
             yield found

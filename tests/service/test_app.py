@@ -160,6 +160,13 @@ def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:
     assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text
 
 
+def test_a_level_out_of_range_is_wrong_usage_whatever_was_requested(tmp_path: Path, workers: Instant) -> None:
+    with client(tmp_path, workers, level=1.5) as http:
+        found = [http.post("/v1/checks", json=JOB), observed(http), observed(http, request_bytes=3 * GIB)]
+    assert [(one.status_code, one.json()["error"]["kind"]) for one in found] == [(400, "usage")] * 3
+    assert "level is 1.5" in found[-1].json()["error"]["message"]
+
+
 def test_every_error_has_one_form(http: Any) -> None:
     for method, path, status, kind in (
         ("GET", "/v2/estimates", 404, "not_found"),

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from vramcast.core.errors import DatasetError, UsageError
+from vramcast.core.errors import DatasetError
 from vramcast.datasets.journal import Journal, Rejected, read_lines
 from vramcast.learner.conformal import Adaptive
 
@@ -52,10 +52,7 @@ class Online:
         self, level: float = 0.99, state: str | os.PathLike[str] | None = None, *, rate: float = RATE,
         asked: float | None = None,
     ) -> None:  # fmt: skip
-        try:
-            self._adaptive = Adaptive(level, rate, level if asked is None else asked)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        self._adaptive = Adaptive(level, rate, level if asked is None else asked)
         self._path = Path(state) if state is not None else None
         self.observed = 0
         if self._path is not None and self._path.exists():
