@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("psutil")
 from vramcast.core.errors import Overloaded, TimeLimit, WorkerError  # after the line above
-from vramcast.service.workers import Limits, Workers
+from vramcast.service.workers import Workers
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -56,7 +56,7 @@ def within(
     script.write_text(WORKER)
 
     async def whole() -> Any:
-        workers = Workers([sys.executable, str(script)], count, queue, Limits(time_s, 250 * MIB))
+        workers = Workers([sys.executable, str(script)], count, queue, time_s, 250 * MIB)
         await workers.start()
         try:
             return await use(workers)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -17,10 +17,9 @@ from starlette.exceptions import HTTPException
 from vramcast._version import __version__
 from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.schedulers import answer as schedulers
-from vramcast.schedulers.kubernetes.mutation import Ask
-from vramcast.schedulers.kubernetes.review import AdmissionReview
+from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
+from vramcast.schedulers.kubernetes.review import AdmissionRequest, AdmissionReview, ReviewedAdmission, read
 from vramcast.service.access import Refused, Rules, Token, read_body
-from vramcast.service.admission import admission
 from vramcast.service.openapi import DescribedApp, DescribedRoute, answers, reads
 from vramcast.service.prometheus import Measured, Metrics
 from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
@@ -39,9 +38,12 @@ from vramcast.service.service import Answer, Service
 from vramcast.service.workers import Workers
 
 _JSON: Final = "application/json"
+_REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
 _REVIEW_S: Final = 5.0  # arbitrary: a webhook gets ten seconds by default, and somebody waits for kubectl
 _UNKNOWN: Final = "no estimate has this id: it was never asked for, or by another version"
 _ASKED: Final = ("usage", "unauthorized", "forbidden", "too_large", "cannot_estimate", "overloaded")
+
+_Decide: TypeAlias = Callable[[AdmissionRequest, Ask, Mode], Awaitable[dict[str, Any]]]
 
 
 def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> DescribedApp:
@@ -74,14 +76,13 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     app.add_middleware(Measured, metrics=metrics)
     app.router.route_class = DescribedRoute
     shows_token = [Depends(Token(rules.token))]
+    asked: dict[str, Any] = {"tags": ["estimates"], "dependencies": shows_token, "openapi_extra": reads(JobRequest)}
     others = APIRouter()  # these are resolved by FastAPI
 
     @app.post(
         "/v1/checks",
-        tags=["estimates"],
-        dependencies=shows_token,
         summary="Check whether a job fits its card, and what to request for it",
-        openapi_extra=reads(JobRequest),
+        **asked,
         responses=answers({200: CheckAnswer, 202: Running}, *_ASKED),
     )
     async def check(request: Request) -> Response:
@@ -90,10 +91,8 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
 
     @app.post(
         "/v1/estimates",
-        tags=["estimates"],
-        dependencies=shows_token,
         summary="Estimate a job",
-        openapi_extra=reads(JobRequest),
+        **asked,
         responses=answers({200: EstimateAnswer, 202: Running}, *_ASKED),
     )
     async def estimate(request: Request) -> Response:
@@ -109,8 +108,8 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         ),
     )
     async def find_estimate(id: Annotated[EstimateId, Path()]) -> Response:
-        found = service.kept(id) or service.failure(id)
-        if found is None and not service.is_asked(id):
+        found = service.kept(id) or service.failures.get(id)
+        if found is None and id not in service.asking:
             raise Refused("not_found", _UNKNOWN)
         return _answered(id, found)
 
@@ -128,7 +127,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
 
     if rules.admits:
         app.bodies += (AdmissionReview,)
-        app.include_router(admission(_asker(service)))
+        app.include_router(_admission(_asker(service)))
 
     @others.get("/healthz", tags=["operation"], summary="Say that the service lives")
     async def health() -> dict[str, str]:
@@ -148,6 +147,30 @@ def _question(body: bytes, rules: Rules) -> Question:
     if question.is_code and not rules.allows_code:
         raise Refused("forbidden", f"The {question.kind} is code, and this service runs none (--allow-code): name a model.")
     return question
+
+
+def _admission(ask: Ask) -> APIRouter:
+    """Return Kubernetes' admission webhook: POST /admission/MODE/mutate and /admission/MODE/validate."""
+    router = APIRouter(prefix="/admission", tags=["kubernetes"])
+
+    def add(mode: Mode, what: str, decide: _Decide, summary: str) -> None:
+        async def handle(request: Request) -> Response:
+            return JSONResponse(await decide(read(await read_body(request, _REVIEW_BYTES)), ask, mode))
+
+        router.add_api_route(
+            f"/{mode}/{what}",
+            handle,
+            methods=["POST"],
+            name=f"{what}_in_mode_{mode}",
+            summary=summary,
+            openapi_extra=reads(AdmissionReview),
+            responses=answers({200: ReviewedAdmission}, "usage", "too_large"),
+        )
+
+    for mode in get_args(Mode):
+        add(mode, "mutate", mutate, "Fill the requests of pods that name their model")
+        add(mode, "validate", validate, "Refuse pods that cannot run")
+    return router
 
 
 def _asker(service: Service) -> Ask:

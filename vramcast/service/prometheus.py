@@ -45,7 +45,7 @@ class Metrics:
             ("vramcast_replaced_workers", "Workers ended for a job's time or memory", sum(pool.replaced for pool in pools)),
         ):
             yield CounterMetricFamily(name, about, value=value)
-        yield GaugeMetricFamily("vramcast_questions_in_flight", "Questions being answered", value=service.asking)
+        yield GaugeMetricFamily("vramcast_questions_in_flight", "Questions being answered", value=len(service.asking))
         waiting = sum(pool.waiting for pool in pools)
         yield GaugeMetricFamily("vramcast_questions_waiting", "Questions which wait for a worker", value=waiting)
         observed = CounterMetricFamily("vramcast_observed_jobs", "Jobs whose end is known", labels=["group"])

@@ -112,18 +112,13 @@ class Service:
         self._sandboxes = sandboxes
         self._answered_by = answered_by
         self._kept: OrderedDict[str, Answer] = OrderedDict()
-        self._failures: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # why questions have no answer, by id
+        self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions which are being answered, or wait for it
         self._observing = asyncio.Lock()
         self.level = level
         self.groups = store.groups()
         self.from_cache = 0
         self.joined = 0
-
-    @property
-    def asking(self) -> int:
-        """How many questions are being answered, or wait for it."""
-        return len(self._asking)
 
     def kept(self, id_: str) -> Answer | None:
         """Return the kept answer to a question."""
@@ -134,27 +129,19 @@ class Service:
             self._remember(self._kept, answer.id, answer, _IN_MEMORY)
         return answer
 
-    def failure(self, id_: str) -> dict[str, Any] | None:
-        """Return why a question has no answer, where that is its own fault."""
-        return self._failures.get(id_)
-
-    def is_asked(self, id_: str) -> bool:
-        """Return whether a question is being answered."""
-        return id_ in self._asking
-
     async def answer(self, question: Question) -> tuple[str, Answer | dict[str, Any] | None]:
         """Return the question's id, and its answer: an estimate, an error, or None if its client must go before."""
         id_ = question.key(self._answered_by)
         if (answer := self.kept(id_)) is not None:
             self.from_cache += 1
             return id_, answer
-        if (failure := self.failure(id_)) is not None and failure["error"]["kind"] == LASTING:
+        if (failure := self.failures.get(id_)) is not None and failure["error"]["kind"] == LASTING:
             return id_, failure
-        task = self._asking.get(id_)
+        task = self.asking.get(id_)
         if task is None:
             task = asyncio.create_task(self._ask(id_, question))
-            self._asking[id_] = task
-            task.add_done_callback(lambda _: self._asking.pop(id_, None))
+            self.asking[id_] = task
+            task.add_done_callback(lambda _: self.asking.pop(id_, None))
         else:
             self.joined += 1
         done, _ = await asyncio.wait({task}, timeout=question.wait_s)
@@ -165,7 +152,7 @@ class Service:
 
     async def _ask(self, id_: str, question: Question) -> dict[str, Any]:
         """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
-        self._failures.pop(id_, None)
+        self.failures.pop(id_, None)
         began = time.monotonic()
         try:
             pool = self._workers if not question.is_code else self._sandboxes
@@ -178,7 +165,7 @@ class Service:
         about = shorten(question.values["target"] or question.kind, _LONGEST_NAME)
         _LOG.info("estimate %s of %s after %.1f s: %s", id_, about, time.monotonic() - began, outcome)
         if "error" in found:
-            self._remember(self._failures, id_, found, _FAILURES)
+            self._remember(self.failures, id_, found, _FAILURES)
             return found
         text = json.dumps(found).encode()
         await asyncio.to_thread(self._store.keep, id_, text)
@@ -223,15 +210,10 @@ class Service:
         before = self.groups.get(answer.group, GroupState(self.level))
         request_bytes = observed.request_bytes or self.request_bytes(answer)
         died = observed.outcome == "out_of_memory"
-        measured_bytes = self._process_bytes(answer, observed)
+        measured_bytes = observed.process_bytes
+        if measured_bytes is None and observed.reserved_bytes is not None:
+            measured_bytes = observed.reserved_bytes + int(answer.estimate["context_bytes"] or 0)
         covered = not died and measured_bytes is not None and measured_bytes <= request_bytes
         asked = Adaptive(self.level, RATE, before.asked).observe(covered=covered)
         over = request_bytes / measured_bytes - 1 if measured_bytes else 0.0
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
-
-    @staticmethod
-    def _process_bytes(answer: Answer, observed: Observation) -> int | None:
-        """Return the process peak: as measured, else the reserved one and the context which the estimate has."""
-        if observed.process_bytes is not None or observed.reserved_bytes is None:
-            return observed.process_bytes
-        return observed.reserved_bytes + int(answer.estimate["context_bytes"] or 0)

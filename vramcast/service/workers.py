@@ -30,35 +30,24 @@ class UnexpectedError(Exception):
     """The traceback of an error in a worker that was no answer; the operator's log has it, and no client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one job may take.
-
-    Attributes:
-        time_s: From its beginning in a worker.
-        memory_bytes: Resident memory of the worker and all that it started, what they share counted for each.
-    """
-
-    time_s: float = 120.0
-    memory_bytes: int = 8 << 30
-
-
 @dataclass(eq=False)
 class Workers:
     """A pool of processes which answer questions.
 
     Attributes:
+        command: Which starts one: it answers as `vramcast.service.worker_main` does.
         count: How many.
         queue: How many questions may wait for one of them.
-        limits: Of each question.
-        command: Which starts one: it answers as `vramcast.service.worker_main` does.
+        time_s: Of one job, from its beginning in a worker.
+        memory_bytes: Of one job: resident memory of the worker and all that it started, what they share counted for each.
         is_fresh: Each question has a process of its own, which ends with it.
     """
 
     command: Sequence[str]
     count: int
     queue: int
-    limits: Limits
+    time_s: float
+    memory_bytes: int
     is_fresh: bool = False
 
     def __post_init__(self) -> None:
@@ -123,11 +112,11 @@ class Workers:
             process.stdin.write(json.dumps(values).encode() + b"\n")
             await process.stdin.drain()
             line = asyncio.create_task(process.stdout.readline())
-            done, _ = await asyncio.wait({line, watched}, timeout=self.limits.time_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({line, watched}, timeout=self.time_s, return_when=asyncio.FIRST_COMPLETED)
             if watched in done:
-                raise WorkerError(f"The job took more than {gib(self.limits.memory_bytes)} of main memory here (--job-memory).")
+                raise WorkerError(f"The job took more than {gib(self.memory_bytes)} of main memory here (--job-memory).")
             if line not in done:
-                raise TimeLimit(f"The job did not end within {self.limits.time_s:g} s (--job-timeout).")
+                raise TimeLimit(f"The job did not end within {self.time_s:g} s (--job-timeout).")
             if not (text := line.result()):
                 raise WorkerError("The process which traced the job died of it.")
             found: dict[str, Any] = json.loads(text)
@@ -141,7 +130,7 @@ class Workers:
 
     async def _memory_exceeded(self, pid: int) -> None:
         """Return once a worker and what it started hold more than they may."""
-        while await asyncio.to_thread(_resident_bytes, pid) <= self.limits.memory_bytes:
+        while await asyncio.to_thread(_resident_bytes, pid) <= self.memory_bytes:
             await asyncio.sleep(_WATCH_S)
 
     async def _started(self) -> asyncio.subprocess.Process:

@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
     from vramcast.service.sandbox import sandboxed
     from vramcast.service.service import Service
     from vramcast.service.store import Store
-    from vramcast.service.workers import Limits, Workers
+    from vramcast.service.workers import Workers
 
     token = _token(options.token_file)
     if options.allow_code and not token:
@@ -76,13 +76,13 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
     store = Store(Path(options.data))
     try:
-        limits = Limits(options.job_timeout, parse_bytes(options.job_memory))
+        limits = (options.workers, options.queue, options.job_timeout, parse_bytes(options.job_memory))
         program = ["-m", "vramcast.service.worker_main", *(["--artifact", options.artifact] if options.artifact else [])]
-        workers = Workers([sys.executable, *program], options.workers, options.queue, limits)
+        workers = Workers([sys.executable, *program], *limits)
         sandboxes = None
         if options.allow_code:
             command = sandboxed(program, _prepared(Path(options.data).absolute() / "sandbox"))
-            sandboxes = Workers(command, options.workers, options.queue, limits, is_fresh=True)
+            sandboxes = Workers(command, *limits, is_fresh=True)
         service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes)
         pools = [workers] if sandboxes is None else [workers, sandboxes]
         app = create_app(service, pools, Rules(token, options.allow_code, admits=options.admission))
