@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add RUNS, --jobs, --trust-targets and --json."""
+    """Add RUNS, --jobs and --trust-targets."""
     parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
     add_how(parser)
 
 
 def add_how(parser: argparse.ArgumentParser) -> None:
-    """Add --jobs, --trust-targets and --json."""
+    """Add --jobs and --trust-targets."""
     parser.add_argument(
         "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
     )
@@ -33,7 +33,6 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         "--trust-targets", dest="trust", action="store_true",
         help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def read_all(paths: list[str]) -> list[Run]:

@@ -45,6 +45,7 @@ VERBS: Final = {
     "doctor": "Say what is installed and which tracers work here; fetch another cuDNN to ask; measure this card's context.",
     "stub-checkpoint": "Write a checkpoint of true shapes without weights, for scripts that begin with from_pretrained.",
 }
+_WITHOUT_JSON = ("serve",)
 _BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
@@ -137,7 +138,7 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
     """
     top = Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
     top.add_argument("--version", action="version", version=_VERSION)
-    top.set_defaults(json=False)  # of the verbs which have no --json
+    top.set_defaults(json=False)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, help_line in VERBS.items():
         if name not in loaded:
@@ -147,6 +148,8 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
         words = (verb.__doc__ or "").strip()  # python -OO leaves none
         sub = verbs.add_parser(name, help=help_line, description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
         verb.add_arguments(sub)
+        if name not in _WITHOUT_JSON:
+            sub.add_argument("--json", action="store_true", help="one JSON object on stdout")
         sub.add_argument("--verbose", action="store_true", help="show tracebacks: the job's when it raises, ours when we fail")
         sub.set_defaults(function=verb.main)
         top.options += sub.options

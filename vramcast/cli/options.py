@@ -6,8 +6,9 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -45,7 +46,6 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        type=values.checked(_report_path),
+        type=drawn_path(report.ENDINGS),
         help="write one page about the job: the answer, the timeline, who holds the bytes, what was assumed (.html)",
     )
     parser.set_defaults(asked=())  # the words of the command line, which the page repeats (main.py)
@@ -67,23 +67,15 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        type=values.checked(_plot_path),
+        type=lambda text: text if text == "-" else drawn_path(DRAWINGS)(text),
         help=f"timeline with the card's line, by its ending: {', '.join(DRAWINGS)} (.json: for Perfetto); '-' prints the text "
         "view on stdout (on stderr with --json)",
     )
 
 
-def _plot_path(text: str) -> str:
-    """Return `text` if a view can be drawn there: better said before the job is traced than after."""
-    if text != "-":
-        charts.check_path(text, DRAWINGS)
-    return text
-
-
-def _report_path(text: str) -> str:
-    """Return `text` if a report can be written there."""
-    charts.check_path(text, report.ENDINGS)
-    return text
+def drawn_path(endings: Collection[str]) -> Callable[[str], object]:
+    """Return what reads the path of a drawing with one of these endings: better said before the job is traced than after."""
+    return values.checked(partial(charts.checked_path, endings=endings))
 
 
 def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:

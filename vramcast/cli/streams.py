@@ -7,9 +7,11 @@ wanted of the text, and still gets the exit code.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from vramcast.core.errors import OutputError
 
@@ -49,6 +51,11 @@ def answer(text: str, *, end: str = "\n") -> None:
     except (OSError, ValueError) as error:
         _abandon(sys.stdout)
         raise OutputError(f"The answer cannot be written on stdout ({error}): redirect it to a place with room.") from None
+
+
+def answer_as(is_json: bool, values: Any, text: Callable[[], str]) -> None:
+    """Answer with one JSON object, or with text for people. Raises: see `answer`."""
+    answer(json.dumps(values) if is_json else text())
 
 
 def say(text: str, *, end: str = "\n") -> None:

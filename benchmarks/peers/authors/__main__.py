@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m benchmarks.peers.authors", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     import_.add_arguments(parser, FORMATS)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     try:
         return import_.main(parser.parse_args(arguments), FORMATS)
     except VramcastError as error:

@@ -12,12 +12,11 @@ refused, and the present one stays; 3: another process adopts into DIR, or it ca
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import fields
 from typing import Any
 
 from vramcast.cli import learning_options, values
-from vramcast.cli.streams import answer, say
+from vramcast.cli.streams import answer_as, say
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
 from vramcast.datasets.histories.formats import FORMATS
@@ -60,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
     against = str(named(options.against)) if options.against else None
     wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "against": against})
     facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"))
-    answer(json.dumps(facts) if options.json else _text(facts))
+    answer_as(options.json, facts, lambda: _text(facts))
     return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0
 
 

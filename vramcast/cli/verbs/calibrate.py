@@ -9,12 +9,11 @@ The runs must be new to the artifact. Says how the old bounds did on them, and w
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from vramcast.cli import learning_options
-from vramcast.cli.streams import answer
+from vramcast.cli.streams import answer_as
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
 from vramcast.core.extras import needed
@@ -48,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
         "drift": drift.drift(old, learned_from.examples),
         "contexts": {stack: list(pair) for stack, pair in drift.context_changes(old, new).items()},
     }
-    answer(json.dumps(said) if options.json else _text(said))
+    answer_as(options.json, said, lambda: _text(said))
     return 0
 
 

@@ -8,9 +8,8 @@ vramcast devices --json
 from __future__ import annotations
 
 import argparse
-import json
 
-from vramcast.cli.streams import answer
+from vramcast.cli.streams import answer_as
 from vramcast.core.errors import UsageError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
@@ -23,7 +22,6 @@ _TOLD = ("key", "name", "total_bytes", "compute_capability", "sm_count", "assume
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("part", nargs="?", metavar="PART", help="a part of the card's name (default: all cards)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -31,13 +29,14 @@ def main(options: argparse.Namespace) -> int:
     found = _cards(options.part or "")
     if not found:
         raise UsageError(f"No card's name has '{options.part}' in it: vramcast devices lists all.")
-    if options.json:
-        answer(json.dumps({"devices": [{name: to_plain(getattr(card, name)) for name in _TOLD} for card in found]}))
-        return 0
-    for card in found:
-        major, minor = card.compute_capability
-        answer(f"{card.key:<20}{gib(card.total_bytes):>12}   sm_{major}{minor:<4} {card.sm_count:>4} SMs   {card.name}")
+    values = {"devices": [{name: to_plain(getattr(card, name)) for name in _TOLD} for card in found]}
+    answer_as(options.json, values, lambda: "\n".join(map(_line, found)))
     return 0
+
+
+def _line(card: Device) -> str:
+    major, minor = card.compute_capability
+    return f"{card.key:<20}{gib(card.total_bytes):>12}   sm_{major}{minor:<4} {card.sm_count:>4} SMs   {card.name}"
 
 
 def _cards(part: str) -> list[Device]:

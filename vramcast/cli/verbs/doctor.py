@@ -53,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure what a process takes of this machine's GPU beside PyTorch's memory, for the site file; then end",
     )
     parser.add_argument("--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${SITE_VARIABLE})")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def report() -> dict[str, Any]:

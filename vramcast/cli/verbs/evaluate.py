@@ -10,10 +10,10 @@ the runs must be new to it. The figures are xMem's (MRE is a median, PEF, MCP) a
 from __future__ import annotations
 
 import argparse
-import json
+from typing import Any
 
 from vramcast.cli import learning_options, values
-from vramcast.cli.streams import answer, say
+from vramcast.cli.streams import answer_as, say
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
 from vramcast.core.extras import needed
@@ -58,11 +58,11 @@ def main(options: argparse.Namespace) -> int:
         report.write_report(scored, options.report, title="Estimates against measured runs")
     judged = ", ".join(f"{count} {way}" for way, count in metrics.ways(scored, options.level).items() if count)
     say(f"vramcast: failures judged by: {judged}")
-    answer(json.dumps(figures) if options.json else _text(figures))
+    answer_as(options.json, figures, lambda: _text(figures))
     return 0
 
 
-def _text(figures: dict[str, object]) -> str:
+def _text(figures: dict[str, Any]) -> str:
     def percent(value: object) -> str:
         return f"{100 * value:.2f} %" if isinstance(value, float) else "-"
 
@@ -72,11 +72,8 @@ def _text(figures: dict[str, object]) -> str:
         f"median error     {percent(figures['mre'])}   90 % below {percent(figures['p90'])}   signed {signed}",
         f"under-estimated  {under}   failures (PEF) {pef}",
     ]
-    coverage, over = figures["coverage"], figures["overprovision"]
-    assert isinstance(coverage, dict)
-    assert isinstance(over, dict)
     lines += [
-        f"bound at {level:<7} holds for {percent(share)}, median over {percent(over.get(level))}"
-        for level, share in coverage.items()
+        f"bound at {level:<7} holds for {percent(share)}, median over {percent(figures['overprovision'].get(level))}"
+        for level, share in figures["coverage"].items()
     ]
     return "\n".join(lines)

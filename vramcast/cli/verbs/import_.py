@@ -14,14 +14,13 @@ the files hold none, 2 when none of the rows can be used.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from vramcast.cli.streams import answer
+from vramcast.cli.streams import answer_as
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import job_rules as joining
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] =
     parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
     parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
     parser.add_argument("--script", metavar="FILE", help="logged: the script which wrote the logs, where they do not hold it")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> int:
@@ -86,7 +84,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
             f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} "
             "Is it another format?"
         )
-    answer(json.dumps(summary) if options.json else _text(summary))
+    answer_as(options.json, summary, lambda: _text(summary))
     return 0
 
 

@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample-ms", type=values.positive, default=5.0, metavar="MS", help="between samples of NVML (default: 5)"
     )
     parser.add_argument("--dry-run", metavar="DEVICE", help="on the null GPU as this device, not on a GPU")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- python train.py args", help="measure this script instead"
     )

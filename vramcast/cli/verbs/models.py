@@ -8,9 +8,8 @@ vramcast models hf '*bert*' --json
 from __future__ import annotations
 
 import argparse
-import json
 
-from vramcast.cli.streams import answer
+from vramcast.cli.streams import answer_as
 from vramcast.core.errors import UsageError
 from vramcast.jobs.targets import REGISTRIES, names_of
 
@@ -19,16 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("registry", choices=sorted(REGISTRIES), metavar="REGISTRY", help=", ".join(sorted(REGISTRIES)))
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="with * and ? (default: all models)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb; 0."""
-    found = names_of(options.registry, options.pattern)
+    found = [f"{options.registry}:{name}" for name in names_of(options.registry, options.pattern)]
     if not found:
         raise UsageError(f"{options.registry} has no model '{options.pattern}': try a shorter pattern, with a * at both ends.")
-    if options.json:
-        answer(json.dumps({"models": [f"{options.registry}:{name}" for name in found]}))
-    else:
-        answer("\n".join(f"{options.registry}:{name}" for name in found))
+    answer_as(options.json, {"models": found}, lambda: "\n".join(found))
     return 0

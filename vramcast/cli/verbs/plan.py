@@ -20,7 +20,7 @@ import numpy as np
 
 from vramcast.cli import options as shared
 from vramcast.cli import values
-from vramcast.cli.streams import answer, say
+from vramcast.cli.streams import answer_as, say
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
@@ -37,7 +37,7 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.protocol.run_options import RunOptions
-from vramcast.views import charts, placement
+from vramcast.views import placement
 
 FORMAT = "vramcast-plan"
 VERSION = 1
@@ -61,13 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link", choices=tuple(LINKS), help="between card and host (default: pcie4)")
     parser.add_argument("--out", metavar="FILE.json", help="write the plan for a program to follow")
     parser.add_argument(
-        "--chart", metavar="FILE", type=values.checked(_chart_path), help="draw where blocks lie and when: .png or .html"
+        "--chart",
+        metavar="FILE",
+        type=shared.drawn_path(placement.ENDINGS),
+        help="draw where blocks lie and when: .png or .html",
     )
-
-
-def _chart_path(text: str) -> str:
-    charts.check_path(text, placement.ENDINGS)
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +112,8 @@ def main(options: argparse.Namespace) -> int:
         _write(options.out, source, lifetimes, placed, moved)
     if options.chart:
         _draw(options.chart, source, lifetimes, placed)
-    if options.json:
-        answer(json.dumps(_json(source, lifetimes, placed, moved)))
-    else:
-        answer(_text(source, placed, moved, lifetimes.peak_live()[0]))
+    said = _json(source, lifetimes, placed, moved)
+    answer_as(options.json, said, lambda: _text(source, placed, moved, lifetimes.peak_live()[0]))
     return 0 if moved is None or moved.feasible else 1
 
 

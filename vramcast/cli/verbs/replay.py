@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="what the process takes besides, for --cards: 500MiB",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     shared.add_plot(parser)
     what_if_options.add_arguments(parser)
 

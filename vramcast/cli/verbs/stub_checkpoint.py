@@ -7,10 +7,9 @@ vramcast stub-checkpoint path/to/config.json --out stub
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from vramcast.cli import streams
+from vramcast.cli.streams import answer_as
 from vramcast.core.units import gib
 from vramcast.jobs.stub_checkpoint import write_stub
 
@@ -21,16 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TYPE_OR_CONFIG", help=what)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write to; new or empty")
     parser.add_argument("--dtype", help="of the weights (bfloat16); default: the config's, else float32")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     stub = write_stub(options.target, Path(options.out), dtype=options.dtype)
-    if options.json:
-        facts = {"parameters": stub.parameters, "bytes": stub.size_bytes, "disk_bytes": stub.disk_bytes}
-        streams.answer(json.dumps({"schema": 1, "folder": str(stub.folder), **facts}))
-    else:
-        size, disk = gib(stub.size_bytes), gib(stub.disk_bytes)
-        streams.answer(f"{stub.folder}: {stub.parameters:,} parameters, files of {size} which take {disk} of disk")
+    facts = {"parameters": stub.parameters, "bytes": stub.size_bytes, "disk_bytes": stub.disk_bytes}
+    size, disk = gib(stub.size_bytes), gib(stub.disk_bytes)
+    text = f"{stub.folder}: {stub.parameters:,} parameters, files of {size} which take {disk} of disk"
+    answer_as(options.json, {"schema": 1, "folder": str(stub.folder), **facts}, lambda: text)
     return 0

@@ -10,14 +10,13 @@ model are never split between learning and calibrating. The same runs and seed g
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from vramcast.cli import learning_options, values
-from vramcast.cli.streams import answer
+from vramcast.cli.streams import answer_as
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError
 from vramcast.core.extras import needed
@@ -66,17 +65,17 @@ def main(options: argparse.Namespace) -> int:
     if older is not None:
         changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
         said |= {"drift": drift.drift(older, learned_from.examples), "contexts": changes}
-    if options.json:
-        answer(json.dumps(said))
-        return 0
-    answer(f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds")
-    for reason, count in learned_from.left_out.items():
-        answer(f"left out {count}: {reason}")
-    for peak, segment, errors in ((peak, *row) for peak, by in learned.card["by"].items() for row in by["segment"].items()):
+    answer_as(options.json, said, lambda: _text(said))
+    return 0
+
+
+def _text(said: dict[str, Any]) -> str:
+    lines = [f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds"]
+    lines += [f"left out {count}: {reason}" for reason, count in said["left_out"].items()]
+    for peak, segment, errors in ((peak, *row) for peak, by in said["by"].items() for row in by["segment"].items()):
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))
         shown = f"median error {plain:.2f} % simulated, {corrected:.2f} % corrected ({errors['runs']:.0f} runs)"
-        answer(f"{peak}, {segment}: {shown}")
-    if older is not None:
-        answer("\n".join(learning_options.drift_lines(said["drift"], said["contexts"])))
-    answer(f"artifact in {options.out}")
-    return 0
+        lines.append(f"{peak}, {segment}: {shown}")
+    if "drift" in said:
+        lines += learning_options.drift_lines(said["drift"], said["contexts"])
+    return "\n".join([*lines, f"artifact in {said['out']}"])

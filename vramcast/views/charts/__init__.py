@@ -11,14 +11,15 @@ from vramcast.core.files import atomic_write
 from vramcast.views.charts.png import require_matplotlib
 
 
-def check_path(path: str | os.PathLike[str], endings: Collection[str]) -> None:
-    """Raise UsageError unless `path` has one of these endings, and what draws it is installed."""
+def checked_path(path: str | os.PathLike[str], endings: Collection[str]) -> str | os.PathLike[str]:
+    """Return `path`; raise UsageError unless it has one of these endings, and what draws it is installed."""
     ending, (*others, last) = Path(path).suffix.lower(), endings
     if ending not in endings:
         expected = f"{', '.join(others)} or {last}"
         raise UsageError(f"Picture '{path}' ends in '{ending}', expected {expected}: choose one of them.")
     if ending == ".png":
         require_matplotlib(path)
+    return path
 
 
 def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str | bytes]]) -> None:
@@ -31,7 +32,6 @@ def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str |
         UsageError: Another ending, or a .png without matplotlib.
         OutputError: The file cannot be written.
     """
-    check_path(path, drawings)
-    drawn = drawings[Path(path).suffix.lower()]()
+    drawn = drawings[Path(checked_path(path, drawings)).suffix.lower()]()
     with atomic_write(path) as file:
         file.write(drawn.encode() if isinstance(drawn, str) else drawn)
