@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.cli.project.pyproject import read_jobs
+from vramcast.cli.project.repository_check import read_jobs
 from vramcast.core.errors import UsageError
 
 

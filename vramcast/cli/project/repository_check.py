@@ -1,24 +1,42 @@
-"""`vramcast check` without TARGET and COMMAND: the jobs which the current folder's pyproject.toml names."""
+"""`vramcast check` without TARGET and COMMAND: the jobs which the current folder's pyproject.toml names.
+
+One table a job, whose keys are the options of `vramcast check`:
+
+[tool.vramcast]
+device = "a100-40gb"                  # of all jobs which do not say another one
+
+[tool.vramcast.jobs.resnet50]
+target = "torchvision:resnet50"
+batch = "32x3x224x224"
+labels = "32:int64<1000"
+
+[tool.vramcast.jobs.finetune]
+command = "torchrun --nproc_per_node=2 train.py --epochs 1"
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vramcast.cli import job_table
 from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project.comment import as_markdown, as_text
 from vramcast.cli.project.comparison import Base, Comparison
 from vramcast.cli.project.outcomes import Outcome, Outcomes, load
-from vramcast.cli.project.pyproject import read_jobs
 from vramcast.cli.project.revision import checked_out
 from vramcast.cli.streams import answer
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.files import atomic_write
+from vramcast.core.text import shown
 from vramcast.estimates.verdict import verdict_of
 
+_NAME: Final = "pyproject.toml"
+_EXAMPLE: Final = f"{_NAME} needs a table [tool.vramcast.jobs.NAME] with a target and its batch (docs/ci-gate.md)"
 _OF_ALL = ("markdown", "results", "base", "against")  # options of the whole, which one job alone does not have
 _OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  # options of one job
 
@@ -60,19 +78,53 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--base and --against: give one of them.")
     if options.json and options.markdown == "-":
         raise UsageError("--json and --markdown -: both go to stdout: give one of them a file.")
-    read = _read(jobs)
     saved = Base(Path(options.base).stem, load(options.base)) if options.base is not None else None
-    comparison = Comparison(_check(jobs, read), saved if options.against is None else _of_revision(options.against))
+    comparison = Comparison(_check(jobs), saved if options.against is None else _of_revision(options.against))
     _write(options, comparison)
     return comparison.found.exit_code
 
 
-def _read(jobs: dict[str, dict[str, Any]]) -> dict[str, CheckedJob]:
-    """Return all jobs: a wrong table is told before anything is traced."""
-    return {name: job_table.read(name, table) for name, table in jobs.items()}
+def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """Return the jobs of a folder's pyproject.toml by name, each with the shared options; None: it has no [tool.vramcast].
+
+    Raises:
+        UsageError: the file cannot be read, or its table is not of this form.
+    """
+    path = folder / _NAME
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"'{path}' cannot be read ({error}): it must be a text file in UTF-8.") from None
+    try:
+        tool = tomllib.loads(text).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"'{path}' is not TOML: {error}.") from None
+    if not isinstance(tool, dict) or "vramcast" not in tool:
+        return None
+    return _jobs_of(tool["vramcast"])
 
 
-def _check(jobs: dict[str, dict[str, Any]], read: dict[str, CheckedJob]) -> Outcomes:
+def _jobs_of(table: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(table, dict):
+        raise UsageError(f"tool.vramcast is {shown(table)}: a table is expected: {_EXAMPLE}.")
+    common = {key: value for key, value in table.items() if key != "jobs"}
+    for key, value in common.items():
+        if isinstance(value, dict):
+            raise UsageError(f"[tool.vramcast.{key}] is not known: write [tool.vramcast.jobs.{key}] for a job of this name.")
+    jobs = table.get("jobs", {})
+    if not isinstance(jobs, Mapping) or not jobs:
+        raise UsageError(f"[tool.vramcast] names no job: {_EXAMPLE}.")
+    for name, job in jobs.items():
+        if not isinstance(job, dict):
+            raise UsageError(f"tool.vramcast.jobs.{name} is {shown(job)}: a table is expected: {_EXAMPLE}.")
+    return {name: {**common, **job} for name, job in jobs.items()}
+
+
+def _check(jobs: dict[str, dict[str, Any]]) -> Outcomes:
+    """Return what is found of all jobs; a wrong table is told before anything is traced."""
+    read = {name: job_table.read(name, table) for name, table in jobs.items()}
     return Outcomes({name: _outcome(jobs[name], job) for name, job in read.items()})
 
 
@@ -94,7 +146,7 @@ def _of_revision(revision: str) -> Base:
             jobs = read_jobs(folder)
             if jobs is None:
                 return Base(name, None, "its pyproject.toml has no [tool.vramcast].")
-            return Base(name, _check(jobs, _read(jobs)))
+            return Base(name, _check(jobs))
         except VramcastError as error:  # the base's own fault: this revision is judged all the same
             return Base(name, None, str(error))
 

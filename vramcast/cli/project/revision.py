@@ -29,7 +29,11 @@ def checked_out(revision: str) -> Iterator[Path]:
     Raises:
         UsageError: git is not installed, the folder is in no repository, or the revision, or the folder in it, is not known.
     """
-    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", why=_unknown(revision))
+    unknown = (
+        f"'{revision}' is no revision of the git repository in this folder: give a branch, tag or commit which was fetched "
+        "(git fetch origin main; then origin/main)."
+    )
+    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", why=unknown)
     root = Path(_git("rev-parse", "--show-toplevel")).resolve()
     inside = Path.cwd().resolve().relative_to(root)
     with tempfile.TemporaryDirectory(prefix="vramcast-") as folder:
@@ -43,13 +47,6 @@ def checked_out(revision: str) -> Iterator[Path]:
                 yield tree / inside
         finally:
             _git("worktree", "remove", "--force", str(tree))
-
-
-def _unknown(revision: str) -> str:
-    return (
-        f"'{revision}' is no revision of the git repository in this folder: give a branch, tag or commit which was fetched "
-        "(git fetch origin main; then origin/main)."
-    )
 
 
 @contextmanager
