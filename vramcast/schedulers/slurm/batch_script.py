@@ -93,18 +93,15 @@ def read_script(text: str, arguments: tuple[str, ...], folder: Path, environment
         environment: In which it is submitted.
     """
     found = BatchScript()
-    shell = _Shell({**environment, **_known(folder)}, arguments, PurePosixPath(folder))
+    # The variables of a job of which something is known before it runs.
+    known = {"SLURM_SUBMIT_DIR": str(folder), "PWD": str(folder), "SLURM_JOB_ID": "0", "SLURM_JOBID": "0"}
+    shell = _Shell({**environment, **known}, arguments, PurePosixPath(folder))
     for line in _lines(text):
         if line.startswith(MARK):
             _name(found, line.removeprefix(MARK))
         elif not line.startswith("#"):
             shell.read(line, found)
     return found
-
-
-def _known(folder: Path) -> dict[str, str]:
-    """Return the variables of a job of which something is known before it runs."""
-    return {"SLURM_SUBMIT_DIR": str(folder), "PWD": str(folder), "SLURM_JOB_ID": "0", "SLURM_JOBID": "0"}
 
 
 def _name(found: BatchScript, rest: str) -> None:
@@ -184,14 +181,18 @@ class _Shell:
         while words and words[0] in _PREFIXES:
             words, more = _without_assignments(words[1:])
             told |= more
-        step = _without_srun(words)
-        if step is None:
+        by_srun = bool(words) and PurePosixPath(words[0]).name == "srun"
+        options: list[tuple[str, str]] = []
+        if by_srun:
+            options, words = _options_of(words[1:])
+        tasks = next((value for name, value in reversed(options) if name in _TASKS), None)
+        if (by_srun and not words) or (tasks is not None and not tasks.isdecimal()):  # options which are not understood
             found.unknown.append(line)
             return
-        found.steps_ask_for_cards |= step.asks_for_cards
-        if _is_training(step.words):
+        found.steps_ask_for_cards |= any(name in _CARDS and "shard" not in value for name, value in options)
+        if _is_training(words):
             environment = {**self.exported, **told}
-            found.commands.append(Trained(tuple(step.words), environment, self.folder, step.tasks, step.is_step))
+            found.commands.append(Trained(tuple(words), environment, self.folder, int(tasks) if tasks else None, by_srun))
 
     def _expanded(self, words: list[str]) -> list[str] | None:
         """Return words with their variables' values; None: one is known only when the job runs."""
@@ -267,50 +268,21 @@ def _without_redirections(words: list[str]) -> list[str]:
     return words
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What a command starts.
-
-    Attributes:
-        words: The command, without `srun`.
-        is_step: Whether `srun` starts it.
-        tasks: How often, where srun's options say so.
-        asks_for_cards: Whether they ask for `gpu`.
-    """
-
-    words: list[str]
-    is_step: bool = False
-    tasks: int | None = None
-    asks_for_cards: bool = False
-
-
-def _without_srun(words: list[str]) -> _Step | None:
-    """Return what a command starts; None: its options are not understood."""
-    if not words or PurePosixPath(words[0]).name != "srun":
-        return _Step(words)
+def _options_of(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the options of an `srun`, and the command which it starts; no command: they are not understood."""
     options: list[tuple[str, str]] = []
-    rest = words[1:]
+    rest = words
     while rest and rest[0].startswith("-"):
         word, rest = rest[0], rest[1:]
         if word == "--":
             break
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            if not equals and name not in _FLAGS:
-                if not rest:
-                    return None
-                value, rest = rest[0], rest[1:]
+            is_whole = bool(equals) or name in _FLAGS
         else:
             name, value = word[:2], word[2:]
-            if not value and name[1:] not in _FLAG_LETTERS:
-                if not rest:
-                    return None
-                value, rest = rest[0], rest[1:]
+            is_whole = bool(value) or name[1:] in _FLAG_LETTERS
+        if not is_whole and rest:
+            value, rest = rest[0], rest[1:]
         options.append((name, value))
-    if not rest:
-        return None
-    tasks = [value for name, value in options if name in _TASKS]
-    if tasks and not tasks[-1].isdecimal():
-        return None
-    asks = any(name in _CARDS and "shard" not in value for name, value in options)
-    return _Step(rest, True, int(tasks[-1]) if tasks else None, asks)
+    return options, rest

@@ -47,22 +47,14 @@ def main(kind: str, text: str, settings_path: str) -> None:
         return
     _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered("the time is over", settings)))
     try:
-        decision = decision_on(kind, _options(text), Path.cwd(), os.environ, settings)
+        options = from_plain(dict, json_value(text, "What cli_filter gives"), "What cli_filter gives")
+        decision = decision_on(kind, options, Path.cwd(), os.environ, settings)
     except NoAnswer as missing:
         decision = unanswered(str(missing), settings)
     except (VramcastError, ValueError) as error:
         decision = Decision(f"vramcast: {error}; the job is submitted as it is.")
     signal.setitimer(signal.ITIMER_REAL, 0)
     _tell(decision)
-
-
-def _options(text: str) -> dict[str, Any]:
-    """Return the options that cli_filter gives as a JSON object.
-
-    Raises:
-        DatasetError: they are none.
-    """
-    return from_plain(dict, json_value(text, "What cli_filter gives"), "What cli_filter gives")
 
 
 def decision_on(
