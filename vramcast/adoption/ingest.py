@@ -12,7 +12,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import sha256_of
 from vramcast.datasets.histories import format_detection, job_rules
 from vramcast.datasets.histories.formats import find
-from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons, read_runs
+from vramcast.datasets.journal import Reading, Rejected, counted_reasons, read_runs
 from vramcast.datasets.run import Run, with_config, with_source
 from vramcast.datasets.tables import read_set
 
@@ -128,17 +128,6 @@ def merged(store: Mapping[str, Run], fresh: Mapping[str, Run]) -> tuple[dict[str
     """Return the store with what is new, and what is to be appended: runs of unknown ids, and those which changed."""
     changed = [run for run in fresh.values() if run.id not in store or not _same(store[run.id], run)]
     return {**store, **{run.id: run for run in changed}}, changed
-
-
-def append(runs: Sequence[Run], path: Path) -> None:
-    """Add runs to the store.
-
-    Raises:
-        DatasetError: it cannot be written.
-    """
-    if runs:
-        with Journal(path) as journal:
-            journal.append_all(run.to_dict() for run in runs)
 
 
 def _same(one: Run, other: Run) -> bool:

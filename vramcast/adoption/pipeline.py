@@ -25,6 +25,8 @@ from vramcast.adoption.verdict import Judged
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.files import digest, sha256_of
 from vramcast.core.location import FOLDER
+from vramcast.core.plain import to_plain
+from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
@@ -153,9 +155,11 @@ class _Adoption:
         if is_known and not changed:
             return self._nothing_new([*taken.accounts.values()])
         if not self.wanted.dry_run:
-            ingest.append(changed, self.folder.store)
+            if changed:
+                with Journal(self.folder.store) as journal:
+                    journal.append_all(run.to_dict() for run in changed)
             if taken.rejected:
-                rows = [json.dumps({"where": one.where, "reason": one.reason, "text": one.text}) for one in taken.rejected]
+                rows = [json.dumps(to_plain(one)) for one in taken.rejected]
                 self.folder.write(self.folder.rejected, "".join(f"{row}\n" for row in rows).encode())
         with _workers(self.wanted):
             return self._learn(list(runs.values()), taken, len(changed))

@@ -38,11 +38,12 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         seconds: How long each ran, by id, where that is known.
     """
     cost = costs(runs, seconds)
+    left_out = [*facts["rejected_by_reason"].items(), *facts["left_out"].items()]
     tables = [
         _requests(cost),
         _deaths(runs, seconds),
         *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
-        Table("What was left out", ("reason", "rows or runs"), [[printable(k, 120), f"{n:,}"] for k, n in _left_out(facts)]),
+        Table("What was left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]),
     ]
     verdict = "was put in place" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
     summary = [
@@ -57,24 +58,13 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
 def cost_facts(runs: Sequence[Scored], seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return what each policy would have cost, for `adopted.json`."""
     found = costs(runs, seconds)
-    of_each = {
-        one.policy: {
-            "requested_gib_hours": round(one.requested_gib_hours, 1),
-            "again_gib_hours": round(one.again_gib_hours, 1),
-            "deaths": one.deaths,
-        }
-        for one in found.policies
-    }
+    shown = ("requested_gib_hours", "again_gib_hours", "deaths")
     return {
         "runs": found.runs,
         "left_out": found.left_out,
         "used_gib_hours": round(found.used_gib_hours, 1),
-        "policies": of_each,
+        "policies": {one.policy: {name: round(getattr(one, name), 1) for name in shown} for one in found.policies},
     }
-
-
-def _left_out(facts: Mapping[str, Any]) -> list[tuple[str, int]]:
-    return [*facts["rejected_by_reason"].items(), *facts["left_out"].items()]
 
 
 def _requests(found: Costs) -> Table:
