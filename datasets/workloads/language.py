@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.sampling import Draw
@@ -21,6 +24,7 @@ class _Type:
         names: Config entry -> what it holds: width, depth, heads, groups (of keys and values), inner, head, vocabulary,
             tokens (the longest text).
         config: Entries which are always the same.
+        unset: Entries which are None.
         stacks: Of `depth` layers each; an encoder and a decoder are two.
         gated: The feed-forward has three matrices.
         untied: The output has its own matrix.
@@ -29,81 +33,29 @@ class _Type:
 
     names: dict[str, str]
     config: dict[str, Any] = field(default_factory=dict)
+    unset: Sequence[str] = ()
     stacks: int = 1
     gated: bool = False
     untied: bool = False
     length: int = 0
 
 
-_PLAIN = {
-    "hidden_size": "width", "num_hidden_layers": "depth", "num_attention_heads": "heads", "intermediate_size": "inner",
-}  # fmt: skip
-_TEXT = {**_PLAIN, "vocab_size": "vocabulary", "max_position_embeddings": "tokens"}
-_GROUPED = {**_TEXT, "num_key_value_heads": "groups"}
-_WITH_HEAD = {**_GROUPED, "head_dim": "head"}
-_TWO_STACKS = {
-    "d_model": "width", "encoder_layers": "depth", "decoder_layers": "depth", "encoder_attention_heads": "heads",
-    "decoder_attention_heads": "heads", "encoder_ffn_dim": "inner", "decoder_ffn_dim": "inner", "vocab_size": "vocabulary",
-}  # fmt: skip
-_IMAGES = {"image_size": 224, "patch_size": 16, "num_labels": 1000}
 _MORE_PLACES = 8  # arbitrary: RoBERTa's position table keeps the first two for padding
+_TABLE: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-TEXT_TYPES: dict[str, _Type] = {
-    "bert": _Type(_TEXT),
-    "roberta": _Type(_TEXT),
-    "electra": _Type({**_TEXT, "embedding_size": "width"}),
-    "distilbert": _Type(
-        {"dim": "width", "n_layers": "depth", "n_heads": "heads", "hidden_dim": "inner", "vocab_size": "vocabulary",
-         "max_position_embeddings": "tokens"}
-    ),
-    "gpt2": _Type(
-        {"n_embd": "width", "n_layer": "depth", "n_head": "heads", "n_inner": "inner", "vocab_size": "vocabulary",
-         "n_positions": "tokens"}
-    ),
-    "gpt_neox": _Type(_TEXT, untied=True),
-    "bloom": _Type({"hidden_size": "width", "n_layer": "depth", "n_head": "heads", "vocab_size": "vocabulary"}),
-    "phi": _Type(_GROUPED, untied=True),
-    "llama": _Type(_GROUPED, gated=True, untied=True),
-    "mistral": _Type(_GROUPED, gated=True, untied=True),
-    "qwen2": _Type(_GROUPED, gated=True, untied=True),
-    "qwen3": _Type(_WITH_HEAD, gated=True, untied=True),
-    "gemma": _Type(_WITH_HEAD, gated=True),
-    "t5": _Type(
-        {"d_model": "width", "num_layers": "depth", "num_heads": "heads", "d_ff": "inner", "d_kv": "head",
-         "vocab_size": "vocabulary"},
-        {"decoder_start_token_id": 0},
-        stacks=2,
-    ),
-    "bart": _Type({**_TWO_STACKS, "max_position_embeddings": "tokens"}, stacks=2),
-}  # fmt: skip
-IMAGE_TYPES: dict[str, _Type] = {
-    "vit": _Type(_PLAIN, _IMAGES, length=197),
-    "deit": _Type(_PLAIN, {**_IMAGES, "architectures": ["DeiTForImageClassification"]}, length=198),
-    "beit": _Type(_PLAIN, _IMAGES, length=197),
-}
-# Whisper hears 30 s, 3000 frames of which its encoder makes 1500; wav2vec2 makes a token of 320 of its `_SAMPLES`.
-SOUND_TYPES: dict[str, _Type] = {
-    "whisper": _Type(_TWO_STACKS, {"suppress_tokens": None, "begin_suppress_tokens": None}, stacks=2, length=1500),
-    "wav2vec2": _Type(
-        _PLAIN, {"architectures": ["Wav2Vec2ForCTC"], "vocab_size": 32, "mask_time_prob": 0.0, "layerdrop": 0.0}, length=250
-    ),
-}
-TYPES = {**TEXT_TYPES, **IMAGE_TYPES, **SOUND_TYPES}
 
-# spec: shapes of published models (their config.json): type, width, depth, heads, groups, inner, vocabulary.
-_KNOWN = (
-    ("bert", 768, 12, 12, 12, 3072, 30_522), ("roberta", 768, 12, 12, 12, 3072, 50_265),
-    ("distilbert", 768, 6, 12, 12, 3072, 30_522), ("electra", 256, 12, 4, 4, 1024, 30_522),
-    ("gpt2", 768, 12, 12, 12, 3072, 50_257), ("t5", 512, 6, 8, 8, 2048, 32_128), ("bart", 768, 6, 12, 12, 3072, 50_265),
-    ("whisper", 384, 4, 6, 6, 1536, 51_865), ("vit", 768, 12, 12, 12, 3072, 0), ("deit", 384, 12, 6, 6, 1536, 0),
-    ("wav2vec2", 768, 12, 12, 12, 3072, 0),
-)  # fmt: skip
-_LARGE = (
-    ("bert", 1024, 24, 16, 16, 4096, 30_522), ("gpt2", 1024, 24, 16, 16, 4096, 50_257),
-    ("qwen2", 896, 24, 14, 2, 4864, 151_936), ("qwen2", 1536, 28, 12, 2, 8960, 151_936),
-    ("llama", 2048, 16, 32, 8, 8192, 128_256), ("llama", 3072, 28, 24, 8, 8192, 128_256),
-    ("gemma", 2048, 18, 8, 1, 16_384, 256_000),
-)  # fmt: skip
+def _types(kind: str) -> dict[str, _Type]:
+    """Return the model types of one kind, in the table's order."""
+    names, types = _TABLE["names"], _TABLE[kind]
+    return {
+        name: _Type(**{**row, "names": {entry: what for one in row["names"] for entry, what in names[one].items()}})
+        for name, row in types.items()
+    }
+
+
+TEXT_TYPES: Final = _types("text")
+IMAGE_TYPES: Final = _types("image")
+TYPES: Final = {**TEXT_TYPES, **IMAGE_TYPES, **_types("sound")}
 
 _SAMPLES = 80_000  # arbitrary: 5 s of sound at 16 kHz
 _VOCABULARIES = (8000, 30_522, 50_257, 128_256)  # arbitrary: BERT's, GPT-2's and Llama 3's among them
@@ -143,7 +95,7 @@ def draw_hugging_face(draw: Draw) -> Workload:
     """Return the training of a Hugging Face model with random weights: a random width, or a published shape."""
     drawn_kind = draw.weighted({"random": 75, "known": 20, "large": 5})
     large = drawn_kind == "large"
-    published = _Shape(*draw.choice(_LARGE if large else _KNOWN)) if drawn_kind != "random" else None
+    published = _Shape(*draw.choice(_TABLE["large" if large else "known"])) if drawn_kind != "random" else None
     training = draw_training(draw, checkpoints=True, low=large)
     budget = draw_budget(draw)
     shape = published or _draw_shape(draw, budget.parameters(training.bytes_per_parameter))
@@ -159,7 +111,7 @@ def draw_hugging_face(draw: Draw) -> Workload:
     tokens = draw_fitting(draw, lengths, rest.batch_bytes, sample_bytes, 1, 128)
     batch = draw_batch(draw, rest.batch_bytes, sample_bytes(tokens), highest=512)
     held = {**dataclasses.asdict(shape), "head": shape.width // shape.heads, "tokens": tokens + _MORE_PLACES}
-    config = {name: held[what] for name, what in kind.names.items()} | kind.config
+    config = {name: held[what] for name, what in kind.names.items()} | kind.config | dict.fromkeys(kind.unset)
     if attention:
         config["attn_implementation"] = attention
     target = f"hf:{shape.kind}?{json.dumps(config, separators=(',', ':'))}"
