@@ -215,10 +215,9 @@ def test_a_quantile_promises_no_more_than_its_number_allows(ascending: list[floa
 
 
 def test_of_an_exact_row_the_spread_is_that_of_its_class() -> None:
-    assert all(list(values) == sorted(values) for values in context._BARE_SPREAD.values())
-    assert all(list(values) == sorted(values) for values in context._KERNELS_SPREAD.values())
+    assert all(values == sorted(values) for classes in context._SPREADS.values() for values in classes.values())
     found = context_bytes("a100", 12, {"cublas", "cudnn"})
-    assert found.above_bytes(0.999) == round(found.bytes * context._KERNELS_SPREAD[Source.OTHER_STACK][-1])
+    assert found.above_bytes(0.999) == round(found.bytes * context._SPREADS["kernels"]["OTHER_STACK"][-1])
     eager = context_bytes("a100", 11, {"cublas", "cudnn"})  # one number: its range is all that is known
     assert eager.above_bytes(0.51) == eager.high_bytes - eager.bytes
 
@@ -252,7 +251,8 @@ def test_every_size_of_the_tables_says_its_provenance() -> None:
                 lines.add(node.lineno)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and type(node.value.value) in (int, float):
             lines.add(node.lineno)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id.endswith("_SPREAD"):
-            lines |= {node.lineno} if node.target.id.startswith("_BARE") else set()  # one mark for both
-    assert len(lines) == 1 + 1 + 2 + 2 + 2 + 4
+    assert len(lines) == 1 + 2 + 2 + 2 + 4
     assert lines - marked == set()
+    spreads = Path(str(context.__file__)).with_name("context_spreads.toml").read_text(encoding="utf-8")
+    before_the_numbers = spreads.partition("[bare]")[0]
+    assert re.search(r"^# measured: ", before_the_numbers, re.MULTILINE)  # one mark for all

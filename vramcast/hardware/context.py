@@ -26,9 +26,11 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
 from vramcast.core.errors import UsageError
@@ -105,33 +107,10 @@ class Source(Enum):
     INTERPOLATED = "other cards, by the threads which a card can hold"
 
 
-# What contexts came to relative to what was assumed for them, less 1; ascending. Of a bare context, and after kernels: there a
-# message is one job on one stack, and which of the two makes it differ nobody can tell, so that it holds for any stack.
-# measured: `python -m benchmarks.hardware.contexts`, without what was judged: a stack of the card, cards with as many threads
-_BARE_SPREAD: Final[Mapping[Source, tuple[float, ...]]] = {
-    Source.MEASURED: (
-        *[-0.006] * 4, -0.003, *[0] * 21, 0.004,
-    ),
-    Source.OTHER_STACK: (
-        -0.209, -0.152, -0.004, -0.004, -0.004, *[-0.003] * 4, *[0] * 5, 0.004, 0.006, 0.008, 0.067, 0.099, 0.275,
-    ),
-    Source.INTERPOLATED: (
-        -0.262, -0.209, -0.075, -0.058, -0.054, -0.034, -0.03, -0.03, -0.018, -0.008, -0.008, -0.006, -0.006, -0.004,
-        0.001, 0.002, 0.003, 0.003, 0.003, 0.007, 0.007, 0.008, 0.01, 0.01, 0.014, 0.093, 0.129,
-    ),
-}  # fmt: skip
-_KERNELS_SPREAD: Final[Mapping[Source, tuple[float, ...]]] = {
-    Source.OTHER_STACK: (
-        -0.41, -0.145, -0.132, -0.065, -0.051, -0.043, -0.031, -0.031, -0.021, -0.019, -0.017, -0.012, -0.01, -0.01,
-        0.005, 0.007, 0.007, 0.011, 0.013, 0.013, 0.015, 0.026, 0.027, 0.027, 0.067, 0.08, 0.1, 0.107, 0.135, 0.183,
-        0.346, 0.391,
-    ),
-    Source.INTERPOLATED: (
-        -0.347, -0.175, -0.085, -0.068, -0.065, -0.06, -0.051, -0.049, -0.048, -0.044, -0.022, -0.022, -0.016, -0.012,
-        -0.011, -0.005, -0.005, -0.001, 0.003, 0.003, 0.005, 0.016, 0.017, 0.02, 0.021, 0.034, 0.037, 0.069, 0.097,
-        0.107, 0.135, 0.346, 0.391,
-    ),
-}  # fmt: skip
+# What contexts came to relative to what was assumed for them, by whether kernels ran and by how much was measured.
+_SPREADS: Final[dict[str, dict[str, list[float]]]] = tomllib.loads(
+    Path(__file__).with_name("context_spreads.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +348,8 @@ def minor_of(torch: str | None) -> str:
 
 def _spread(source: Source, *, kernels: bool) -> tuple[float, ...]:
     """Return how far contexts of this class lie off; one that a site measured is no better known than others' own."""
-    if kernels:
-        return _KERNELS_SPREAD[Source.INTERPOLATED if source is Source.INTERPOLATED else Source.OTHER_STACK]
-    return _BARE_SPREAD[Source.MEASURED if source is Source.SITE else source]
+    known = _SPREADS["kernels" if kernels else "bare"]
+    return tuple(known.get((Source.MEASURED if source is Source.SITE else source).name, known["OTHER_STACK"]))
 
 
 def _most_of(rows: Sequence[ContextRow], wanted: frozenset[str]) -> ContextRow:

@@ -193,7 +193,7 @@ def _close(name: str, known: Iterable[str]) -> str:
 
 def _torchvision(name: str, options: dict[str, Any]) -> Any:
     models = _need("torchvision").models
-    if name not in (known := _torchvision_names()):
+    if name not in (known := models.list_models()):
         raise UsageError(f"torchvision has no model '{name}': {_close(name, known)}")
     parameters = inspect.signature(models.get_model_builder(name)).parameters
     fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
@@ -203,7 +203,7 @@ def _torchvision(name: str, options: dict[str, Any]) -> Any:
 def _timm(name: str, options: dict[str, Any]) -> Any:
     timm = _need("timm")
     if not timm.is_model(name):
-        raise UsageError(f"timm has no model '{name}': {_close(name, _timm_names())}")
+        raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
     return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
@@ -230,8 +230,8 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     except (ValueError, KeyError) as error:
         folder = f" (for the folder write hf:./{name})" if Path(name).is_dir() else ""
         hint = (
-            _close(model_type, _hugging_face_names())
-            if model_type not in _hugging_face_names()
+            _close(model_type, transformers.CONFIG_MAPPING)
+            if model_type not in transformers.CONFIG_MAPPING
             else str(error).splitlines()[0][:200]
         )
         raise UsageError(f"transformers has no model type '{model_type}'{folder}: {hint}") from None
@@ -267,31 +267,19 @@ _AUTO_CLASSES = (
 )  # fmt: skip
 
 
-def _torchvision_names() -> list[str]:
-    return list(_need("torchvision").models.list_models())
-
-
-def _timm_names() -> list[str]:
-    return list(_need("timm").list_models())
-
-
-def _hugging_face_names() -> list[str]:
-    return list(_need("transformers").CONFIG_MAPPING)
-
-
 @dataclass(frozen=True, slots=True)
 class _Scheme:
     """A registry: how a model of it is built, what it calls the number of classes, and which models it has."""
 
     build: Callable[[str, dict[str, Any]], Any]
     classes: str
-    names: Callable[[], list[str]]
+    names: Callable[[], Iterable[str]]
 
 
 _SCHEMES: Final = {
-    "torchvision": _Scheme(_torchvision, "num_classes", _torchvision_names),
-    "timm": _Scheme(_timm, "num_classes", _timm_names),
-    "hf": _Scheme(_hugging_face, "num_labels", _hugging_face_names),
+    "torchvision": _Scheme(_torchvision, "num_classes", lambda: _need("torchvision").models.list_models()),
+    "timm": _Scheme(_timm, "num_classes", lambda: _need("timm").list_models()),
+    "hf": _Scheme(_hugging_face, "num_labels", lambda: _need("transformers").CONFIG_MAPPING),
 }
 REGISTRIES: Final = tuple(_SCHEMES)
 

@@ -12,11 +12,6 @@ from vramcast.jobs.ranks import World
 
 _OPTIONS: Final = OPTIONS["accelerate"]
 _BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-_KEEP_CASE: Final = frozenset(
-    {"fsdp_sharding_strategy", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_backward_prefetch"}
-    | {"fsdp_state_dict_type", "fsdp_ignored_modules"}
-)
-_AS_WRITTEN: Final = frozenset({"deepspeed_config_file", "deepspeed_moe_layer_cls_names"})
 _KINDS: Final = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "multi_gpu", "tpu")
 
 
@@ -73,7 +68,7 @@ def _of_accelerates_fsdp(given: Mapping[str, Any]) -> dict[str, str]:
     told = {"ACCELERATE_USE_FSDP": "true"}
     for name, value in chosen.items():
         if value is not None:
-            told[_OPTIONS["fsdp_variables"].get(name, name.upper())] = str(value) if name in _KEEP_CASE else str(value).lower()
+            told[_OPTIONS["fsdp_variables"].get(name, name.upper())] = _as_told(name, value)
     return told
 
 
@@ -84,8 +79,12 @@ def _of_accelerates_deepspeed(given: Mapping[str, Any], config: accelerate_confi
     told = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
     for name, variable in _OPTIONS["deepspeed_variables"].items():
         if given.get(name) is not None:
-            told[variable] = str(given[name]) if name in _AS_WRITTEN else str(given[name]).lower()
+            told[variable] = _as_told(name, given[name])
     return told
+
+
+def _as_told(option: str, value: Any) -> str:
+    return str(value) if option in _OPTIONS["case"]["kept"] else str(value).lower()
 
 
 def _is_true(value: Any) -> bool:

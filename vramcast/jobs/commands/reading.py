@@ -14,7 +14,7 @@ from typing import Final
 
 from vramcast.core.errors import UsageError
 from vramcast.jobs.commands import launchers
-from vramcast.jobs.commands.launcher import Launcher, first_rank
+from vramcast.jobs.commands.launcher import OPTIONS, Launcher, first_rank
 from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import ALONE, Rank, World
 
@@ -29,15 +29,6 @@ _RUNNERS: Final = frozenset({"poetry", "pipenv", "pdm", "rye"})  # `poetry run C
 _PREFIXES: Final = frozenset({"nohup", "time", "exec", "command"})
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish"})
 _STARTERS: Final = frozenset({"srun", "sbatch", "mpirun", "mpiexec", "horovodrun", "docker", "ssh", "ray", "nsys", "ncu"})
-# Options of `uv run` which take a value. # spec: uv run --help, 0.9
-_UV_VALUED: Final = frozenset(
-    {"--extra", "--no-extra", "--group", "--no-group", "--only-group", "--env-file", "--with", "-w", "--with-editable"}
-    | {"--with-requirements", "-p", "--python", "--package", "--index", "--default-index", "-i", "--index-url"}
-    | {"--extra-index-url", "-f", "--find-links", "-P", "--upgrade-package", "--reinstall-package", "--index-strategy"}
-    | {"--keyring-provider", "--resolution", "--prerelease", "--fork-strategy", "--exclude-newer", "--link-mode", "-C"}
-    | {"--config-setting", "--no-build-package", "--no-binary-package", "--refresh-package", "--cache-dir", "--project"}
-    | {"--config-file", "--color", "--allow-insecure-host", "--python-platform", "--no-build-isolation-package"}
-)
 _HEAD_BYTES: Final = 256  # arbitrary: room for a first line
 
 
@@ -109,7 +100,7 @@ class _Reader:
                 return self._module(self.words[1:])
             if word.partition("=")[0] == "--directory":
                 raise UsageError("uv run --directory cannot be read: change to the folder.")
-            self._drop(2 if word in _UV_VALUED else 1)
+            self._drop(2 if word in OPTIONS["uv"]["valued"] else 1)
             if word in ("--", "-s", "--script"):
                 break
         return None
