@@ -3,12 +3,16 @@
 A residual's distribution depends on few things: whether a library chooses workspaces and whose choice was asked, whether a
 compiler fused the job, whether shapes hang on values, how many ranks there are, how far the torch which ran it is from the one
 which is meant. Each is a trait with few values; `learner/residual_tree.py` finds in measured runs which of them matter.
+
+traits.toml has what their values say (`MEANINGS`), and which are no worse than others (`NO_WORSE`).
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Mapping
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -22,39 +26,9 @@ from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase,
 
 Traits: TypeAlias = Mapping[str, str]
 
-# spec: every trait, with what its values say. Files hold them, so that a value never changes its meaning.
-MEANINGS: Final[dict[str, str]] = {
-    "operators": "convolution, recurrent, attention (fused, or more softmaxes than a loss takes) or dense: the first which ran",
-    "convolutions": "none, plain, or depthwise: whether PyTorch's own kernels for those ran",
-    "workspaces": "none, small or large: by what convolutions' workspaces raise the reserved peak",
-    "plans": "none, exact (the cuDNN of the job's stack was asked) or other (another version was)",
-    "compiled": "yes or no: whether Inductor fused some of it",
-    "values": "known, or drawn: shapes or branches hang on values which nobody knows",
-    "batches": "alike, or vary: steps keep more and less, as where each batch is padded to its longest line",
-    "ranks": "one or several",
-    "speed": "any, or decides: the card's speed decides when blocks of several streams come back",
-    "torch": "same, or other: the minor release which ran it against that of its stack",
-    "unknown": "none or some: calls which were refused, or answered with an assumption",
-    "card": "free, or full: it does not fit on its card, or the allocator had to give back and ask again",
-    "size": "of the reserved peak: below 256 MiB, 1 GiB, 4 GiB, or more",
-    "precision": "fp32, half or amp, as it was seen",
-    "tracer": "who traced it: nullgpu, fake, cpu, ...",
-    "gpu": "the card's key",
-}
-# Of a trait a value with which first principles lie off no less than with another: who has seen too few jobs of the one says of
-# them what he says of the other. "exact" plans and a card which is "free" are not worse than "other" and "full"; and all of a
-# "dense" job stands in one with attention too.
-NO_WORSE: Final[dict[tuple[str, str], str]] = {
-    ("operators", "dense"): "attention",
-    ("plans", "exact"): "other",
-    ("torch", "same"): "other",
-    ("values", "known"): "drawn",
-    ("batches", "alike"): "vary",
-    ("speed", "any"): "decides",
-    ("unknown", "none"): "some",
-    ("card", "free"): "full",
-    ("workspaces", "small"): "large",
-}
+_TABLE: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MEANINGS: Final[dict[str, str]] = _TABLE["meanings"]
+NO_WORSE: Final = {(trait, value): other for trait, pairs in _TABLE["no_worse"].items() for value, other in pairs.items()}
 CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: of the reserved peak

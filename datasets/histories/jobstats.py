@@ -45,16 +45,13 @@ def read(path: str | os.PathLike[str]) -> Reading:
         if match[1] in ("", "Short", "None"):
             tally.skip("whose job was too short for Jobstats")
             continue
-        try:
+        with tally.guarded(number, text):
             runs = _runs(_facts(header, cells), unpacked(match[1]))
-        except DatasetError as error:
-            tally.reject(number, str(error), text)
-            continue
-        if not runs:
-            tally.skip("of jobs without a GPU")
-        for k, run in enumerate(runs):
-            tally.run([(number, text)], lambda run=run: run, more=k > 0)  # type: ignore[misc]
-        cards += len(runs)
+            if not runs:
+                tally.skip("of jobs without a GPU")
+            for k, run in enumerate(runs):
+                tally.run([(number, text)], lambda run=run: run, more=k > 0)  # type: ignore[misc]
+            cards += len(runs)
     tally.note(f"{cards} cards: one run a card; the sampling period is the site's and not in this file")
     return tally.done()
 

@@ -75,7 +75,7 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
         else:
             tally.skip("of peaks of 0 bytes")
     for peaks in of_batch.values():
-        tally.run([(peak.place, peak.text) for peak in peaks], lambda peaks=peaks: _run(peaks, facts))  # type: ignore[misc]
+        tally.run([(peak.place, peak.text) for peak in peaks], _run, peaks, facts)
     if not tally.rows:
         tally.rows = 1
         tally.reject(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from vramcast.core.errors import TraceFileError, UsageError
+from vramcast.core.errors import UsageError
 from vramcast.core.files import sha256_of
 from vramcast.datasets.histories.reader import Tally
 from vramcast.datasets.journal import Reading
@@ -32,11 +32,8 @@ def read(path: str | os.PathLike[str]) -> Reading:
         if not snapshot["device_traces"][index]:
             tally.skip("of devices without a history")
             continue
-        try:
-            trace = trace_from_snapshot(snapshot, index)
-            tally.run([(f"device {index}", "")], lambda trace=trace, index=index: _run(trace, tally, name, index))  # type: ignore[misc]
-        except TraceFileError as error:
-            tally.reject(f"device {index}", str(error))
+        with tally.guarded(f"device {index}"):
+            tally.run([(f"device {index}", "")], _run, trace_from_snapshot(snapshot, index), tally, name, index)
     if not snapshot["device_traces"]:
         tally.note("the file has segments only: without a history its peaks are not known")
     tally.note("a snapshot says neither which card nor which torch it was, nor whether the job went on")

@@ -14,7 +14,7 @@ from typing import Final
 from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.units import GIB
-from vramcast.datasets.histories.reader import Tally, csv_rows, is_missing, lines, number, size_bytes
+from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_missing, lines, number, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
@@ -46,17 +46,12 @@ def read(path: str | os.PathLike[str]) -> Reading:
     tally = Tally(path)
     tasks = {(row["job_name"], row["task_name"]): row for row in _beside(tally, "task", TASK)}
     instances = {row["worker_name"]: row for row in _beside(tally, "instance", INSTANCE)}
-    for place, cells in csv_rows(lines(path)):
-        if cells is not None and tuple(cell.strip() for cell in cells) == SENSOR:
-            continue  # someone has put the header on top
-        tally.rows += 1
-        if cells is None or len(cells) != len(SENSOR):
-            reason = f"{len(cells or ())} cells, pai_sensor_table has {len(SENSOR)}"
-            tally.reject(place, reason, ",".join(cells or ()))
-            continue
-        row = dict(zip(SENSOR, (cell.strip() for cell in cells), strict=True))
+    # Someone may have put the header on top.
+    rows = (row for row in csv_rows(lines(path)) if tuple(cell.strip() for cell in row[1]) != SENSOR)
+    for place, cells in by_column(rows, SENSOR, tally, "pai_sensor_table"):
+        row = {name: cell.strip() for name, cell in cells.items()}
         task, instance = tasks.get((row["job_name"], row["task_name"]), {}), instances.get(row["worker_name"], {})
-        tally.run([(place, ",".join(cells))], lambda row=row, task=task, instance=instance: _run(row, task, instance))  # type: ignore[misc]
+        tally.run([(place, ",".join(cells.values()))], _run, row, task, instance)
     tally.note(UNIT_NOTE)
     tally.note("instances may share a card (plan_gpu below 100): peaks are of the instance, the period is not published")
     return tally.done()
@@ -70,7 +65,7 @@ def _beside(tally: Tally, kind: str, columns: tuple[str, ...]) -> Iterator[dict[
         return
     damaged = 0
     for _, cells in csv_rows(lines(path)):
-        if cells is None or len(cells) != len(columns):
+        if len(cells) != len(columns):
             damaged += 1
         else:
             yield dict(zip(columns, (cell.strip() for cell in cells), strict=True))

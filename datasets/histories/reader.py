@@ -11,11 +11,10 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, TypeVar
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.text import encodable
@@ -23,6 +22,7 @@ from vramcast.core.units import GIB, KIB, MIB
 from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.run import Run
 
+T = TypeVar("T")
 CENSORED_SHARE: Final = 0.94  # measured: above, caches are full and cuDNN takes leaner plans (GPUMemNet, 40 GB card)
 _MAX_LINE: Final = 1_000_000  # arbitrary: characters; the longest row of a known table has 4,000
 _MAX_TEXT_BYTES: Final = 2**30  # arbitrary: of a file that is read whole
@@ -67,16 +67,25 @@ class Tally:
         if text not in self._reading.notes:
             self._reading.notes.append(encodable(text))
 
-    def run(self, rows: Sequence[tuple[object, object]], make: Callable[[], Run], *, more: bool = False) -> None:
-        """Add the run which `make` returns, or keep its rows aside when the schema refuses it.
+    @contextmanager
+    def guarded(self, place: object, text: object = "") -> Iterator[None]:
+        """Keep a row aside where what the block reads of it is wrong."""
+        try:
+            yield
+        except (ValueError, OverflowError) as error:  # errors of ours are ValueErrors too
+            self.reject(place, str(error), text)
+
+    def run(self, rows: Sequence[tuple[object, object]], make: Callable[..., Run], *arguments: Any, more: bool = False) -> None:
+        """Add the run which `make` returns, or keep its rows aside when it or the schema refuses it.
 
         Args:
             rows: (place, text) of the rows which the run was made from.
             make: Builds it.
+            arguments: For `make`.
             more: These rows are counted already: they give more than one run.
         """
         try:
-            made = make()
+            made = make(*arguments)
             made = Run.from_dict(made.to_dict())  # what cannot be written and read again is not taken
             if made.id in self._ids:
                 raise DatasetError(f"The run {made.id[:80]} is in this file already: one of each name is expected.")
@@ -169,8 +178,8 @@ def _cause(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
 
 
-def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
-    """Yield (number of its first line, cells) of each row; None where the quotes are damaged; blank lines are left out.
+def csv_rows(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of its first line, cells) of each row; no cells where the quotes are damaged; blank lines are left out.
 
     Quotes do not reach over lines: so one stray quote costs one row.
     """
@@ -180,7 +189,7 @@ def csv_rows(numbered: Iterator[tuple[int, str]], *, delimiter: str = ",") -> It
         try:
             yield number, next(csv.reader([text], strict=False))
         except (csv.Error, StopIteration):
-            yield number, None
+            yield number, []
 
 
 def table(path: str | os.PathLike[str], needed: Sequence[str], tally: Tally) -> Iterator[tuple[int, dict[str, str]]]:
@@ -194,26 +203,30 @@ def table(path: str | os.PathLike[str], needed: Sequence[str], tally: Tally) -> 
         DatasetError: there is no header with these columns.
     """
     rows = csv_rows(lines(path))
-    _, header = next(rows, (0, None))
-    names = [name.strip() for name in header or ()]
+    _, header = next(rows, (0, []))
+    names = [name.strip() for name in header]
     if missing := [name for name in needed if name not in names]:
         raise DatasetError(f"'{path}' has no column '{missing[0]}': a CSV with a header is expected.")
+    yield from by_column(rows, names, tally)
+
+
+def by_column(
+    rows: Iterable[tuple[int, list[str]]], columns: Sequence[T], tally: Tally, who: str = "the header"
+) -> Iterator[tuple[int, dict[T, str]]]:
+    """Yield (line, cells by column) of rows; those of another length are kept aside in `tally`, which counts all.
+
+    Args:
+        rows: From `csv_rows`, without a header.
+        columns: What to call the cells.
+        tally: Counts the rows.
+        who: Says how many there are, for the message.
+    """
     for number, cells in rows:
         tally.rows += 1
-        if cells is None or len(cells) != len(names):
-            tally.reject(number, f"{len(cells or ())} cells, the header has {len(names)}", ",".join(cells or ()))
+        if len(cells) != len(columns):
+            tally.reject(number, f"{len(cells)} cells, {who} has {len(columns)}", ",".join(cells))
         else:
-            yield number, dict(zip(names, cells, strict=True))
-
-
-def peeked(numbered: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
-    """Return the first line which is neither blank nor a comment, and all lines."""
-    seen: list[tuple[int, str]] = []
-    for number, text in numbered:
-        seen.append((number, text))
-        if text.strip() and not text.lstrip().startswith("#"):
-            return text, chain(seen, numbered)
-    return "", iter(seen)
+            yield number, dict(zip(columns, cells, strict=True))
 
 
 # Values -------------------------------------------------------------------------------------------------------------

@@ -46,19 +46,15 @@ def read(path: str | os.PathLike[str]) -> Reading:
     rows: dict[str, list[tuple[object, object]]] = {}
     for number, text, header, cells in parsable_rows(path):
         tally.rows += 1
-        try:
+        with tally.guarded(number, text):
             row = _by_header(header, cells) if header else _by_content(cells)
             identity = split_id(row.get("jobid", ""))
             if identity is None:
                 raise DatasetError("It has no job id: give sacct -P with the column JobID.")
             job, step = identity
             peak = _peak(row)
-            seconds = _seconds(row.get("elapsed", ""))
-        except DatasetError as error:
-            tally.reject(number, str(error), text)
-            continue
-        rows.setdefault(job, []).append((number, text))
-        _merge(jobs.setdefault(job, SlurmJob(job)), row, step, peak, seconds)
+            rows.setdefault(job, []).append((number, text))
+            _merge(jobs.setdefault(job, SlurmJob(job)), row, step, peak)
     for job, found in jobs.items():
         found.add_to(tally, rows[job], "sacct", is_told=header is not None)
     tally.note(NOTE)
@@ -97,7 +93,7 @@ def _peak(row: dict[str, str]) -> int | None:
     return size_bytes(match[1], "gres/gpumem") if match else None
 
 
-def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None, seconds: float | None) -> None:
+def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None) -> None:
     job.says_gpu |= "gres/gpu" in row["usage"] and step != "extern"
     gpus, gpu = gpus_of(row["allocated"].replace("gres:gpu", "gres/gpu"))
     job.gpus = max(filter(None, (job.gpus, gpus)), default=None)
@@ -115,6 +111,7 @@ def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None, seco
         text = row.get(column, "")
         if not is_missing(text):
             setattr(job, name, text)
+    seconds = _seconds(row.get("elapsed", ""))
     job.seconds = seconds if seconds is not None else job.seconds
 
 

@@ -34,14 +34,11 @@ def read(path: str | os.PathLike[str]) -> Reading:
     tally = Tally(path)
     for place, job in enumerate(jobs):
         tally.rows += 1
-        try:
+        with tally.guarded(f"jobs[{place}]", job):
             found = _job(job)
-        except DatasetError as error:
-            tally.reject(f"jobs[{place}]", str(error), job)
-            continue
-        found.add_to(tally, [(f"jobs[{place}]", job)], "sacct --json")
-        if found.state == HOST_OOM:
-            tally.note(HOST_OOM_NOTE)
+            found.add_to(tally, [(f"jobs[{place}]", job)], "sacct --json")
+            if found.state == HOST_OOM:
+                tally.note(HOST_OOM_NOTE)
     tally.note(NOTE)
     return tally.done()
 

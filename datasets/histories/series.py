@@ -16,12 +16,12 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.units import GIB, KIB, MIB
-from vramcast.datasets.histories.reader import Tally, csv_rows, is_missing, lines, near_capacity, number, peeked, size_bytes
+from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_missing, lines, near_capacity, number, size_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
@@ -67,12 +67,14 @@ def read(path: str | os.PathLike[str]) -> Reading:
         DatasetError: the file cannot be read, or has neither a column of used memory nor a DCGM sample.
     """
     tally = Tally(path)
-    first, numbered = peeked(lines(path))
+    said = ((place, text) for place, text in lines(path) if text.strip() and not text.lstrip().startswith("#"))
+    begin = next(said, (0, ""))
+    first, numbered = begin[1], chain([begin], said)
     is_prometheus = _is_sample(first)
     cards: dict[tuple[str, ...], _Card] = {}
     how = _prometheus(numbered, tally, cards) if is_prometheus else _csv(first, numbered, tally, cards)
     for card in cards.values():
-        tally.run(card.rows, lambda card=card: _run(card, how))  # type: ignore[misc]
+        tally.run(card.rows, _run, card, how)
     tally.note("samples are of the whole card: what others had on it counts")
     return tally.done()
 
@@ -90,44 +92,36 @@ def _is_sample(line: str) -> bool:
 
 
 def _csv(first: str, numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[tuple[str, ...], _Card]) -> str:
-    table = csv_rows((number, text) for number, text in numbered if not text.lstrip().startswith("#"))
-    _, header = next(table, (0, None))
-    names = [_column(name) for name in header or ()]
+    table = csv_rows(numbered)
+    _, header = next(table, (0, []))
+    names = [_column(name) for name in header]
     at = {what: next((names.index(alias) for alias in known if alias in names), None) for what, known in _COLUMNS.items()}
     if at["used"] is None:
         raise DatasetError(
             f"'{tally.path}' begins with {first[:60]!r}: a header with a column memory.used, memory_used_MiB or "
             "DCGM_FI_DEV_FB_USED is expected."
         )
-    unit = {what: _unit((header or ())[place]) for what, place in at.items() if place is not None}
-    for place, cells in table:
-        tally.rows += 1
-        if cells is None or len(cells) != len(names):
-            tally.reject(place, f"{len(cells or ())} cells, the header has {len(names)}", ",".join(cells or ()))
-            continue
+    unit = {what: _unit(header[place]) for what, place in at.items() if place is not None}
+    for place, cells in by_column(table, range(len(names)), tally):
+        text = ",".join(cells.values())
         values = {what: "" if i is None else cells[i].strip() for what, i in at.items()}
         if is_missing(values["used"]):
             tally.skip("without a value")
             continue
-        try:
+        with tally.guarded(place, text):
             used = size_bytes(values["used"], "used memory", unit["used"]) or 0
             total = size_bytes(values["total"], "the card's memory", unit.get("total", MIB))
             free = size_bytes(values["free"], "free memory", unit.get("free", MIB))
             time = _time(values["time"])
-        except DatasetError as error:
-            tally.reject(place, str(error), ",".join(cells))
-            continue
-        card = _card(tally, cards, values["job"], values["gpu"], values["host"])
-        card.name = card.name or values["name"] or None
-        card.total_bytes = max(card.total_bytes or 0, total or (used + free if free else 0)) or None
-        _add(card, (place, ",".join(cells)), used, time)
+            card = _card(tally, cards, values["job"], values["gpu"], values["host"])
+            card.name = card.name or values["name"] or None
+            card.total_bytes = max(card.total_bytes or 0, total or (used + free if free else 0)) or None
+            _add(card, (place, text), used, time)
     return "nvidia-smi device" if "dcgm_fi_dev_fb_used" not in names else "dcgm device"
 
 
 def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[tuple[str, ...], _Card]) -> str:
     for place, text in numbered:
-        if not text.strip() or text.lstrip().startswith("#"):
-            continue
         tally.rows += 1
         match = _SAMPLE.fullmatch(text.strip())
         if match is None:
@@ -137,28 +131,25 @@ def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[t
             tally.skip("of other metrics")
             continue
         labels = {name.lower(): value for name, value in _LABEL.findall(match[2] or "")}
-        try:
+        with tally.guarded(place, text):
             value = number(match[3], match[1])
             if value is not None and not 0 <= value < 2**40:
                 raise DatasetError(f"{match[1]} is {match[3][:40]}: MiB are expected.")
             time = None if match[4] is None else int(match[4]) / 1000
-        except DatasetError as error:
-            tally.reject(place, str(error), text)
-            continue
-        if value is None:
-            tally.skip("without a value")
-            continue
-        pod = labels.get("pod", "")
-        job = labels.get("hpc_job") or (f"{labels.get('namespace', '')}/{pod}" if pod else "")
-        card = _card(tally, cards, job, labels.get("gpu") or labels.get("uuid", ""), labels.get("hostname", ""))
-        card.name = card.name or labels.get("modelname")
-        card.last[_DCGM[match[1]]] = round(value * MIB)
-        if {"used", "free"} <= card.last.keys():
-            card.total_bytes = sum(card.last.values()) or None
-        if _DCGM[match[1]] == "used":
-            _add(card, (place, text), round(value * MIB), time)
-        else:
-            card.rows.append((place, text))
+            if value is None:
+                tally.skip("without a value")
+                continue
+            pod = labels.get("pod", "")
+            job = labels.get("hpc_job") or (f"{labels.get('namespace', '')}/{pod}" if pod else "")
+            card = _card(tally, cards, job, labels.get("gpu") or labels.get("uuid", ""), labels.get("hostname", ""))
+            card.name = card.name or labels.get("modelname")
+            card.last[_DCGM[match[1]]] = round(value * MIB)
+            if {"used", "free"} <= card.last.keys():
+                card.total_bytes = sum(card.last.values()) or None
+            if _DCGM[match[1]] == "used":
+                _add(card, (place, text), round(value * MIB), time)
+            else:
+                card.rows.append((place, text))
     return "dcgm device"
 
 

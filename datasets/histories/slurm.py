@@ -106,7 +106,7 @@ class SlurmJob:
         elif is_told and not self.says_gpu and self.gpus is None and not self.peaks and self.noted is None:
             tally.skip("of jobs without a GPU", len(rows))
         else:
-            tally.run(rows, lambda: self._run(measured_by))
+            tally.run(rows, self._run, measured_by)
 
     def _run(self, measured_by: str) -> Run:
         status = STATES.get(self.state or "", "unknown")

@@ -46,7 +46,9 @@ _PACKAGES = ("torch", "torchvision", "timm", "transformers")
 # What makes features of a job, besides tracer and simulator.
 _FOLDERS = ("hardware", "jobs", "tracer", "simulator")
 _SUFFIXES = (".py", ".c", ".h", ".toml", ".txt")
-_OTHER_FILES = ("learner/features.py", "learner/traits.py", "estimates/estimator.py", "estimates/learner_input.py")
+_OTHER_FILES = (
+    "learner/features.py", "learner/traits.py", "learner/traits.toml", "estimates/estimator.py", "estimates/learner_input.py",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
