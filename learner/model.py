@@ -22,7 +22,7 @@ import numpy as np
 
 from vramcast.core.errors import ArtifactError
 from vramcast.learner import sum_quantile
-from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration, Correction
+from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, family_of
 from vramcast.learner.stacks import StackContext
@@ -149,13 +149,13 @@ class Head:
         """Return the median among one job's quantiles."""
         return float(quantiles[self.calibration.levels.index(0.5)])
 
-    def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits) -> list[tuple[float, Correction]]:
+    def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits) -> list[float]:
         """Return the calibrated residual at each level: never below the median, nor below that of a lower level."""
         asked = sorted({*levels, *self.calibration.levels})
         corrections = [self.calibration.correction(level, traits) for level in asked]
         residuals = [float(quantiles[one.column]) + one.value for one in corrections]
         highest = np.maximum.accumulate([max(value, self.median(quantiles)) for value in residuals])
-        by_level = dict(zip(asked, zip(highest.tolist(), corrections, strict=True), strict=True))
+        by_level = dict(zip(asked, highest.tolist(), strict=True))
         return [by_level[level] for level in levels]
 
 
@@ -245,7 +245,7 @@ class Learned:
         quantiles = head.residuals([subject])[0]
         point = head.median(quantiles)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
-        upper = [value for value, _ in head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits))]
+        upper = head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits))
         above = simulated * (np.exp(point + (np.array(upper) - point) * wider) - math.exp(point))
         return Part(name, above)
 

@@ -5,30 +5,19 @@ The costs are closed forms which only steer the draw towards a size: nothing els
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.sampling import Draw
-from vramcast.jobs.job import TRAINING_FIELDS, Precision, Training, ZeroGrad
+from vramcast.jobs.job import TRAINING_FIELDS, Training
 from vramcast.jobs.optimizers import state_tensors
 
 STEPS = 4  # arbitrary: at least 3; the optimizer's state appears at the end of the first
 
-# arbitrary, all weights below: what people use often comes often, what an estimator may get wrong comes often enough.
-_PRECISIONS: dict[Precision, float] = {"fp32": 50, "amp-bf16": 25, "amp-fp16": 5, "bf16": 20}
-_LOW_PRECISIONS: dict[Precision, float] = {"fp32": 5, "amp-bf16": 25, "bf16": 70}  # arbitrary: of large language models
-_OPTIMIZERS = {
-    "sgd": 10, "sgdm": 16, "adam": 22, "adamw": 26, "rmsprop": 7, "adagrad": 6,
-    "adam:fused=true": 3, "adamw:fused=true": 5, "adamw:foreach=false": 3, "sgdm:foreach=false": 2,
-}  # fmt: skip
-_ZERO_GRADS: dict[ZeroGrad, float] = {"step-start": 60, "before-backward": 20, "after-step": 20}
-_ALLOC_CONFS = {
-    "": 80,
-    "expandable_segments:True": 8,
-    "max_split_size_mb:32": 1, "max_split_size_mb:128": 1.5, "max_split_size_mb:512": 1.5,
-    "garbage_collection_threshold:0.6": 2, "garbage_collection_threshold:0.8": 2,
-    "roundup_power2_divisions:2": 2, "roundup_power2_divisions:8": 2,
-}  # fmt: skip
+_WEIGHTS: Final[dict[str, dict[Any, float]]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +69,11 @@ def draw_training(
     """
     return DrawnTraining(
         steps=STEPS,
-        optimizer=draw.weighted(_OPTIMIZERS),
-        precision=draw.weighted(_LOW_PRECISIONS if low else _PRECISIONS),
-        zero_grad=draw.weighted(_ZERO_GRADS),
+        optimizer=draw.weighted(_WEIGHTS["optimizer"]),
+        precision=draw.weighted(_WEIGHTS["low_precision" if low else "precision"]),
+        zero_grad=draw.weighted(_WEIGHTS["zero_grad"]),
         overlap_inputs=not draw.chance(0.2),
-        alloc_conf=draw.weighted(_ALLOC_CONFS),
+        alloc_conf=draw.weighted(_WEIGHTS["alloc_conf"]),
         checkpointing=draw.chance(0.15) and checkpoints,
         channels_last=draw.chance(0.25) and flat,
         cudnn_benchmark=draw.chance(0.1) and convolves,

@@ -68,19 +68,14 @@ class Communicator:
         return f"{self.ranks} ranks: " + (", ".join(f"{kind} {n}" for kind, n in self.calls.items()) or "not used")
 
 
-def communicators(trace: Trace, card: Device, torch: str | None) -> tuple[Communicator, ...]:
-    """Return a process's communicators, in the order in which they were made.
+def sizes_of(calls: Sequence[Calls], card: Device, torch: str | None) -> tuple[Communicator, ...]:
+    """Return what NCCL takes for a process's communicators.
 
     Args:
-        trace: Of the process.
+        calls: On each, in the order in which they were made.
         card: Whose memory is asked for.
         torch: Version on the card's machine; None: a current one.
     """
-    return sizes_of(calls_in(trace.ledger), card, torch)
-
-
-def sizes_of(calls: Sequence[Calls], card: Device, torch: str | None) -> tuple[Communicator, ...]:
-    """Return what NCCL takes for each communicator; see `communicators`."""
     found = []
     is_first = True
     for one in calls:
@@ -128,7 +123,7 @@ def context_of_process(
         trace: Of the process.
         outside_bytes: What libraries of the job took themselves.
     """
-    used = [one for one in communicators(trace, card, torch) if one.calls]
+    used = [one for one in sizes_of(calls_in(trace.ledger), card, torch) if one.calls]
     counted = set(libraries) - {"nccl"} if used else set(libraries)
     found = context_bytes(card, cuda_major, [library for library in LIBRARIES if library in counted], torch=torch)
     if used:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from vramcast.estimates.bounds.learned import LearnedBound
 from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.communicators import Communicator, communicators, context_of_process
+from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.view import Viewable
 from vramcast.hardware.cards import card_bytes, device
@@ -23,6 +23,7 @@ from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import Case, what_if
 from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.nccl_calls import calls_in
 from vramcast.tracer.format.rank_facts import Held, RankPeaks, ranks_of, sharding_of, world_size_of
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Category, Phase, Trace
@@ -180,7 +181,7 @@ class Estimate(Viewable):
     @property
     def communicators(self) -> tuple[Communicator, ...]:
         """NCCL's communicators of the process, with what each is taken to hold of the card."""
-        return communicators(self.trace, self.job.device, self.stack.torch)
+        return sizes_of(calls_in(self.trace.ledger), self.job.device, self.stack.torch)
 
     @property
     def streams(self) -> CardSpeed:

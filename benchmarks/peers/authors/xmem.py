@@ -13,7 +13,7 @@ from typing import Any, Final
 from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.plain import json_value
-from vramcast.datasets.histories.reader import Tally, lines, near_capacity, peeked, table, whole, whole_text
+from vramcast.datasets.histories.reader import Tally, lines, near_capacity, table, whole, whole_text
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
         DatasetError: the file cannot be read, or is neither.
     """
     tally = Tally(path)
-    first, _ = peeked(lines(path))
+    first = next((text for _, text in lines(path) if text.strip() and not text.lstrip().startswith("#")), "")
     if first.lstrip().startswith("{"):
         values = json_value(whole_text(path), f"'{path}'")
         tally.rows += 1

@@ -10,10 +10,11 @@ single rows, and no rule of the simulator uses them. `make accuracy` prints the 
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
+
+import numpy as np
 
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
@@ -36,13 +37,7 @@ class Residuals:
 
     def at(self, level: float) -> float:
         """Return the residual which a share `level` of the runs stays below; linear between the listed levels."""
-        if level <= self.levels[0]:
-            return self.values[0]
-        right = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
-        left = max(right - 1, 0)
-        span = self.levels[right] - self.levels[left]
-        share = min((level - self.levels[left]) / span, 1.0) if span else 1.0
-        return self.values[left] + share * (self.values[right] - self.values[left])
+        return float(np.interp(level, self.levels, self.values))
 
 
 _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
