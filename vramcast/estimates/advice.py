@@ -12,7 +12,7 @@ import bisect
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers
-from vramcast.jobs.job import Job, TensorSpec, map_batch
+from vramcast.jobs.job import Job, specs_in
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import World
 from vramcast.simulator.settings import Settings
@@ -252,24 +252,12 @@ def _half_batch(estimate: Estimate) -> _Variant:
     price = "twice the launches a step" if trains else "twice the launches"
     if trains and _runs(estimate.trace, Kind.BATCH_NORM):
         price += "; batch norm sees half batches"
-    sizes = _batch_sizes(job)
+    sizes = {spec.shape[0] for spec in specs_in(job.batch, job.labels) if spec.shape}
     if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
         first = ", ".join(map(str, sorted(sizes))) or "none"
         return Row(name, price, reason=f"first dimensions of the batch's tensors: {first}; one even number is needed")
     half = job.with_batch(min(sizes) // 2)
     return name, price, accumulate(half) if trains else half
-
-
-def _batch_sizes(job: Job) -> set[int]:
-    sizes: set[int] = set()
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, TensorSpec) and leaf.shape:
-            sizes.add(leaf.shape[0])
-
-    map_batch(job.batch, note)
-    map_batch(job.labels, note)
-    return sizes
 
 
 def _runs(trace: Trace, *kinds: Kind) -> bool:

@@ -183,6 +183,13 @@ def map_batch(batch: Batch, function: Any) -> Any:
     return function(batch)
 
 
+def specs_in(*batches: Batch) -> list[TensorSpec]:
+    """Return the tensors in batches, in order."""
+    found: list[TensorSpec] = []
+    map_batch(batches, lambda leaf: found.append(leaf) if isinstance(leaf, TensorSpec) else None)
+    return found
+
+
 def parse_batch(specs: Sequence[str]) -> Batch:
     """Return the batch which texts as `TensorSpec.parse` reads them say: one tensor, a tuple, or a dict where they have names.
 
@@ -430,23 +437,14 @@ class Job:
     @property
     def varies(self) -> bool:
         """Whether an input or label has another shape from batch to batch."""
-        found: list[bool] = []
-        map_batch((self.batch, self.labels), lambda leaf: found.append(isinstance(leaf, TensorSpec) and leaf.varies))
-        return any(found)
+        return any(spec.varies for spec in specs_in(self.batch, self.labels))
 
     @property
     def input_bytes(self) -> int:
         """What one batch with its labels takes on the card, in the job's precision; a command's is not known: 0."""
         low = self.training.precision in ("bf16", "fp16")
-        sizes: list[int] = []
-
-        def add(leaf: Any) -> None:
-            if isinstance(leaf, TensorSpec):
-                sizes.append(leaf.size_bytes // 2 if low and leaf.dtype == "float32" else leaf.size_bytes)
-
-        map_batch(self.batch, add)
-        map_batch(self.labels, add)
-        return sum(sizes)
+        specs = specs_in(self.batch, self.labels)
+        return sum(spec.size_bytes // 2 if low and spec.dtype == "float32" else spec.size_bytes for spec in specs)
 
     @property
     def total_bytes(self) -> int:

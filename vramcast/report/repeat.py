@@ -7,7 +7,7 @@ from typing import Any
 
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.jobs.job import Batch, Command, Job, TensorSpec, Training, map_batch
+from vramcast.jobs.job import Batch, Command, Job, Training, specs_in
 
 
 def python_call(estimate: Estimate) -> str:
@@ -77,6 +77,4 @@ def _words(command: Command) -> list[str]:
 
 def _described(batch: Batch) -> str:
     """Return the tensors of a batch in words: `32x3x224x224 float32, 32 int64`."""
-    found: list[TensorSpec] = []
-    map_batch(batch, lambda leaf: found.append(leaf) if isinstance(leaf, TensorSpec) else None)
-    return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in found) or "nothing"
+    return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in specs_in(batch)) or "nothing"
