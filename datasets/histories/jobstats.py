@@ -50,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
             if not runs:
                 tally.skip("of jobs without a GPU")
             for k, run in enumerate(runs):
-                tally.run([(number, text)], lambda run=run: run, more=k > 0)  # type: ignore[misc]
+                tally.run([(number, text)], lambda run=run: run, more=k > 0)
             cards += len(runs)
     tally.note(f"{cards} cards: one run a card; the sampling period is the site's and not in this file")
     return tally.done()
