@@ -50,10 +50,10 @@ def read(path: str | os.PathLike[str]) -> Reading:
         except (DatasetError, OverflowError) as error:
             tally.reject(place, str(error), text)
             continue
-        tally.run([(place, text)], lambda base=base: base)  # type: ignore[misc]
+        tally.run([(place, text)], lambda base=base: base)
         for run in capped:
             limits += 1
-            tally.run([(place, text)], lambda run=run: run, more=True)  # type: ignore[misc]
+            tally.run([(place, text)], lambda run=run: run, more=True)
     if limits:
         tally.note(f"{limits} further runs are rows' jobs under a limit of the allocator")
     tally.note("workers shared the card: rows out of memory say little about the card's size, rows with retries are distorted")

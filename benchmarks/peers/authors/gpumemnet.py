@@ -63,7 +63,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
             continue
         verified += bool(listed) and made.workload.target is not None
         unlisted += not listed
-        tally.run([(number, row["Filename"])], lambda made=made: made)  # type: ignore[misc]
+        tally.run([(number, row["Filename"])], lambda made=made: made)
     tally.note(f"{verified} of {tally.rows} networks are rebuilt and equal the row's list of layers")
     if unlisted:
         tally.note(f"{unlisted} rows have an empty list of layers: rebuilt from the file name alone")

@@ -60,7 +60,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
         tally.run([("", "")], lambda: _run(_row(values, f"{name} {digest(json.dumps(values))}")))
     else:
         for place, row in table(path, COLUMNS, tally):
-            tally.run([(place, row["path"])], lambda row=row: _run(row))  # type: ignore[misc]
+            tally.run([(place, row["path"])], lambda row=row: _run(row))
     tally.note("ground is used memory of the card less its first sample: taken as the reserved peak")
     tally.note("of runs out of memory, ground is the level at which they died: censored")
     return tally.done()
