@@ -24,10 +24,19 @@ from vramcast.jobs.text import JobText
 
 KINDS: Final = ("target", "trace", "run", "command")
 _WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
-_NO_OPTION: Final = "lr"  # moves no memory
+# A learning rate moves no memory, the card has `capacity_bytes`, and a command is followed as usual.
+_NOT_ASKED: Final = ("training", "lr", "memory", "ranks", "until", "budget_s")
 _OF_A_COMMAND: Final = ("command", "steps", "world_size", "nproc_per_node", "stack", "device", "capacity_bytes")
-# arbitrary: peaks settle in the second step; more is somebody else's time
-_LIMITS: Final[dict[str, dict[str, Any]]] = {"steps": {"ge": 1, "le": 20}}
+# What JSON has in place of a field's own type; an optimizer is a name, never a pickle.
+_FORMS: Final = {"optimizer": str, "command": list[str] | None, "batch": list[str], "stack": str | None, "alloc_conf": str}
+_LIMITS: Final[dict[str, dict[str, Any]]] = {
+    "target": {"max_length": 10_000, "description": "torchvision:NAME, timm:NAME or hf:MODEL_TYPE"},
+    "command": {"min_length": 1, "description": "a training command; only with --allow-code"},
+    "batch": {"default": [], "max_length": 100},
+    "alloc_conf": {"default": "", "max_length": 1000, "description": "PYTORCH_CUDA_ALLOC_CONF of the job"},
+    "stack": {"max_length": 200},
+    "steps": {"ge": 1, "le": 20},  # arbitrary: peaks settle in the second step; more is somebody else's time
+}
 _SHOWN_ERRORS: Final = 3  # arbitrary
 _SHORT_BYTES: Final = 10_000  # arbitrary: longer ones, with traces and runs, are rarely sent twice
 
@@ -37,35 +46,28 @@ class _Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    target: str | None = Field(None, max_length=10_000, description="torchvision:NAME, timm:NAME or hf:MODEL_TYPE")
     trace: str | None = Field(None, description="a recorded trace or memory history, base64")
     run: dict[str, Any] | None = Field(None, description="a measured run, as `vramcast measure` writes it")
-    command: list[str] | None = Field(None, min_length=1, description="a training command; only with --allow-code")
     files: dict[str, str] = Field(default_factory=dict, description="the command's files, text by relative path")
     environment: dict[str, str] = Field(default_factory=dict, description="the command's variables")
-    batch: list[str] = Field(default_factory=list, max_length=100, description="an input tensor each: 32x3x224x224")
-    labels: str | None = Field(None, description="what the loss compares with: 32:int64<1000")
-    num_classes: int | None = None
-    parallel: str | None = Field(None, description="ddp, fsdp or hsdp:RxS")
-    world_size: int | None = None
-    nproc_per_node: int | None = None
     device: str = Field("h200", max_length=100, description="the card")
     capacity_bytes: int | None = Field(None, gt=0, description="the card's memory, where it is not the device's own")
-    alloc_conf: str = Field("", max_length=1000, description="PYTORCH_CUDA_ALLOC_CONF of the job")
-    stack: str | None = Field(None, max_length=200, description="torch==2.8.0")
     level: float = Field(0.99, gt=0, lt=1, description="of the upper bound")
     wait_s: float = Field(30.0, ge=0, le=600, description="how long the client waits for the answer")
 
 
 def _options(job: type) -> dict[str, Any]:
-    """Return the fields of a job's text that `_Asked` lacks, as pydantic has them; an optimizer is a name, never a pickle."""
-    hints = {**get_type_hints(job), "optimizer": str}
-    named = [one for one in fields(job) if one.name != _NO_OPTION and one.name not in _Asked.model_fields]
-    about = {one.name: {"description": one.metadata.get("help"), **_LIMITS.get(one.name, {})} for one in named}
-    return {one.name: (hints[one.name], Field(one.default, **about[one.name])) for one in named}
+    """Return the fields of a job's text as pydantic has them, with the help of the command line as their descriptions."""
+    hints = {**get_type_hints(job), **_FORMS}
+    asked = [one for one in fields(job) if one.name not in _NOT_ASKED]
+    about = {
+        one.name: {"default": one.default, "description": one.metadata.get("help"), **_LIMITS.get(one.name, {})}
+        for one in asked
+    }
+    return {name: (hints[name], Field(**said)) for name, said in about.items()}
 
 
-JobRequest = create_model("JobRequest", __base__=_Asked, **_options(Training))
+JobRequest = create_model("JobRequest", __base__=_Asked, **_options(JobText), **_options(Training))
 JobRequest.__doc__ = "One job: exactly one of target, trace, run and command, and what the command line has as options."
 
 
