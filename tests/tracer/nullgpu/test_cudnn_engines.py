@@ -5,12 +5,12 @@ This is a small part of `python -m benchmarks.hardware.cudnn_engines`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks.hardware import cudnn_engines as engines
 from vramcast.core.errors import NullGpuError
 from vramcast.estimates.estimator import Estimator
 from vramcast.hardware.cards import device
@@ -20,10 +20,6 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from benchmarks.hardware import cudnn_engines as engines
 
 # Why these may be refused for the environment: Hopper's native engines ask the card for its clusters. cuDNN 9.13 and 9.15,
 # which let them in without a card, have them in no INSTANT list, and neither have those of Ampere and Blackwell any.

@@ -35,7 +35,7 @@ OPERATION_GRAPH_OPS = 801
 
 MAX_DEPTH = 16  # arbitrary; graph > operation > tensor > ragged offset is 4
 MAX_VALUES = 4096  # arbitrary; an attribute of a real graph has at most some dozens
-_Item = TypeVar("_Item")
+T = TypeVar("T")
 _TOKEN = re.compile(r"-?[0-9]{1,20}|[{}=:;,\[\]]")
 
 
@@ -112,8 +112,8 @@ class _Reader:
         self.expect(";")
         return Attribute(name, ctype, (), children)
 
-    def listed(self, read: Callable[[], _Item], end: str) -> tuple[_Item, ...]:
-        items: list[_Item] = []
+    def listed(self, read: Callable[[], T], end: str) -> tuple[T, ...]:
+        items: list[T] = []
         while not self.accept(end):
             if items:
                 self.expect(",")
