@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lanes import sampled
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES, device
 from vramcast.tracer.format.trace import Action
@@ -222,7 +223,7 @@ def test_settings_of_the_allocator_act(probe: Probe, conf: str, source: str, exp
     assert said["found"] == expected
 
 
-@pytest.mark.parametrize("key", sorted(DEVICES))
+@pytest.mark.parametrize("key", sampled(sorted(DEVICES), every=3))
 def test_torch_sees_each_device_as_the_table_has_it(probe: Probe, key: str) -> None:
     card = device(key)
     try:
