@@ -24,7 +24,7 @@ print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and n
     command = [sys.executable, "-S", "-c", code]  # without site-packages
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    own = ("vramcast.core", "vramcast.jobs", "vramcast.schedulers")
+    own = ("vramcast.core", "vramcast.jobs.commands", "vramcast.schedulers")
     others = {name for name in done.stdout.split() if not name.startswith(own)}
     # What `import vramcast` itself loads; its public modules load nothing before they are asked.
     own_root = ("_version", "callbacks", "devices", "errors", "estimates", "estimates.view")
