@@ -35,8 +35,10 @@ from vramcast.simulator import curves
 from vramcast.simulator.trace_edits import with_context
 from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.trace import RANKS, Action, Category, Phase, Trace
-from vramcast.views import draw_html, draw_text, save, style
+from vramcast.views import save, style
 from vramcast.views.charts.chart import ALARM, ON_WHITE
+from vramcast.views.text import draw as draw_text
+from vramcast.views.timeline import draw_html
 
 MIB = 2**20
 HOSTILE = "</script><script>alert(1)</script><!--\x1b[31m&\"'$x^{$\u2028\ud800\u5c64"

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.cli import options as shared
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
-from vramcast.estimates.estimator import Estimator
-from vramcast.estimates.result import Estimate
 from vramcast.jobs.commands.launchers import BY_WORDS
 from vramcast.jobs.text import JobText
-from vramcast.tracer.nullgpu.client import NullGpuTracer
+
+if TYPE_CHECKING:
+    from vramcast.estimates.estimator import Estimator
+    from vramcast.estimates.result import Estimate
 
 RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers which can; the others run models
 COMMAND_HELP: Final = (
@@ -77,6 +78,8 @@ def job_text(options: argparse.Namespace) -> JobText:
 
 def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
     """Return the estimate of a command, which Ctrl-C ends early."""
+    from vramcast.tracer.nullgpu.client import NullGpuTracer
+
     with first_interrupt(NullGpuTracer.stop_command):
         return estimator.estimate_job(text.job(estimator.card))
 

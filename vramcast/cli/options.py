@@ -12,26 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from vramcast import report
 from vramcast.cli import values, what_if_options
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import card_bar, painted
-from vramcast.estimates.estimator import Estimator
-from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Job, Training
 from vramcast.jobs.text import JobText
-from vramcast.views import DRAWINGS, charts
+from vramcast.views import DRAWINGS, PAGES, charts
 
 if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
+    from vramcast.estimates.estimator import Estimator
+    from vramcast.estimates.result import Estimate
 
 HINTS: Final[dict[str, Any]] = {**get_type_hints(Training), **get_type_hints(JobText)}
 _FIELDS: Final = {one.name: (one, HINTS[one.name]) for one in (*fields(Training), *fields(JobText))}
 _READ: Final = {"stack": values.checked(parse_stack), "alloc_conf": str}  # which may be empty: torch's defaults
 RANKS: Final = ("world_size", "nproc_per_node", "ranks")  # of a command
-_ESTIMATOR: Final = tuple(field.name for field in fields(Estimator))
 
 
 def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACERS) -> None:
@@ -55,7 +53,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        type=drawn_path(report.ENDINGS),
+        type=drawn_path(PAGES),
         help="write one page about the job: the answer, the timeline, who holds the bytes, what was assumed (.html)",
     )
     parser.set_defaults(asked=())  # the words of the command line, which the page repeats (main.py)
@@ -126,7 +124,10 @@ def job_of(options: argparse.Namespace) -> Job:
 
 def estimator_of(values: Mapping[str, Any]) -> Estimator:
     """Return how jobs are estimated by flat values, of which those that `Estimator` names are read; None is its default."""
-    return Estimator(**{name: values[name] for name in _ESTIMATOR if values.get(name) is not None})
+    from vramcast.estimates.estimator import Estimator
+
+    names = [field.name for field in fields(Estimator)]
+    return Estimator(**{name: values[name] for name in names if values.get(name) is not None})
 
 
 def finish(
@@ -156,6 +157,8 @@ def write_files(
     options: argparse.Namespace, estimate: Estimate, questions: what_if_options.Questions, advice: Advice | None = None
 ) -> tuple[dict[str, Any], str]:
     """Write the snapshot, the view and the report if they are wanted; return the questions' answers as JSON and as text."""
+    from vramcast import report
+
     if options.snapshot:
         estimate.save_snapshot(Path(options.snapshot))
     if options.plot and options.plot != "-":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import card_bytes
-from vramcast.simulator.fragmentation import fragmentation
-from vramcast.simulator.settings import Settings
-from vramcast.simulator.what_if import case_table, what_if
-from vramcast.tracer.format.trace import Trace
+
+if TYPE_CHECKING:
+    from vramcast.simulator.settings import Settings
+    from vramcast.tracer.format.trace import Trace
 
 # arbitrary: settings which people try first
 COMMON: Final = (
@@ -47,6 +47,8 @@ def parse_cards(text: str | None) -> list[int]:
 
 def parse_settings(texts: list[str]) -> list[Settings]:
     """Return the settings of the --what-if options, each once."""
+    from vramcast.simulator.settings import Settings
+
     chosen = [Settings.parse(conf) for text in texts for conf in (COMMON if text == "common" else (text,))]
     return list(dict.fromkeys(chosen))
 
@@ -67,6 +69,9 @@ class Questions:
         Args:
             trace: With segment events; its CONTEXT rows take their part of every card.
         """
+        from vramcast.simulator.fragmentation import fragmentation
+        from vramcast.simulator.what_if import case_table, what_if
+
         said: dict[str, Any] = {}
         texts = []
         if self._settings:

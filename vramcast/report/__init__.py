@@ -6,6 +6,6 @@ notebook's part of it, and the timeline as a picture. An answer is data (`result
 
 from vramcast.report.answer_json import SCHEMA, to_dict
 from vramcast.report.answer_text import text
-from vramcast.report.job_page import ENDINGS, draw_fragment, draw_page, plot, plot_text, save
+from vramcast.report.job_page import draw_fragment, draw_page, plot, plot_text, save
 
-__all__ = ["ENDINGS", "SCHEMA", "draw_fragment", "draw_page", "plot", "plot_text", "save", "text", "to_dict"]
+__all__ = ["SCHEMA", "draw_fragment", "draw_page", "plot", "plot_text", "save", "text", "to_dict"]

@@ -19,9 +19,9 @@ from vramcast.report.card_bar import card_bar
 from vramcast.report.module_tree import boxes, tree_of
 from vramcast.report.repeat import python_call
 from vramcast.views import charts, timeline
+from vramcast.views import text as text_view
 from vramcast.views.charts.page import render
 
-ENDINGS: Final = (".html", ".htm")
 _TOP_GROUPS: Final = 15  # arbitrary: rows of the table of the largest blocks
 _FRAGMENT_POINTS: Final = 500  # arbitrary: of the timeline; a notebook keeps what it shows
 
@@ -39,7 +39,7 @@ def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | N
         OutputError: The file cannot be written.
     """
     text = draw_page(estimate, advice=advice, command=command)
-    charts.save(path, {ending: lambda: text for ending in ENDINGS})
+    charts.save(path, {ending: lambda: text for ending in views.PAGES})
 
 
 def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str = "") -> str:
@@ -81,7 +81,7 @@ def plot(estimate: Estimate, path: str | os.PathLike[str]) -> None:
 
 def plot_text(estimate: Estimate) -> str:
     """Return what `plot` writes to a .txt."""
-    return views.draw_text(estimate.trace, **_options(estimate))
+    return text_view.draw(estimate.trace, **_options(estimate))
 
 
 def _options(estimate: Estimate) -> dict[str, Any]:

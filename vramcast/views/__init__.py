@@ -5,24 +5,28 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from vramcast.tracer.format.trace import Trace
-from vramcast.views import charts, chrome_trace
-from vramcast.views.style import Beside
-from vramcast.views.text import draw as draw_text
-from vramcast.views.timeline import draw_html, draw_png
+from vramcast.views import charts
 
-__all__ = ["DRAWINGS", "draw_html", "draw_png", "draw_text", "save"]
+if TYPE_CHECKING:
+    from vramcast.tracer.format.trace import Trace
+    from vramcast.views.style import Beside
 
-DRAWINGS: Final[Mapping[str, Callable[..., str | bytes]]] = {
-    ".png": draw_png,
-    ".html": draw_html,
-    ".txt": draw_text,
-    ".json": chrome_trace.draw,
+__all__ = ["DRAWINGS", "PAGES", "save"]
+
+PAGES: Final = (".html", ".htm")  # endings of a page
+
+# Ending -> module and function that draw it, imported when something is drawn: the command line only wants the endings.
+DRAWINGS: Final[Mapping[str, tuple[str, str]]] = {
+    ".png": ("vramcast.views.timeline", "draw_png"),
+    ".html": ("vramcast.views.timeline", "draw_html"),
+    ".txt": ("vramcast.views.text", "draw"),
+    ".json": ("vramcast.views.chrome_trace", "draw"),
 }
 
 
@@ -42,4 +46,10 @@ def save(
         OutputError: The file cannot be written.
     """
     options = {"card_bytes": card_bytes, "title": title, "beside": beside}
-    charts.save(path, {ending: partial(draw, trace, **options) for ending, draw in DRAWINGS.items()})
+
+    def draw(ending: str) -> str | bytes:
+        module, function = DRAWINGS[ending]
+        drawn: str | bytes = getattr(importlib.import_module(module), function)(trace, **options)
+        return drawn
+
+    charts.save(path, {ending: partial(draw, ending) for ending in DRAWINGS})

@@ -22,7 +22,8 @@ from vramcast.core.units import gib, parse_bytes
 from vramcast.simulator.replay import Replay, replay
 from vramcast.simulator.trace_edits import with_context
 from vramcast.tracer.format.snapshot import read_trace
-from vramcast.views import draw_text, save
+from vramcast.views import save
+from vramcast.views.text import draw as draw_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
-from vramcast.views.charts.png import require_matplotlib
 
 
 def checked_path(path: str | os.PathLike[str], endings: Collection[str]) -> str | os.PathLike[str]:
@@ -18,7 +18,7 @@ def checked_path(path: str | os.PathLike[str], endings: Collection[str]) -> str 
         expected = f"{', '.join(others)} or {last}"
         raise UsageError(f"Picture '{path}' ends in '{ending}', expected {expected}: choose one of them.")
     if ending == ".png":
-        require_matplotlib(path)
+        _require_matplotlib(path)
     return path
 
 
@@ -35,3 +35,9 @@ def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str |
     drawn = drawings[Path(checked_path(path, drawings)).suffix.lower()]()
     with atomic_write(path) as file:
         file.write(drawn.encode() if isinstance(drawn, str) else drawn)
+
+
+def _require_matplotlib(path: str | os.PathLike[str]) -> None:
+    """Raise UsageError where matplotlib is not installed, which would draw `path`."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(f"Picture '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html.")

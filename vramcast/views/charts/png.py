@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from vramcast.core.errors import UsageError
 from vramcast.views.charts.chart import ON_WHITE, Chart, Series
 
 if TYPE_CHECKING:
@@ -20,12 +17,6 @@ if TYPE_CHECKING:
 _INCHES: Final = (13.0, 7.0)  # arbitrary
 _DOTS_PER_INCH: Final = 110  # arbitrary
 _EDGED_SHARE: Final = 0.004  # arbitrary: of both axes; smaller boxes have no room for an edge
-
-
-def require_matplotlib(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError where matplotlib is not installed, which would draw `path`."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(f"Picture '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html.")
 
 
 def draw(charts: Sequence[Chart], heading: str = "") -> bytes:
