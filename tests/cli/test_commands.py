@@ -35,10 +35,10 @@ for _ in range(3):
     [
         (("check",), "vramcast check TARGET"),
         (("check", "--"), "vramcast check TARGET"),
-        (("check", "torchvision:vgg16", "--lr", "3", "--", "train.py"), "TARGET, --lr: this describes a model"),
-        (("check", "--tracer", "cpu", "--", "train.py"), "--tracer cpu runs models"),
+        (("check", "--on", "t4", "torchvision:vgg16", "--lr", "3", "--", "train.py"), "TARGET, --lr: this describes a model"),
+        (("check", "--on", "t4", "--tracer", "cpu", "--", "train.py"), "--tracer cpu runs models"),
         (("run", "--tracer", "cpu", "--", "train.py"), "invalid choice: 'cpu'"),
-        (("check", "--", "absent.py"), "'absent.py' does not exist"),
+        (("check", "--on", "t4", "--", "absent.py"), "'absent.py' does not exist"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, ...], said: str) -> None:
@@ -50,10 +50,10 @@ def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, 
 def test_a_rank_which_is_none_is_wrong_usage(call: Call, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     command = ("--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
-    code, _, err = call("check", "--json", "--ranks", "8", *command)
+    code, _, err = call("check", "--on", "t4", "--json", "--ranks", "8", *command)
     assert code == 2
     assert "Rank 8 (--ranks) is none of 8" in err
-    assert call("check", "--json", "--ranks", "first", *command)[0] == 2
+    assert call("check", "--on", "t4", "--json", "--ranks", "first", *command)[0] == 2
 
 
 @pytest.mark.usefixtures("tracer")
@@ -64,16 +64,16 @@ def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypa
     command = ("torchrun", "--nproc_per_node=1", "-m", "package.train", "--width", "1000")
     code, out, err = call("check", "--json", "--on", "rtx4090", "--", *command)
     found = json.loads(out)
-    assert (code, found["verdict"], found["steps"]) == (0, "fits", 3), err
+    assert (code, found["verdict"]["value"], found["steps"]) == (0, "fits", 3), err
     estimate = vramcast.estimate_command(" ".join(command), device="rtx4090")
     assert {"allocated": estimate.allocated, "reserved": estimate.reserved}.items() <= found["peaks"].items()
     small = str(found["peaks"]["min_feasible"] - (1 << 20))
     code, out, err = call("check", "--memory", small, "--on", "rtx4090", "--", *command)
     assert code == 1
-    assert err.splitlines()[-1].startswith("does not fit: needs ")
+    assert err.splitlines()[-1].startswith("does not fit: the job needs ")
     code, out, _ = call("run", "--memory", small, "--device", "rtx4090", "--", *command)
     assert code == 0
-    assert out.splitlines()[0].startswith("does not fit: needs ")
+    assert out.splitlines()[0].endswith(": does not fit")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")

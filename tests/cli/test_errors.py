@@ -237,11 +237,11 @@ def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
         raise error
 
     monkeypatch.setattr(Estimator, "estimate_job", fails)
-    code, out, err = call("check", "x:y", *BATCH, "--json")
+    code, out, err = call("check", "--on", "t4", "x:y", *BATCH, "--json")
     assert code == 3
     assert json.loads(out)["error"] == type(error).__name__
     assert "--verbose" in one_line(err)
-    code, out, err = call("check", "x:y", *BATCH, "--verbose")
+    code, out, err = call("check", "--on", "t4", "x:y", *BATCH, "--verbose")
     assert (code, out) == (3, "")
     assert err.startswith("Traceback (most recent call last)")
     assert err.splitlines()[-1].startswith("vramcast: ")
@@ -259,13 +259,13 @@ def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: py
         raise SystemExit(128 + 15)
 
     monkeypatch.setattr(Estimator, "estimate_job", told)
-    assert call("check", "x:y", *BATCH) == (143, "", "")
+    assert call("check", "--on", "t4", "x:y", *BATCH) == (143, "", "")
 
 
 def test_a_low_limit_on_memory_is_told_before_a_library_ends_us(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 << 20, -1))
-    code, out, err = call("check", "x:y", *BATCH, "--json")
+    code, out, err = call("check", "--on", "t4", "x:y", *BATCH, "--json")
     assert (code, json.loads(out)["error"]) == (3, "CannotEstimate")
     assert "100.0 MiB" in one_line(err)
 

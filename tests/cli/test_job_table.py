@@ -36,8 +36,13 @@ SAME: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("table", "words"), SAME)
 def test_a_table_reads_as_the_command_line_does(table: dict[str, Any], words: list[str]) -> None:
-    meant = vars(parser(["check"]).parse_args(["check", *words]))
-    assert job_table.read("job", table) == CheckedJob.of(meant)
+    meant = vars(parser(["check"]).parse_args(["check", "--memory", "1GiB", *words]))
+    assert job_table.read("job", {"memory": "1GiB", **table}) == CheckedJob.of(meant)
+
+
+def test_a_check_without_a_card_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"Job 'job'.*needs a card: name one with --on"):
+        job_table.read("job", {"target": "a:b"})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_a_table_reads_as_the_command_line_does(table: dict[str, Any], words: li
     ],
 )
 def test_a_command_is_split_as_a_shell_would(command: object, words: list[str]) -> None:
-    said = job_table.read("job", {"command": command, "until": "steps"}).text
+    said = job_table.read("job", {"command": command, "until": "steps", "on": "t4"}).text
     assert (said.command, said.target, said.until) == (tuple(words), None, "steps")
 
 

@@ -59,7 +59,7 @@ def test_a_closed_stdout_is_told_before_anything_is_done(
 ) -> None:
     monkeypatch.setattr(Estimator, "estimate_job", lambda *arguments, **options: pytest.fail("the job was traced"))
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["check", "x:y", "--batch", "8x16", "--json"]) == 3
+    assert main(["check", "--on", "t4", "x:y", "--batch", "8x16", "--json"]) == 3
     assert capsys.readouterr().err.startswith("vramcast: stdout is closed")
 
 

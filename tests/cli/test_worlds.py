@@ -48,7 +48,7 @@ def test_a_rank_is_checked_and_its_largest_batch_is_none_where_nothing_fits(call
         (["estimate", "--world-size", "8"], "nothing says how the model is spread over the ranks: give parallel"),
         (["check", "--parallel", "fsdp"], "'fsdp' of how many ranks? Give world_size (--world-size)"),
         (["check", "--parallel", "ddp", "--world-size", "2", "--ranks", "all"], "--ranks all is for commands"),
-        (["check", "--parallel", "ddp", "--", "train.py"], "--parallel: this describes a model"),
+        (["check", "--on", "t4", "--parallel", "ddp", "--", "train.py"], "--parallel: this describes a model"),
         (["sweep", "--world-sizes", "1..8"], "--parallel is missing: give ddp or fsdp"),
         (["sweep", "--parallel", "hsdp:2x2", "--world-sizes", "1..8"], "a number of ranks of its own"),
         (["sweep", "--parallel", "ddp", "--world-sizes", "8..1"], "--world-sizes '8..1' is not understood"),

@@ -123,7 +123,7 @@ def test_a_script_has_no_precision_or_optimizer_of_ours() -> None:
 def test_what_ran_out_of_memory_does_not_fit_its_card() -> None:
     full = make(out_of_memory="CUDA out of memory.")
     assert not full.fits()
-    assert not full.point_fits()
+    assert full.verdict.value == "does not fit"
     assert full.fits("h200")
 
 

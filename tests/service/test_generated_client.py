@@ -74,11 +74,11 @@ def test_it_asks_waits_checks_and_observes(ask: Any, generated: str) -> None:
         time.sleep(0.05)
     assert isinstance(found, models.EstimateAnswer)
     assert found.id == running.id
-    assert (found.estimate.device, found.estimate.precision, found.check.reason) == ("t4", "amp-fp16", "fits")
+    assert (found.estimate.device, found.estimate.precision, found.estimate.verdict.value) == ("t4", "amp-fp16", "fits")
 
     checked = ask("estimates.check", body=models.JobRequest.from_dict(JOB))
     assert isinstance(checked, models.CheckAnswer)
-    assert (checked.id, checked.verdict, checked.process_bytes) == (found.id, "fits", found.estimate.peaks.process)
+    assert (checked.id, checked.verdict.value, checked.process_bytes) == (found.id, "fits", found.estimate.peaks.process)
 
     observation = models.Observation(estimate_id=found.id, outcome="finished", process_bytes=checked.process_bytes)
     assert isinstance(ask("observations.observe", body=observation), models.Observed)

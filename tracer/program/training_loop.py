@@ -11,6 +11,7 @@ an epoch ends. It is stopped where nothing is half done: before the next forward
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from vramcast.core.units import gib
 from vramcast.jobs.job import Until
+from vramcast.tracer.program.evaluations import may_evaluate
 
 BUILD, TRAINING, EVALUATION, CHECKPOINT = "build", "training", "evaluation", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
@@ -108,6 +110,7 @@ class Course:
         self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
+        self._may_evaluate = True
         self._growth = ""
         self._is_cut = False  # the budget ended inside of an evaluation
         self.stopped_by = ""
@@ -132,6 +135,7 @@ class Course:
     def _count(self, known: _Optimizer) -> None:
         backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside of the backward pass
         if backwards > known.after_backward:
+            self._look_at_source()
             known.steps += 1
             known.after_backward = backwards
             known.calls, known.calls_before = 0, known.calls
@@ -266,7 +270,9 @@ class Course:
 
     def not_reached(self) -> list[str]:
         """Return what of a job which was stopped was not seen, in words."""
-        missing = ["evaluation"] if not self._evaluated else ["the rest of the evaluation"] if self._is_cut else []
+        missing = ["the rest of the evaluation"] if self._is_cut else []
+        if not self._evaluated and self._may_evaluate:
+            missing = ["evaluation"]
         missing += [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
         return missing + ([self._growth] if self._growth else [])
 
@@ -307,9 +313,15 @@ class Course:
             if self._backwards > known.after_backward and known.changes > before:
                 self._count(known)
 
+    def _look_at_source(self) -> None:
+        """Find out at the first step, while the caller's frames stand, whether there can be an evaluation."""
+        if not self.steps:
+            self._may_evaluate = may_evaluate(sys._getframe(1))
+
     def _step_by_hand(self) -> None:
         """Count a step of a job which has no optimizer: a backward pass, and then a forward pass again."""
         if self._backwards > self._by_hand_at and not any(known.reference() for known in self._optimizers.values()):
+            self._look_at_source()
             self._by_hand += 1
             self._by_hand_at = self._backwards
             self._look_whether_enough()

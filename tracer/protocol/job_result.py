@@ -127,7 +127,7 @@ def place_of(error: BaseException) -> str:
     """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     others = [(code, line) for code, line in frames if _TRACER not in Path(code.co_filename).parents]
-    users = [(code, line) for code, line in others if not _is_library(code.co_filename)]
+    users = [(code, line) for code, line in others if not is_library(code.co_filename)]
     if not (users or others):
         return ""
     code, line = (users or others)[-1]
@@ -137,7 +137,7 @@ def place_of(error: BaseException) -> str:
     return f"{name}:{line}, in {code.co_name}"
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
     """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
     if file.startswith("<"):
         return file != "<string>"  # spec: python -c

@@ -11,7 +11,6 @@ from vramcast.cli import options as shared
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
-from vramcast.core.units import gib
 from vramcast.jobs.commands.launchers import BY_WORDS
 from vramcast.jobs.text import JobText
 
@@ -34,25 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, *shared.RANKS)
     shared.add_output(parser)
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
-    parser.add_argument("--strict", action="store_true", help="exit 4 when the point estimate fits and the bound does not")
+    parser.set_defaults(device=None)
+    parser.add_argument("--strict", action="store_true", help="accepted, and changes nothing: check always is")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedJob:
-    """A job with the estimator that answers it; `strict`: it is uncertain where only its point estimate fits."""
+    """A job with the estimator that answers it."""
 
     text: JobText
     estimator: Estimator
-    strict: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> CheckedJob:
         """Return the job that flat values give, by the names of the fields of `JobText`, `Training` and `Estimator`.
 
         Raises:
-            UsageError: a value is wrong.
+            UsageError: a value is wrong, or no card is named.
         """
-        return cls(JobText.of(values), shared.estimator_of(values), values.get("strict", False))
+        job = cls(JobText.of(values), shared.estimator_of(values))
+        if values.get("device") is None and values.get("memory") is None:
+            raise UsageError("A check needs a card: name one with --on (vramcast devices lists them), or a size with --memory.")
+        return job
 
     def estimate(self) -> Estimate:
         """Return the job's estimate.
@@ -82,9 +84,3 @@ def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
 
     with first_interrupt(NullGpuTracer.stop_command):
         return estimator.estimate_job(text.job(estimator.card))
-
-
-def needs(estimate: Estimate) -> str:
-    """Return what a job needs and what its card has, in words."""
-    bound = "" if estimate.unbounded_calls else f", at most {gib(estimate.upper_bound)} at level {estimate.level:g}"
-    return f"needs {gib(estimate.process)}{bound}; {estimate.job.device.name} has {gib(estimate.job.total_bytes)}"

@@ -28,7 +28,7 @@ from vramcast.core.units import MIB, gib
 # What each verb does: the first line of its module, vramcast/cli/verbs/VERB.py, which is imported for that verb alone.
 VERBS: Final = {
     "estimate": "Estimate the memory of a training job.",
-    "check": "Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict, or where no bound holds).",
+    "check": "Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain.",
     "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.",
     "run": "Run an unmodified training command on the null GPU through --steps training steps and an evaluation, and estimate.",
     "replay": "Play a recorded PyTorch memory history through the allocator simulator and compare it event by event.",

@@ -150,7 +150,8 @@ def finish(
 
 def bar_of(estimate: Estimate) -> str:
     """Return the card of an estimate as a bar for stdout."""
-    return card_bar(estimate.process, estimate.upper_bound, estimate.job.total_bytes, estimate.verdict, sys.stdout)
+    bound_bytes = None if estimate.doubts else estimate.upper_bound
+    return card_bar(estimate.process, bound_bytes, estimate.card_bytes, estimate.verdict.value, sys.stdout)
 
 
 def write_files(

@@ -44,23 +44,23 @@ def painted(text: str, colour: Colour, stream: TextIO | None) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
-def card_bar(process_bytes: int, bound_bytes: int, card_bytes: int, verdict: str, stream: TextIO) -> str:
+def card_bar(process_bytes: int, bound_bytes: int | None, card_bytes: int, verdict: str, stream: TextIO) -> str:
     """Return a bar of a card: what the job holds at its peak, how far its bound reaches, and what is free.
 
     Args:
         process_bytes: The point estimate.
-        bound_bytes: The upper bound.
+        bound_bytes: The upper bound; None: none holds.
         card_bytes: The card.
         verdict: `fits`, `uncertain` or `does not fit`.
         stream: Where it will be written.
     """
     held, reach, free = _SIGNS[0] if _shows(_SIGNS[0], stream) else _SIGNS[1]
     peak = _cells(process_bytes, card_bytes)
-    bound = max(peak, _cells(bound_bytes, card_bytes))
+    bound = peak if bound_bytes is None else max(peak, _cells(bound_bytes, card_bytes))
     colour = _VERDICTS[verdict]
     bar = painted(held * peak, colour, stream) + painted(reach * (bound - peak), "yellow", stream)
     bar += painted(free * (_WIDTH - bound), "dim", stream)
-    told = f"{gib(process_bytes)}, at most {gib(bound_bytes)}, of {gib(card_bytes)}"
+    told = f"{gib(process_bytes)}{'' if bound_bytes is None else f', at most {gib(bound_bytes)}'}, of {gib(card_bytes)}"
     return f"[{bar}] {told}: {painted(verdict, colour, stream)}"
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from vramcast.estimates.bounds.learned import LearnedBound
 from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.phases import Course, course_of
+from vramcast.estimates.verdict import Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable
 from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
@@ -66,6 +67,23 @@ class CardSpeed:
     decides: bool
     fast: Peaks
     slow: Peaks | None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job needs of a card.
+
+    Attributes:
+        card: The card, with the memory that the job may use.
+        point_bytes: The point estimate of the process peak there.
+        bound_bytes: Its upper bound, at least the point.
+        runs_out_of_memory: Whether the card is too small for the point, or the job ran out of memory when it was traced on it.
+    """
+
+    card: Device
+    point_bytes: int
+    bound_bytes: int
+    runs_out_of_memory: bool
 
 
 class Maker(Protocol):
@@ -236,30 +254,47 @@ class Estimate(Viewable):
         """The size of the card which the job was estimated for."""
         return self.job.total_bytes
 
-    def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
-        """Return whether the job fits on a card at `level` (default: the estimate's own); never, where no bound holds.
+    def need(self, on: str | Device | None = None, *, level: float | None = None) -> Need:
+        """Return what the job needs of a card.
 
         Args:
             on: A device; default: the one the job was traced for. For another one the same reserved peak is held against
                 its size and context: trace for that device (`estimate(..., device=on)`) to have its own kernel and
                 workspace choices.
-            level: In (0, 1).
+            level: Of the bound, in (0, 1); default: the estimate's own.
         """
-        card = self.job.device.with_memory(self.job.total_bytes) if on is None else on if isinstance(on, Device) else device(on)
-        if card.key == self.job.device.key and self.out_of_memory is not None and card.total_bytes <= self.job.total_bytes:
-            return False
-        if self.unbounded_calls:
-            return False
-        context = context_of_process(
-            card, self.cuda_major, self.stack.torch, self.libraries, self.trace, self.context.outside_bytes
-        )
-        chosen = self.level if level is None else level
-        needed = self._quantile(chosen, card, context)
-        return max(needed, self.reserved + context.bytes) <= card.total_bytes
+        own = self.job.device.with_memory(self.job.total_bytes)
+        card = own if on is None else on if isinstance(on, Device) else device(on)
+        context = self.context
+        if on is not None:
+            context = context_of_process(
+                card, self.cuda_major, self.stack.torch, self.libraries, self.trace, context.outside_bytes
+            )
+        point_bytes = self.process if on is None else self.reserved + context.bytes
+        bound_bytes = max(self._quantile(self.level if level is None else level, card, context), point_bytes)
+        was_full = self.out_of_memory is not None and card.key == own.key and card.total_bytes <= own.total_bytes
+        return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes)
 
-    def point_fits(self) -> bool:
-        """Return whether the point estimate fits on the job's own card."""
-        return self.out_of_memory is None and self.process <= self.job.total_bytes
+    def verdict_on(self, on: str | Device | None = None, *, level: float | None = None) -> Verdict:
+        """Return whether the job fits on a card, and why. Args: see `need`."""
+        return verdict_of(self, self.need(on, level=level), self.level if level is None else level)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the job fits on its own card, and why."""
+        return self.verdict_on()
+
+    def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
+        """Return whether the verdict is *fits*: the bound is no larger than the card, and nothing that matters is unknown.
+
+        Args: see `need`.
+        """
+        return self.verdict_on(on, level=level).value == "fits"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is unknown and matters, in words: where there is any, no bound holds for the whole job."""
+        return tuple(doubts(self))
 
     # -------------------------------------------------------------------------------------------- where the bytes are
     @property
@@ -346,8 +381,3 @@ class Estimate(Viewable):
         job = self.job
         program = job.command and ("Python code" if job.command.is_code else job.command.program)
         return f"{job.target or program or 'job'} on {job.device.name}"
-
-    @property
-    def verdict(self) -> Literal["fits", "uncertain", "does not fit"]:
-        """Whether the upper bound fits on the job's card, the point estimate alone, or not even that."""
-        return "fits" if self.fits() else "uncertain" if self.point_fits() else "does not fit"

@@ -1,23 +1,72 @@
-"""Whether an estimated job fits on its card, as an exit code and in words: the one place where that is decided."""
+"""Whether an estimated job fits on a card: decided here alone, for every verb, page, hook and file.
+
+*Fits* has one meaning: the upper bound is no larger than the card, and nothing that matters is unknown.
+"""
 
 from __future__ import annotations
 
-from vramcast.estimates.result import Estimate
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from vramcast.core.units import gib
+
+if TYPE_CHECKING:
+    from vramcast.estimates.result import Estimate, Need
+
+Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
+# spec: the exit codes of the contract
+EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain": 4}
 
 
-def verdict_of(estimate: Estimate, *, strict: bool) -> tuple[int, str]:
-    """Return the exit code of the contract (0 fits, 1 does not, 4 uncertain) and the verdict in words.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a job fits on a card, and why.
 
-    Without `strict` the point estimate decides, with it the bound must fit too. Where no bound holds, neither decides.
+    Attributes:
+        value: `fits`, `does not fit` or `uncertain`.
+        reason: What decided it, in words; never empty.
     """
-    if not estimate.point_fits():
-        return 1, "does not fit"
+
+    value: Value
+    reason: str
+
+    @property
+    def exit_code(self) -> int:
+        """How `vramcast check` ends: 0 fits, 1 does not fit, 4 uncertain."""
+        return EXIT_CODES[self.value]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON values, the same wherever an answer is given as JSON."""
+        return {"value": self.value, "exit_code": self.exit_code, "reason": self.reason}
+
+    def __str__(self) -> str:
+        return f"{self.value}: {self.reason}"
+
+
+def verdict_of(estimate: Estimate, need: Need, level: float) -> Verdict:
+    """Return the verdict on a card.
+
+    Args:
+        estimate: The job's.
+        need: What the job needs there.
+        level: Of the bound, in (0, 1).
+    """
+    card = f"{need.card.name} has {gib(need.card.total_bytes)}"
+    if need.runs_out_of_memory:
+        return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
+    found = [*doubts(estimate)]
+    if found:
+        return Verdict("uncertain", f"{'; '.join(found)}. What was seen needs {gib(need.point_bytes)}; {card}")
+    sizes = f"the job needs {gib(need.point_bytes)}, at most {gib(need.bound_bytes)} at level {level:g}; {card}"
+    return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
+
+
+def doubts(estimate: Estimate) -> Iterator[str]:
+    """Yield what is unknown and matters, so that no bound holds for the whole job, in words."""
     if estimate.unbounded_calls:
-        return 4, f"uncertain: there is no largest shape, and so no bound, for {', '.join(estimate.unbounded_calls)}"
+        yield f"no bound holds, since these calls have no largest shape: {', '.join(estimate.unbounded_calls)}"
     if estimate.course.ended:
-        return 4, "uncertain: what was reached fits, and the command ended before its time"
-    if strict and estimate.course.not_reached:
-        return 4, f"uncertain: what was reached fits, and this was not: {'; '.join(estimate.course.not_reached)}"
-    if estimate.fits():
-        return 0, "fits"
-    return (4, "uncertain") if strict else (0, "fits, but its upper bound does not")
+        yield f"the command ended early ({estimate.course.ended})"
+    if estimate.course.not_reached:
+        yield f"not seen: {', '.join(estimate.course.not_reached)}"

@@ -21,6 +21,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "schema": SCHEMA,
         **_asked(estimate),
         **_sizes(estimate),
+        "verdict": estimate.verdict.to_dict(),
+        "doubts": list(estimate.doubts),
         "fits": {key: estimate.fits(key) for key in DEVICES},
         "out_of_memory": estimate.out_of_memory,
         **_ranks(estimate),

@@ -25,8 +25,8 @@ def _sized(name: str, size: str, words: str) -> str:
 
 def _peaks(estimate: Estimate) -> Iterator[str]:
     """Yield the three peaks, the bound with its margin, and what the card says to it."""
-    context, course = estimate.context, estimate.course
-    claim = f"at level {estimate.level:g}" + ("" if course.is_whole else ", of what was reached")
+    context = estimate.context
+    claim = f"at level {estimate.level:g}" + (", of what was seen" if estimate.doubts else "")
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
     yield _sized(

@@ -90,7 +90,7 @@ class CardBar:
 def card_bar(estimate: Estimate) -> CardBar:
     """Return the bar of an estimate's card."""
     point_bytes, card_bytes = estimate.process, estimate.card_bytes
-    bound_bytes = None if estimate.unbounded_calls else estimate.upper_bound
+    bound_bytes = None if estimate.doubts else estimate.upper_bound
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
     parts = estimate.breakdown
     held = [(look, parts[name]) for name, look in _LOOKS.items()]

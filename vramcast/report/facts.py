@@ -9,12 +9,12 @@ from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
-from vramcast.estimates.verdict import verdict_of
+from vramcast.estimates.verdict import Verdict
 from vramcast.hardware.cards import DEVICES
 from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
-_ANSWERS: Final = {0: ("Fits", "good"), 1: ("Does not fit", "alarm"), 4: ("Uncertain", "doubt")}  # spec: exit codes of `check`
+_COLOURS: Final = {"fits": "good", "does not fit": "alarm", "uncertain": "doubt"}
 _CALLS: Final = 12  # arbitrary: calls which are named in a line
 
 
@@ -27,35 +27,31 @@ class Answer(NamedTuple):
 
 
 def answer(estimate: Estimate) -> Answer:
-    """Return whether the job fits, as `vramcast check --strict` judges it."""
-    code, words = verdict_of(estimate, strict=True)
-    return Answer(*_ANSWERS[code], tuple(_sentences(estimate, words.partition(": ")[2])))
+    """Return the verdict, and what else the reader wants to know first."""
+    verdict = estimate.verdict
+    return Answer(verdict.value.capitalize(), _COLOURS[verdict.value], tuple(_sentences(estimate, verdict)))
 
 
-def _sentences(estimate: Estimate, reason: str) -> Iterator[str]:
-    card, card_bytes = estimate.job.device.name, estimate.card_bytes
-    has_bound = not estimate.unbounded_calls
-    bound = f", and at most {gib(estimate.upper_bound)} with probability {estimate.level:g}" if has_bound else ""
-    yield f"The job takes {gib(estimate.process)} of the card at its peak{bound}. {card} has {gib(card_bytes)}."
-    if reason:
-        yield f"{reason[0].upper()}{reason[1:]}."
-    elif not estimate.point_fits():
-        yield f"{gib(max(estimate.process - card_bytes, 0))} are missing."
-    elif estimate.upper_bound > card_bytes:
+def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
+    yield f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
+    missing_bytes, free_bytes = estimate.process - estimate.card_bytes, estimate.card_bytes - estimate.upper_bound
+    if missing_bytes > 0:
+        yield f"{gib(missing_bytes)} are missing."
+    elif verdict.value == "fits":
+        yield f"{gib(free_bytes)} stay free above the upper bound."
+    elif free_bytes < 0:
         yield "The peak fits, and the upper bound does not: the job may run out of memory."
-    else:
-        yield f"{gib(card_bytes - estimate.upper_bound)} stay free above the upper bound."
     fitting = [card for key, card in DEVICES.items() if estimate.fits(key)]
     if fitting:
         least = min(fitting, key=lambda card: card.total_bytes)
         yield f"The smallest known card with room for the upper bound: {least.name} ({gib(least.total_bytes)})."
-    elif has_bound:
+    elif not estimate.doubts:
         yield "No known card has room for the upper bound."
 
 
 def margin(estimate: Estimate) -> Table:
     """Return what the margin between peak and bound is made of; nothing where no bound holds."""
-    parts = () if estimate.unbounded_calls else estimate.margin()
+    parts = () if estimate.doubts else estimate.margin()
     rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
     columns = ("part", "size", "why it is uncertain", "what would narrow it", "by up to")
     return Table("What the margin is made of", columns, rows)

@@ -40,7 +40,7 @@ class Answer:
         try:
             return cls(
                 str(found["id"]),
-                found["verdict"] != "does_not_fit",
+                found["verdict"]["value"] != "does not fit",
                 min(int(found["request_bytes"]), int(found["capacity_bytes"])),
                 int(found["process_bytes"]),
                 int(found["capacity_bytes"]),

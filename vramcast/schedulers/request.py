@@ -59,13 +59,13 @@ class Request:
             RequestRefused: not even the point estimate fits on the card.
         """
         card = estimate.job.device.name
-        if not estimate.point_fits():
+        if estimate.verdict.value == "does not fit":
             raise RequestRefused(
                 f"The job takes {gib(estimate.process)}, and {card} has {gib(estimate.card_bytes)}: it is not queued. Give it "
                 "a larger card, or make it smaller (vramcast estimate ... --advise says how)."
             )
         if size_bytes is None:
-            size_bytes = estimate.card_bytes if estimate.unbounded_calls else estimate.upper_bound
+            size_bytes = estimate.card_bytes if estimate.doubts else estimate.upper_bound
         return cls(min(size_bytes, estimate.card_bytes), estimate.card_bytes, card, grain_bytes)
 
     @property

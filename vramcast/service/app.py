@@ -25,7 +25,6 @@ from vramcast.service.prometheus import Measured, Metrics
 from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
 from vramcast.service.responses import (
     STATUS,
-    VERDICTS,
     CheckAnswer,
     EstimateAnswer,
     EstimateId,
@@ -191,16 +190,13 @@ def _asker(service: Service) -> Ask:
 
 
 def _checked(answer: Answer, service: Service) -> CheckAnswer:
-    """Return whether a job fits, as `vramcast check --strict` says it, and what to request."""
-    check = answer.check
+    """Return whether a job fits, and what to request."""
     return CheckAnswer(
         id=answer.id,
-        verdict=VERDICTS[check.exit_code],
-        exit_code=check.exit_code,
+        verdict=answer.verdict,
         request_bytes=service.request_bytes(answer),
         process_bytes=answer.estimate["peaks"]["process"],
         capacity_bytes=answer.card_bytes,
-        reason=check.reason,
         group=answer.group,
     )
 

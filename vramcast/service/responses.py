@@ -27,7 +27,6 @@ EstimateId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="names 
 Bytes = Annotated[int, Field(ge=0)]
 ExitCode: TypeAlias = Literal[0, 1, 4]
 # spec: the contract's exit codes
-VERDICTS: Final[dict[ExitCode, Literal["fits", "does_not_fit", "uncertain"]]] = {0: "fits", 1: "does_not_fit", 4: "uncertain"}
 
 
 def _published(schema: dict[str, Any]) -> None:
@@ -57,7 +56,8 @@ class Estimate(RootModel[dict[str, Any]]):
 class Verdict(BaseModel):
     """Whether the job fits its card, as `vramcast check` says it."""
 
-    exit_code: ExitCode
+    value: Literal["fits", "does not fit", "uncertain"]
+    exit_code: ExitCode = Field(description="how `vramcast check` ends")
     reason: str
 
 
@@ -68,7 +68,6 @@ class EstimateAnswer(BaseModel):
     state: Literal["done"] = "done"
     estimate: Estimate
     levels: dict[str, Bytes] = Field(description="the bound of the process peak in bytes, by level")
-    check: Verdict
 
 
 class CheckAnswer(BaseModel):
@@ -76,12 +75,10 @@ class CheckAnswer(BaseModel):
 
     id: EstimateId
     state: Literal["done"] = "done"
-    verdict: Literal["fits", "does_not_fit", "uncertain"]
-    exit_code: ExitCode = Field(description="of `vramcast check --strict`")
+    verdict: Verdict
     request_bytes: Bytes = Field(description="what to ask the scheduler for")
     process_bytes: Bytes = Field(description="the point estimate of the process peak")
     capacity_bytes: Bytes = Field(description="the card")
-    reason: str
     group: str = Field(description="the class of the job, by whose observations its request moves")
 
 

@@ -51,7 +51,7 @@ class Answer:
 
     Attributes:
         id: Of the question.
-        text: The estimate's JSON, its bound at several levels, ascending, and how `vramcast check --strict` ends.
+        text: The estimate's JSON, and its bound at several levels, ascending.
     """
 
     id: str
@@ -67,9 +67,9 @@ class Answer:
         return self._found["estimate"]  # type: ignore[no-any-return]
 
     @property
-    def check(self) -> Verdict:
-        """How `vramcast check --strict` ends."""
-        return Verdict(**self._found["check"])
+    def verdict(self) -> Verdict:
+        """Whether the job fits its card."""
+        return Verdict(**self.estimate["verdict"])
 
     @cached_property
     def levels(self) -> Mapping[float, int]:
@@ -161,7 +161,7 @@ class Service:
             found = await pool.ask(question.values)
         except VramcastError as error:
             found = error_of(error)
-        outcome = found["error"]["message"] if "error" in found else found["check"]["reason"]
+        outcome = found["error"]["message"] if "error" in found else found["estimate"]["verdict"]["value"]
         about = shorten(question.values["target"] or question.kind, _LONGEST_NAME)
         _LOG.info("estimate %s of %s after %.1f s: %s", id_, about, time.monotonic() - began, outcome)
         if "error" in found:
@@ -181,7 +181,9 @@ class Service:
 
     # -------------------------------------------------------------------------------------------- requests and how jobs went
     def request_bytes(self, answer: Answer) -> int:
-        """Return what to ask of the card for a job: at the level which jobs of its class ask for now."""
+        """Return what to ask of the card: at the level that jobs of its class ask for now, or all where no bound holds."""
+        if answer.estimate["doubts"]:
+            return answer.card_bytes
         state = self.groups.get(answer.group)
         return Online(self.level, asked=None if state is None else state.asked).request(answer)
 

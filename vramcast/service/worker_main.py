@@ -26,7 +26,6 @@ from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.text import shorten
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-from vramcast.estimates.verdict import verdict_of
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.service.requests import job_of_question
@@ -47,8 +46,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
         estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
         estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
-        code, words = verdict_of(estimate, strict=True)
-        return {"estimate": estimate.to_dict(), "levels": levels, "check": {"exit_code": code, "reason": words}}
+        return {"estimate": estimate.to_dict(), "levels": levels}
     except UsageError as error:
         return failed("usage", error)
     except VramcastError as error:

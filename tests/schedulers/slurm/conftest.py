@@ -54,7 +54,7 @@ class Service:
 
     def fits(self, device: str, process_bytes: int, request_bytes: int, capacity_bytes: int) -> None:
         """Let checks on a card answer with these numbers."""
-        verdict = "fits" if process_bytes <= capacity_bytes else "does_not_fit"
+        verdict = {"value": "fits" if process_bytes <= capacity_bytes else "does not fit"}
         answer = {"id": ID, "verdict": verdict, "request_bytes": request_bytes, "process_bytes": process_bytes}
         self.answers[f"/v1/checks {device}"] = 200, {**answer, "capacity_bytes": capacity_bytes}
 

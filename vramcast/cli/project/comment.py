@@ -9,6 +9,7 @@ from typing import Any, Final
 from vramcast.cli.project.comparison import Comparison
 from vramcast.core.text import SHOWN, one_line
 from vramcast.core.units import gib
+from vramcast.estimates.verdict import EXIT_CODES
 
 # By this first line an action finds its own comment again.
 MARKER: Final = "<!-- vramcast -->"
@@ -106,7 +107,7 @@ def _line(cells: list[str]) -> str:
 
 def _verdict(words: str) -> str:
     """Return a verdict of ours as it is, and what may hold a job's own words in code."""
-    return words if words in ("fits", "does not fit", "uncertain", "fits, but its upper bound does not") else _code(words)
+    return words if words in EXIT_CODES else _code(words)
 
 
 def _code(text: str) -> str:

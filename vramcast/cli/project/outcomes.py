@@ -26,7 +26,7 @@ class Outcome:
     Attributes:
         asked: Its table of pyproject.toml.
         exit_code: As the contract has it.
-        verdict: In words; where there is no estimate, why.
+        verdict: `fits`, `does not fit` or `uncertain`; where there is no estimate, why.
         estimate: The JSON object of the contract; None: there is none.
     """
 

@@ -33,7 +33,6 @@ from vramcast.cli.streams import answer
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.files import atomic_write
 from vramcast.core.text import shown
-from vramcast.estimates.verdict import verdict_of
 
 _NAME: Final = "pyproject.toml"
 _EXAMPLE: Final = f"{_NAME} needs a table [tool.vramcast.jobs.NAME] with a target and its batch (docs/ci-gate.md)"
@@ -134,8 +133,7 @@ def _outcome(table: dict[str, Any], job: CheckedJob) -> Outcome:
         estimate = job.estimate()
     except (CannotEstimate, UsageError) as error:
         return Outcome(table, error.exit_code, str(error))
-    code, verdict = verdict_of(estimate, strict=job.strict)
-    return Outcome(table, code, verdict, estimate.to_dict())
+    return Outcome(table, estimate.verdict.exit_code, estimate.verdict.value, estimate.to_dict())
 
 
 def _of_revision(revision: str) -> Base:

@@ -1,4 +1,4 @@
-"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain (with --strict, or where no bound holds).
+"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain.
 
     vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
@@ -17,7 +17,6 @@ from vramcast.cli import options as shared
 from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project import repository_check
 from vramcast.cli.streams import say
-from vramcast.estimates.verdict import verdict_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +35,6 @@ def main(options: argparse.Namespace) -> int:
     repository_check.refuse(options)
     job = CheckedJob.of({**vars(options), "command": options.command or None})
     estimate = job.estimate()
-    code, verdict = verdict_of(estimate, strict=job.strict)
-    shared.finish(options, estimate, questions, {"verdict": verdict})
-    say(f"{verdict}: {checked_job.needs(estimate)}")
-    return code
+    shared.finish(options, estimate, questions)
+    say(str(estimate.verdict))
+    return estimate.verdict.exit_code

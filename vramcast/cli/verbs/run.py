@@ -10,8 +10,7 @@ import argparse
 
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
-from vramcast.cli.checked_job import COMMAND_HELP, RUN_COMMANDS, estimate_of, job_text, needs
-from vramcast.cli.streams import answer
+from vramcast.cli.checked_job import COMMAND_HELP, RUN_COMMANDS, estimate_of, job_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +28,5 @@ def main(options: argparse.Namespace) -> int:
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
     estimate = estimate_of(estimator, job_text(options))  # no line of progress: it would run into what the script itself writes
-    if not options.json and not estimate.point_fits():
-        answer(f"does not fit: {needs(estimate)}")
     shared.finish(options, estimate, questions)
     return 0

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
@@ -25,11 +26,13 @@ from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
 from vramcast.core.units import gib
-from vramcast.estimates.result import Estimate
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.text import JobText
 from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
+
+if TYPE_CHECKING:
+    from vramcast.estimates.result import Estimate
 
 _MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
 _SIZE = r"\d{1,18}"  # an int64 has no more digits
@@ -115,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
         with progress(f"{heading} {size}"):
             one = next(running)
         note(size, one)
-    estimated = [(size, one) for size, one in found.items() if isinstance(one, Estimate)]
+    estimated = [(size, one) for size, one in found.items() if not isinstance(one, CannotEstimate)]
     if not estimated:  # what all of them say, the first one says
         raise next(one for one in found.values() if isinstance(one, CannotEstimate))
     chosen = next((one for size, one in estimated if size == largest), estimated[-1][1])
@@ -165,7 +168,7 @@ def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
 
     def fits_at(size: int, then: int) -> bool:
         answer = estimate(size, then)
-        return isinstance(answer, Estimate) and answer.fits()
+        return not isinstance(answer, CannotEstimate) and answer.fits()
 
     fits, too_big = 0, 2 if _is_refused(estimate(1, 2)) else 1
     while too_big <= _MAX_BATCH and fits_at(too_big, min(2 * too_big, _MAX_BATCH)):
@@ -184,11 +187,13 @@ def _is_refused(answer: Estimate | CannotEstimate) -> bool:
 
 
 def _as_json(answer: Estimate | CannotEstimate) -> dict[str, object]:
-    return answer.to_dict() if isinstance(answer, Estimate) else {"error": type(answer).__name__, "message": str(answer)}
+    if isinstance(answer, CannotEstimate):
+        return {"error": type(answer).__name__, "message": str(answer)}
+    return answer.to_dict()
 
 
 def _row(size: int, answer: Estimate | CannotEstimate) -> str:
     if isinstance(answer, CannotEstimate):
         return f"{size:>8} {(str(answer).splitlines() or [type(answer).__name__])[0]}"
     sizes = " ".join(f"{gib(n):>12}" for n in (answer.allocated, answer.reserved, answer.process, answer.upper_bound))
-    return f"{size:>8} {sizes}   {answer.verdict}"
+    return f"{size:>8} {sizes}   {answer.verdict.value}"

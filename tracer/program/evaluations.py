@@ -1,0 +1,55 @@
+"""Whether a training command may hold an evaluation: one that was not seen is missed only where there can be one."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+from vramcast.core.location import FOLDER
+from vramcast.tracer.protocol.job_result import is_library
+
+# arbitrary: words that code which evaluates, validates, tests or generates is likely to use; one too many costs a certainty
+_SIGNS: Final = re.compile(rb"no_grad|inference_mode|set_grad_enabled|eval|valid|\bval|test|predict|generat|sampl")
+_LARGEST_SOURCE: Final = 4 << 20  # arbitrary: bytes; what is larger counts as having a sign
+_OURS: Final = str(FOLDER)
+_TORCH: Final = "/site-packages/torch/"
+
+
+def may_evaluate(frame: FrameType | None) -> bool:
+    """Return whether a job may evaluate: a library drives its training, or its own source has a word for it.
+
+    Args:
+        frame: Of a training step.
+    """
+    if any("site-packages" in file for file in _files_of(frame)):
+        return True
+    own = {file for file in {*_modules(), *_files_of(frame)} if not is_library(file) and not file.startswith(_OURS)}
+    return any(map(_has_sign, own))
+
+
+def _modules() -> Iterator[str]:
+    """Return the files of all modules; some are not there, torch._ops' for example."""
+    files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    return (str(file) for file in files if file and os.path.isfile(file))
+
+
+def _files_of(frame: FrameType | None) -> Iterator[str]:
+    """Yield the files of a frame and those that called it, without torch's and our own."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and _TORCH not in file:
+            yield file
+        frame = frame.f_back
+
+
+def _has_sign(file: str) -> bool:
+    try:
+        with open(file, "rb") as source:
+            text = source.read(_LARGEST_SOURCE + 1)
+    except (OSError, ValueError):  # code that was given as text
+        return True
+    return len(text) > _LARGEST_SOURCE or _SIGNS.search(text) is not None
