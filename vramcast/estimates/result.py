@@ -12,7 +12,7 @@ from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.phases import Course, course_of
-from vramcast.estimates.verdict import Verdict, doubts, verdict_of
+from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable
 from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
@@ -67,23 +67,6 @@ class CardSpeed:
     decides: bool
     fast: Peaks
     slow: Peaks | None
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a job needs of a card.
-
-    Attributes:
-        card: The card, with the memory that the job may use.
-        point_bytes: The point estimate of the process peak there.
-        bound_bytes: Its upper bound, at least the point.
-        runs_out_of_memory: Whether the card is too small for the point, or the job ran out of memory when it was traced on it.
-    """
-
-    card: Device
-    point_bytes: int
-    bound_bytes: int
-    runs_out_of_memory: bool
 
 
 class Maker(Protocol):

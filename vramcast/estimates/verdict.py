@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from vramcast.core.units import gib
-
-if TYPE_CHECKING:
-    from vramcast.estimates.result import Estimate, Need
+from vramcast.estimates.phases import Course
+from vramcast.hardware.device import Device
 
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 # spec: the exit codes of the contract
@@ -44,7 +43,36 @@ class Verdict:
         return f"{self.value}: {self.reason}"
 
 
-def verdict_of(estimate: Estimate, need: Need, level: float) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job needs of a card.
+
+    Attributes:
+        card: The card, with the memory that the job may use.
+        point_bytes: The point estimate of the process peak there.
+        bound_bytes: Its upper bound, at least the point.
+        runs_out_of_memory: Whether the card is too small for the point, or the job ran out of memory when it was traced on it.
+    """
+
+    card: Device
+    point_bytes: int
+    bound_bytes: int
+    runs_out_of_memory: bool
+
+
+class Seen(Protocol):
+    """What the verdict asks of an `Estimate`."""
+
+    @property
+    def unbounded_calls(self) -> tuple[str, ...]:
+        """Calls of which no largest shape exists."""
+
+    @property
+    def course(self) -> Course:
+        """How far a training command was followed."""
+
+
+def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
     """Return the verdict on a card.
 
     Args:
@@ -62,7 +90,7 @@ def verdict_of(estimate: Estimate, need: Need, level: float) -> Verdict:
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 
-def doubts(estimate: Estimate) -> Iterator[str]:
+def doubts(estimate: Seen) -> Iterator[str]:
     """Yield what is unknown and matters, so that no bound holds for the whole job, in words."""
     if estimate.unbounded_calls:
         yield f"no bound holds, since these calls have no largest shape: {', '.join(estimate.unbounded_calls)}"
