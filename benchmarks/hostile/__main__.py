@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors", "values")
+GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors", "values", "verdicts")
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:

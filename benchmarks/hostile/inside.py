@@ -23,7 +23,7 @@ from benchmarks.hostile.case import Verdict, Wrong
 from vramcast.cli.main import main, parser
 from vramcast.learner import artifact, cross_validation, drift, model_cards, stacks, training  # noqa: F401 (so that no child imports them)
 from vramcast.learner.evaluation import metrics, report  # noqa: F401
-from vramcast.views import draw_text, save  # noqa: F401
+from vramcast.views import save, text, timeline  # noqa: F401
 
 GRACE_S = 2.0  # arbitrary: what a caller of ours may still find running when we have ended
 parser()  # imports the verbs

@@ -200,7 +200,7 @@ def test_a_job_too_large_for_its_card_is_estimated_all_the_same(found: Estimate)
     tiny = estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), device="a100-40gb", memory=600 << 20)
     assert tiny.out_of_memory is not None
     assert not tiny.fits()
-    assert not tiny.point_fits()
+    assert tiny.verdict.value == "does not fit"
     assert tiny.reserved == found.reserved
     assert any("does not fit" in text for text in tiny.warnings)
 
@@ -413,7 +413,7 @@ def test_a_portable_tracer_finds_what_the_null_gpu_finds(found: Estimate, tracer
     assert full.out_of_memory is not None
     assert "CUDA out of memory. Tried to allocate" in full.out_of_memory
     assert full.reserved == ran.reserved
-    assert not full.point_fits()
+    assert full.verdict.value == "does not fit"
 
 
 def test_without_the_null_gpu_auto_takes_the_next_tracer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

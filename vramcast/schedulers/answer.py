@@ -22,6 +22,7 @@ class Answer:
         request_bytes: What to ask for: at most the card.
         process_bytes: The point estimate.
         capacity_bytes: The card.
+        verdict: Of the estimate, with its reason, in words.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Answer:
     request_bytes: int
     process_bytes: int
     capacity_bytes: int
+    verdict: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Answer:
@@ -44,6 +46,7 @@ class Answer:
                 min(int(found["request_bytes"]), int(found["capacity_bytes"])),
                 int(found["process_bytes"]),
                 int(found["capacity_bytes"]),
+                f"{found['verdict']['value']}: {found['verdict'].get('reason', '')}",
             )
         except (KeyError, TypeError, ValueError):
             raise NoAnswer("the service's answer is not understood") from None

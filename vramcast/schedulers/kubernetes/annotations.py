@@ -12,12 +12,13 @@ from vramcast.schedulers.answer import value_of
 PREFIX: Final = "vramcast.dev/"
 TARGET: Final = PREFIX + "target"
 ESTIMATE_ID: Final = PREFIX + "estimate-id"
+VERDICT: Final = PREFIX + "verdict"
 REQUEST_MIB: Final = PREFIX + "request-mib"
 PROCESS_MIB: Final = PREFIX + "process-mib"
 WOULD_REQUEST_MIB: Final = PREFIX + "would-request-mib"
 CONTAINER: Final = PREFIX + "container"
 FORMAT: Final = PREFIX + "format"
-_NOTES: Final = frozenset({ESTIMATE_ID, REQUEST_MIB, PROCESS_MIB, WOULD_REQUEST_MIB, CONTAINER, FORMAT})
+_NOTES: Final = frozenset({ESTIMATE_ID, VERDICT, REQUEST_MIB, PROCESS_MIB, WOULD_REQUEST_MIB, CONTAINER, FORMAT})
 # spec: github.com/NVIDIA/gpu-feature-discovery, the label of a node's card
 _PRODUCT: Final = "nvidia.com/gpu.product"
 _LONGEST: Final = 10_000  # arbitrary: characters of one annotation

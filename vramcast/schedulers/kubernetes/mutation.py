@@ -65,6 +65,7 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
     noted = pod["metadata"]["annotations"] = pod["metadata"].get("annotations") or {}
     request_mib = -(-answer.request_bytes // MIB)
     noted |= {names.ESTIMATE_ID: answer.id, names.PROCESS_MIB: str(-(-answer.process_bytes // MIB))}
+    noted[names.VERDICT] = answer.verdict
     if not answer.fits:
         return [_SAYS + _too_large(answer)]
     if mode == "watch":
