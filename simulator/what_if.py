@@ -51,7 +51,7 @@ class Case:
         return {
             "settings": self.settings,
             "card_bytes": self.card_bytes,
-            "fits": self.out_of_memory is None,
+            "runs": self.out_of_memory is None,
             "peaks": {"allocated": self.allocated, "reserved": self.reserved, "min_feasible": self.min_feasible},
             "fragmentation": self.fragmentation,
             "retries": self.retries,

@@ -86,7 +86,7 @@ def test_other_cards_and_settings_for_a_history(call: Call, snapshot: Path) -> N
     cases = json.loads(out)["what_if"]
     assert code == 0
     assert [case["card_bytes"] for case in cases] == [None, 75 * MIB, 80 * MIB] * 2
-    assert [case["fits"] for case in cases[:3]] == [True, False, True]
+    assert [case["runs"] for case in cases[:3]] == [True, False, True]
     assert {case["peaks"]["min_feasible"] for case in cases[:3]} == {80 * MIB}
     assert cases[1]["out_of_memory"]["size_bytes"] == 70 * MIB
     assert cases[2]["retries"] == 1

@@ -124,7 +124,7 @@ def test_ranks_phases_and_advice_have_tables_where_there_are_any(make: Make) -> 
         Row("another optimizer", "", reason="it has no name"),
     )
     words = Page(draw_page(estimate, advice=Advice(rows, 0.99))).words("tr")
-    assert "rank 7 440.0 MiB 470.0 MiB 983.2 MiB fits" in words
+    assert "rank 7 440.0 MiB 470.0 MiB 983.2 MiB" in words
     assert "half the batch 300.0 MiB 700.0 MiB fits Tesla T4 twice the launches" in words
     assert "another optimizer not traced it has no name" in words
     assert {"Ranks", "What would change it"} & set(Page(draw_page(plain)).words("h2")) == set()

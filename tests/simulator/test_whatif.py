@@ -134,7 +134,7 @@ def test_where_memory_runs_out_is_said() -> None:
     assert end is not None
     assert (end.row, end.size_bytes, end.step, end.op, end.module) == (1, 50 * MIB, 2, "aten::mm", "layer1.conv")
     assert case.to_dict()["out_of_memory"]["module"] == "layer1.conv"
-    assert case.to_dict()["fits"] is False
+    assert case.to_dict()["runs"] is False
     assert "out of memory at step 2" in case_table([case])
     assert "layer1.conv" in case_table([case])
 

@@ -85,11 +85,14 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
     job, streams = estimate.job, estimate.streams
-    room_bytes = job.total_bytes - estimate.context.bytes
+    room_bytes = job.total_bytes - (estimate.upper_bound - estimate.reserved)  # beyond the rank's segments: context and margin
     return {
         "parallel": str(job.parallel) if job.parallel is not None else None,
         "world_size": estimate.world_size,
-        "ranks": [{"rank": one.number, "peaks": _peaks(one), "fits": one.reserved <= room_bytes} for one in estimate.ranks],
+        "ranks": [
+            {"rank": one.number, "peaks": _peaks(one), "fits": not estimate.doubts and one.reserved <= room_bytes}
+            for one in estimate.ranks
+        ],
         "sharding": [asdict(held) for held in estimate.sharding],
         "communicators": [
             {"ranks": one.ranks, "calls": dict(one.calls), "bytes_assumed": one.bytes_assumed} for one in estimate.communicators

@@ -107,14 +107,13 @@ def _phases(estimate: Estimate) -> Table:
 
 
 def _ranks(estimate: Estimate) -> Table:
-    context_bytes, card_bytes = estimate.context.bytes, estimate.card_bytes
-    rows = []
-    for one in estimate.ranks:
-        process_bytes = one.reserved + context_bytes
-        fits = "fits" if process_bytes <= card_bytes else "does not fit"
-        rows.append((f"rank {one.number}", gib(one.allocated), gib(one.reserved), gib(process_bytes), fits))
+    context_bytes = estimate.context.bytes
+    rows = [
+        (f"rank {one.number}", gib(one.allocated), gib(one.reserved), gib(one.reserved + context_bytes))
+        for one in estimate.ranks
+    ]
     note = f"Of {estimate.world_size} ranks these were traced; the others are taken for equals. The report is of the fullest."
-    return Table("Ranks", ("rank", "allocated", "reserved", "process", "its card"), rows, note)
+    return Table("Ranks", ("rank", "allocated", "reserved", "process"), rows, note)
 
 
 def _sharding(estimate: Estimate) -> Table:

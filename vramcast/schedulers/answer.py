@@ -18,7 +18,7 @@ class Answer:
 
     Attributes:
         id: Of the estimate.
-        fits: Whether its point estimate does.
+        may_run: Whether its point estimate is no larger than the card.
         request_bytes: What to ask for: at most the card.
         process_bytes: The point estimate.
         capacity_bytes: The card.
@@ -26,7 +26,7 @@ class Answer:
     """
 
     id: str
-    fits: bool
+    may_run: bool
     request_bytes: int
     process_bytes: int
     capacity_bytes: int

@@ -66,7 +66,7 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
     request_mib = -(-answer.request_bytes // MIB)
     noted |= {names.ESTIMATE_ID: answer.id, names.PROCESS_MIB: str(-(-answer.process_bytes // MIB))}
     noted[names.VERDICT] = answer.verdict
-    if not answer.fits:
+    if not answer.may_run:
         return [_SAYS + _too_large(answer)]
     if mode == "watch":
         noted[names.WOULD_REQUEST_MIB] = str(request_mib)
@@ -86,7 +86,7 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
 
 def _cannot_run(pod: Pod, named: Named, answer: Answer) -> str:
     """Return why a pod cannot run; "": it may."""
-    if not answer.fits:
+    if not answer.may_run:
         return _too_large(answer)
     how = format_of(pod, named.format)
     given = how.request_bytes(pod, _container(pod, named)) if how is not None else None

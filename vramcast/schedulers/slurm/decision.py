@@ -47,7 +47,7 @@ def decide(
     known = {name: answer for name in wanted if isinstance(answer := answers[name], Answer)}
     if not known:
         return unanswered(str(answers[wanted[0]]), settings)
-    roomy = [name for name, answer in known.items() if answer.fits]
+    roomy = [name for name, answer in known.items() if answer.may_run]
     if not roomy:
         if len(known) < len(wanted):
             return Decision()  # a partition of which nothing is known may have room
@@ -66,7 +66,7 @@ def _refused(known: Mapping[str, Answer], answers: Mapping[str, Answer | str], s
     cards = ", ".join(
         f"{settings.partitions[name]} ({gib(answer.capacity_bytes)}, partition {name})" for name, answer in known.items()
     )
-    roomy = [name for name, answer in answers.items() if isinstance(answer, Answer) and answer.fits]
+    roomy = [name for name, answer in answers.items() if isinstance(answer, Answer) and answer.may_run]
     advice = f"It fits in partition {roomy[0]}." if roomy else "No partition has a larger card: make the job smaller."
     line = f"the job takes {gib(min(one.process_bytes for one in known.values()))}, more than {cards}. {advice}"
     if settings.mode == "watch":  # it runs, and how it ends is worth knowing

@@ -95,7 +95,7 @@ def _answers(asked: list[dict[str, Any]], settings: Settings) -> dict[str, Answe
 def _largest(answers: list[Answer | NoAnswer]) -> Answer | str:
     """Return the answer of several which decides: one which does not fit, else why one is missing, else the largest request."""
     known = [one for one in answers if isinstance(one, Answer)]
-    tight = [one for one in known if not one.fits]
+    tight = [one for one in known if not one.may_run]
     if tight:
         return tight[0]
     missing = [str(one) for one in answers if isinstance(one, NoAnswer)]
