@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.core.errors import TraceFileError
 from vramcast.core.units import MIB
 from vramcast.estimates import communicators
 from vramcast.estimates.communicators import context_of_process, sizes_of, strangers_on
@@ -15,7 +16,8 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import context_bytes
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.nccl_calls import Calls, calls_in, sized
-from vramcast.tracer.format.trace import RANKS, Trace
+from vramcast.tracer.format.rank_facts import processes_of
+from vramcast.tracer.format.trace import PROCESSES, RANKS, Trace
 
 H100, A100 = DEVICES["h100"], DEVICES["a100-40gb"]
 USED = {"all_reduce": 3}
@@ -111,3 +113,19 @@ def test_every_size_says_its_provenance() -> None:
     }  # fmt: skip
     assert len(numbered) >= 6
     assert all(re.search(r"# (spec|measured|arbitrary)", lines[number - 1]) for number in numbered)
+
+
+def test_other_processes_on_the_card_take_their_peaks_and_a_context_each() -> None:
+    alone = context_of_process(H100, 12, "2.11.0", ["cublas"], trace([]))
+    rows = [["train.py", 1 << 30, True], ["eval.py", 2 << 30, True], ["worker", 0, True], ["before", 9 << 30, False]]
+    crowded = context_of_process(H100, 12, "2.11.0", ["cublas"], trace([], **{PROCESSES: rows}))
+    assert crowded.bytes == 3 * alone.bytes + (2 << 30)
+    assert crowded.high_bytes > 3 * alone.bytes + (2 << 30)
+    assert "2 other processes of the job on this card" in crowded.provenance
+    assert context_of_process(H100, 12, "2.11.0", ["cublas"], trace([], **{PROCESSES: rows[:1]})) == alone
+
+
+@pytest.mark.parametrize("damaged", [{"a": 1}, [["x"]], [["x", "y", True]], 7])
+def test_damaged_processes_are_refused(damaged: object) -> None:
+    with pytest.raises(TraceFileError, match="processes are damaged"):
+        processes_of(trace([], **{PROCESSES: damaged}))

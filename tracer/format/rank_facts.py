@@ -1,11 +1,11 @@
-"""What a trace's header tells of a job's ranks: their peaks, and which parameters are sharded and which are not, by module."""
+"""What a trace's header tells of a job's ranks and processes: their peaks, and which parameters are sharded, by module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from vramcast.core.errors import TraceFileError
-from vramcast.tracer.format.trace import RANKS, SHARDING, Trace
+from vramcast.tracer.format.trace import PROCESSES, RANKS, SHARDING, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,39 @@ def ranks_of(trace: Trace) -> tuple[RankPeaks, ...]:
         return tuple(RankPeaks(*map(int, peaks)) for peaks in trace.header[RANKS]["peaks"])
     except (TypeError, KeyError, ValueError) as error:  # a trace may come from anywhere
         raise TraceFileError(f"The trace's ranks are damaged ({type(error).__name__}: {error}): record it again.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPeak:
+    """One process of a job that has several on one card. Sizes in bytes.
+
+    Attributes:
+        command: Its words, for people.
+        reserved: What its allocator held at most; its context comes on top.
+        is_at_once: Whether it lived when all took most together.
+    """
+
+    command: str
+    reserved: int
+    is_at_once: bool
+
+
+def processes_of(trace: Trace) -> tuple[ProcessPeak, ...]:
+    """Return the processes that used the card, the traced one first; none of a job of one process.
+
+    Raises:
+        TraceFileError: the header is damaged.
+    """
+    said = trace.header.get(PROCESSES, [])
+    try:
+        return tuple(ProcessPeak(str(command), int(reserved), bool(is_at_once)) for command, reserved, is_at_once in said)
+    except (TypeError, ValueError) as error:  # a trace may come from anywhere
+        raise TraceFileError(f"The trace's processes are damaged ({type(error).__name__}: {error}): record it again.") from None
+
+
+def beside_bytes(trace: Trace) -> int:
+    """Return what other processes of the job hold of the card at once with the traced one, without their contexts."""
+    return sum(one.reserved for one in processes_of(trace)[1:] if one.is_at_once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,9 @@ class NullGpuTracer:
         with shared as processes:
             told = {**environment, LENT: str(processes.folder)}
             own = self._ask(job, told, timeout_s, options)
-            return processes.fullest(own, job.command.words) if job.command.world.size == 1 else processes.only(own)
+            if job.command.world.size > 1:
+                return processes.only(own)
+            return processes.fullest(own, job.command.words, context_bytes=options.context_bytes)
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
         """Run code of ours beside a torch whose card is the null GPU, in a process of its own, and return its answer.

@@ -54,6 +54,7 @@ class Result:
     `said`: what this rank of several said; only processes of the job open it.
     `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
     `beside`: of several ranks another one than this, which reserved least: its number and its trace.
+    `touched_s`: when the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: nobody looked.
     `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
     """
 
@@ -70,6 +71,7 @@ class Result:
     max_resident_bytes: int = 0
     alloc_conf: AllocConf = field(default_factory=AllocConf)
     was_expandable: bool = False
+    touched_s: float = 0.0
     taken: Taken | None = None
     is_ours: bool = False
     notes: tuple[str, ...] = ()

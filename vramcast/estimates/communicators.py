@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.core.units import MIB
+from vramcast.estimates.bounds.public import RESIDUALS
 from vramcast.hardware.card_file import Interval
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
 from vramcast.hardware.device import Device
 from vramcast.tracer.format.nccl_calls import Calls, calls_in
+from vramcast.tracer.format.rank_facts import processes_of
 from vramcast.tracer.format.trace import RANKS, Trace
 
 # Cards which are joined by a switch that reduces in the network.
@@ -110,10 +112,28 @@ def strangers_on(trace: Trace) -> int:
     return number if isinstance(number, int) and 0 <= number < 2**10 else 0
 
 
+def _with_processes(found: Context, one: Context, trace: Trace) -> Context:
+    """Return a context with what other processes of the job hold of the card at once: `one` each, and their segments.
+
+    Args:
+        found: What the traced process takes besides.
+        one: What each process takes besides.
+        trace: Of the traced process.
+    """
+    others = [other.reserved for other in processes_of(trace)[1:] if other.is_at_once]
+    if not others:
+        return found
+    # Each is as good an estimate as the traced one's: the bound has the largest that such an estimate was missed by.
+    reserved, most = sum(others), 1 + max(residuals.values[-1] for residuals in RESIDUALS.values())
+    low, point, high = (len(others) * size for size in (one.low_bytes, one.bytes, one.high_bytes))
+    what = f"{len(others)} other processes of the job on this card"
+    return found.plus(low + reserved, point + reserved, high + round(most * reserved), what=what)
+
+
 def context_of_process(
     card: Device, cuda_major: int, torch: str | None, libraries: Collection[str], trace: Trace, outside_bytes: int = 0
 ) -> Context:
-    """Return what a process takes beside PyTorch's segments, with NCCL, and what other ranks take of its card.
+    """Return what a process takes beside PyTorch's segments, with NCCL, and what other ranks and processes take of its card.
 
     Args:
         card: The card.
@@ -125,7 +145,7 @@ def context_of_process(
     """
     used = [one for one in sizes_of(calls_in(trace.ledger), card, torch) if one.calls]
     counted = set(libraries) - {"nccl"} if used else set(libraries)
-    found = context_bytes(card, cuda_major, [library for library in LIBRARIES if library in counted], torch=torch)
+    found = one = context_bytes(card, cuda_major, [library for library in LIBRARIES if library in counted], torch=torch)
     if used:
         sums = (sum(sizes) for sizes in zip(*((one.low_bytes, one.bytes_assumed, one.high_bytes) for one in used), strict=True))
         found = found.plus(*sums, what=f"NCCL for {len(used)} communicator{'s' if len(used) > 1 else ''}, public logs")
@@ -135,4 +155,4 @@ def context_of_process(
         found = found.plus(
             n * bare.low_bytes, n * bare.bytes, n * after.high_bytes, what=f"contexts of {n} other ranks on this card"
         )
-    return found.with_outside(outside_bytes)
+    return _with_processes(found, one, trace).with_outside(outside_bytes)

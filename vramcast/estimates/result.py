@@ -25,7 +25,16 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import Case, what_if
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import calls_in
-from vramcast.tracer.format.rank_facts import Held, RankPeaks, ranks_of, sharding_of, world_size_of
+from vramcast.tracer.format.rank_facts import (
+    Held,
+    ProcessPeak,
+    RankPeaks,
+    beside_bytes,
+    processes_of,
+    ranks_of,
+    sharding_of,
+    world_size_of,
+)
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Category, Phase, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf
@@ -175,6 +184,14 @@ class Estimate(Viewable):
         return ranks_of(self.trace)
 
     @property
+    def processes(self) -> tuple[ProcessPeak, ...]:
+        """The processes that used the card, the traced one first; of a job of one process none.
+
+        `process` covers those that lived at once.
+        """
+        return processes_of(self.trace)
+
+    @property
     def sharding(self) -> tuple[Held, ...]:
         """What the rank which the estimate is of holds of each module's parameters; of a job of one rank nothing."""
         return sharding_of(self.trace)
@@ -288,7 +305,10 @@ class Estimate(Viewable):
         parts = {name: by_category.get(category, 0) for category, name in _NAMES.items()}
         parts["temporaries"] += by_category.get(Category.UNKNOWN, 0)
         parts["fragmentation"] = self.process - self.context.bytes - sum(parts.values())
-        parts["context"] = self.context.bytes
+        others = beside_bytes(self.trace)
+        parts["context"] = self.context.bytes - others
+        if others:
+            parts["other_processes"] = others
         return parts
 
     @property

@@ -9,7 +9,7 @@ from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.rank_facts import RankPeaks
+from vramcast.tracer.format.rank_facts import RankPeaks, beside_bytes
 
 SCHEMA: Final = 1
 _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
@@ -76,7 +76,7 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
             "covers": "all" if estimate.course.is_whole else "what was reached",
             "margin": [asdict(part) for part in estimate.margin()],
         },
-        "context_bytes": estimate.context.bytes,
+        "context_bytes": estimate.context.bytes - beside_bytes(estimate.trace),
         "workspace_bytes": estimate.workspace_bytes,
         "breakdown": estimate.breakdown,
         "peak_at": estimate.peak_at,
@@ -93,6 +93,7 @@ def _ranks(estimate: Estimate) -> dict[str, Any]:
             {"rank": one.number, "peaks": _peaks(one), "fits": not estimate.doubts and one.reserved <= room_bytes}
             for one in estimate.ranks
         ],
+        "processes": [asdict(one) for one in estimate.processes],
         "sharding": [asdict(held) for held in estimate.sharding],
         "communicators": [
             {"ranks": one.ranks, "calls": dict(one.calls), "bytes_assumed": one.bytes_assumed} for one in estimate.communicators

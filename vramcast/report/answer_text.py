@@ -9,7 +9,7 @@ from typing import Final
 
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
-from vramcast.tracer.format.rank_facts import Held
+from vramcast.tracer.format.rank_facts import Held, beside_bytes
 
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -29,9 +29,10 @@ def _peaks(estimate: Estimate) -> Iterator[str]:
     claim = f"at level {estimate.level:g}" + (", of what was seen" if estimate.doubts else "")
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
-    yield _sized(
-        "process peak", gib(estimate.process), f"reserved {gib(estimate.reserved)} + context {gib(context.bytes)}{assumed}"
-    )
+    beside = beside_bytes(estimate.trace)
+    others = f" + other processes {gib(beside)}" if beside else ""
+    sums = f"reserved {gib(estimate.reserved)} + context {gib(context.bytes - beside)}{assumed}{others}"
+    yield _sized("process peak", gib(estimate.process), sums)
     yield _sized("upper bound", gib(estimate.upper_bound), claim)
     for part in estimate.margin():
         yield _sized(f"  for {part.part}", gib(part.size_bytes), str(part))
@@ -65,6 +66,9 @@ def _parts(estimate: Estimate) -> Iterator[str]:
     for one in estimate.ranks:
         name = f"rank {one.number} of {estimate.world_size}"
         yield _sized(name, gib(one.reserved), f"reserved, {gib(one.allocated)} allocated")
+    for process in estimate.processes:
+        with_others = "with the others" if process.is_at_once else "before or after these"
+        yield _sized("a process", gib(process.reserved), f"reserved, {with_others}: {process.command}")
     if estimate.job.parallel is not None:
         yield f"batch             of each rank; all {estimate.world_size} ranks make a step together"
     if estimate.sharding:

@@ -23,6 +23,7 @@ _FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")
 # The names of `Estimate.breakdown`, in the order of the stack.
 _LOOKS: Final[dict[str, Look]] = {
     "context": CONTEXT,
+    "other_processes": Look("other processes", GREY, "o"),
     "parameters": LOOKS[Category.PARAMETER],
     "gradients": LOOKS[Category.GRADIENT],
     "optimizer_state": LOOKS[Category.OPTIMIZER_STATE],
@@ -93,7 +94,7 @@ def card_bar(estimate: Estimate) -> CardBar:
     bound_bytes = None if estimate.doubts else estimate.upper_bound
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
     parts = estimate.breakdown
-    held = [(look, parts[name]) for name, look in _LOOKS.items()]
+    held = [(look, parts.get(name, 0)) for name, look in _LOOKS.items()]
     margin, bound = [], None
     if bound_bytes is not None:
         bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)

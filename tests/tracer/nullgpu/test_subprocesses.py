@@ -8,16 +8,17 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.jobs.text import JobText
-from vramcast.tracer.format.trace import COURSE
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.rank_facts import ProcessPeak, beside_bytes, processes_of
+from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.nullgpu.child import subprocesses
+from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared, let_follow
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.job_result import Result
@@ -56,9 +57,10 @@ STARTS = """
 """
 
 
-def _result(reserved: int, status: str = "ok", steps: int = 3) -> Result:
-    trace: Any = SimpleNamespace(header={"peaks": {"reserved": reserved}})
-    return Result(status, trace=trace if reserved >= 0 else None, steps=steps)
+def _result(reserved: int, status: str = "ok", steps: int = 3, touched_s: float = 0.0) -> Result:
+    columns: dict[str, list[int]] = {"action": [], "size_bytes": [], "block": [], "address": []}
+    trace = Trace.build(columns, header={"peaks": {"reserved": reserved}})
+    return Result(status, trace=trace if reserved >= 0 else None, steps=steps, touched_s=touched_s)
 
 
 class _Left(Shared):
@@ -80,9 +82,49 @@ def test_the_process_which_reserved_most_is_the_answer() -> None:
     (note,) = found.notes
     assert "3 processes used the card" in note
     assert "'b.py'" in note
-    assert "together they reserved 600.0 MiB" in note
+    assert "together these reserved 600.0 MiB" in note
     own = left.fullest(_result(400 << 20), ["train.py"])
     assert "estimated is the job's own process" in own.notes[0]
+
+
+def test_processes_that_live_at_once_count_together() -> None:
+    parent = _result(100, touched_s=5.0)
+    first = Process("first", _result(900), Life(11, 0.0, 4.0))  # it ends before the parent touches the card
+    second = Process("second", _result(300), Life(12, 6.0, 8.0))
+    third = Process("third", _result(500), Life(13, 7.0, 9.0))
+    found = _Left(second, third).fullest(parent, ["train.py"])
+    assert found.trace is not None
+    assert processes_of(found.trace) == (
+        ProcessPeak("third", 500, is_at_once=True),
+        ProcessPeak("second", 300, is_at_once=True),
+        ProcessPeak("train.py", 100, is_at_once=True),
+    )
+    assert beside_bytes(found.trace) == 400
+    alone = _Left(first, second).fullest(parent, ["train.py"])
+    assert alone.trace is not None
+    assert [one.is_at_once for one in processes_of(alone.trace)] == [True, False, False]
+    assert beside_bytes(alone.trace) == 0
+    crowded = _Left(first, second, third).fullest(parent, ["train.py"], context_bytes=1)
+    assert crowded.trace is not None
+    assert crowded.trace.header["peaks"]["reserved"] + beside_bytes(crowded.trace) == 900
+
+
+def test_a_process_that_only_has_a_context_counts_as_one() -> None:
+    worker = _result(0)
+    worker.ledger = [Entry(Entered.CONTEXT, "0", 1)]
+    found = _Left(Process("worker", worker)).fullest(_result(1), ["train.py"])
+    assert found.trace is not None
+    assert [one.reserved for one in processes_of(found.trace)] == [1, 0]
+
+
+def test_a_process_for_which_nobody_has_waited_lives_on() -> None:
+    """Enough was seen of it, so that it ended here before the next one began; on a card it goes on."""
+    cut = Process("first", _result(300), Life(11, 1.0, 2.0))
+    for others, together in ((frozenset({11}), 700), (frozenset(), 400)):
+        later = Process("second", _result(400), Life(12, 3.0, 4.0, others))
+        found = _Left(cut, later).fullest(_result(0), ["train.py"])
+        assert found.trace is not None
+        assert found.trace.header["peaks"]["reserved"] + beside_bytes(found.trace) == together
 
 
 def test_a_job_without_other_processes_keeps_its_result() -> None:
@@ -103,6 +145,8 @@ def test_a_process_which_could_not_be_recorded_is_named() -> None:
     for left in (_Left(Process("b.py", damaged)), _Left(Process("a.py", _result(300)), Process("b.py", damaged))):
         notes = left.fullest(_result(200), ["train.py"]).notes
         assert "1 processes used the card and could not be recorded" in notes[0]
+        ledger = left.fullest(_result(200), ["train.py"]).ledger
+        assert Entry(Entered.OPEN, "the process 'b.py' raised OSError: no space", 1) in ledger
         assert "'b.py' raised OSError: no space" in notes[0]
     nothing = _Left(Process("b.py", damaged)).fullest(_result(0), ["train.py"])
     assert (nothing.status, nothing.error) == ("error", "JobError")
@@ -155,7 +199,9 @@ def test_forked_spawned_and_started_processes_have_the_card(
     found = tracer().trace(job("starts.py", until="steps"))
     assert _peaks(found) == _peaks(alone)
     assert found.steps == alone.steps == 3
-    assert "3 processes used the card: estimated is the process 'train.py 2048'" in found.notes[0]
+    assert "3 processes used the card, 1 of them at once: estimated is the process 'train.py 2048'" in found.notes[0]
+    assert found.trace is not None
+    assert beside_bytes(found.trace) == 0  # one after the other
 
 
 def test_a_program_which_puts_another_in_its_place_is_followed_there(

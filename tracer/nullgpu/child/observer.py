@@ -28,8 +28,8 @@ from vramcast.tracer.format.nccl_calls import sized
 from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.nullgpu.child import compilers
-from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question
+from vramcast.tracer.nullgpu.child import compilers, lifetimes
+from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question, not_waited_for
 from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 from vramcast.tracer.program.cutoff import STOP, stoppable
 from vramcast.tracer.program.training_loop import Limits, StopJob
@@ -84,6 +84,8 @@ class Watched:
         self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
         self._absent: Absent | None = None
         self._claim: Claim | None = None
+        self._touched_s = 0.0
+        self._before: frozenset[int] = frozenset()  # processes for which nobody had waited when this one began
         self._finishing = threading.Lock()
         self._ended = ""
 
@@ -142,7 +144,7 @@ class Watched:
         has_failed = result.status == "error"
         result.steps = self.recorder.course.steps
         result.ledger = [*self._gpu.ledger(), *(self.values.ledger() if self.values is not None else ())]
-        result.taken = self._gpu.taken()
+        result.taken, result.touched_s = self._gpu.taken(), self._touched_s
         result.note_settings(self._settings)
         if not has_failed:
             result.trace = self._trace(result, is_whole=is_whole, ended=ended)
@@ -185,10 +187,19 @@ class Watched:
     def follow_forks(self) -> None:
         """Let forks by `multiprocessing` of the job's own process say what they took, if they touch CUDA."""
         util.register_after_fork(self, Watched._in_fork)
+        _when_touched(self._note_touch)
         _KEPT.append(self)
 
+    def _note_touch(self) -> None:
+        self._touched_s = lifetimes.now_s()
+
     def _in_fork(self) -> None:
+        self.began_beside(not_waited_for())
         _when_touched(self._touch_in_fork)
+
+    def began_beside(self, before: frozenset[int]) -> None:
+        """Note which processes of the job had ended when this one began, and nobody had waited for them."""
+        self._before = before
 
     def _touch_in_fork(self) -> None:
         self._let_stop()
@@ -211,7 +222,8 @@ class Watched:
 
     def _claim_card(self) -> None:
         self._claim = Claim(
-            " ".join(os.path.basename(word) if at == 0 else word for at, word in enumerate(sys.argv)) or "python"
+            " ".join(os.path.basename(word) if at == 0 else word for at, word in enumerate(sys.argv)) or "python",
+            self._before,
         )
         util.Finalize(None, self.finish, exitpriority=0)  # processes of `multiprocessing` end without atexit
 
@@ -254,16 +266,16 @@ class Watched:
 
 def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
     """Load the stand-ins, and return what is to be done after torch is imported; None: this torch is another one."""
-    question = Question.read(folder)
+    question, before = Question.read(folder), not_waited_for()
     if origin is None or not os.path.samefile(origin, question.torch):
         return None
     gpu = NullGpu(Path(question.libraries))
     # The profiler warns of host memory which is older than it is; torch reads the level once.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    return lambda: _after_torch(question, gpu)
+    return lambda: _after_torch(question, gpu, before)
 
 
-def _after_torch(question: Question, gpu: NullGpu) -> None:
+def _after_torch(question: Question, gpu: NullGpu, before: frozenset[int]) -> None:
     """Prepare the process, which has not touched CUDA yet: most never will."""
     from vramcast.tracer.hooks import host_checks
     from vramcast.tracer.protocol import alloc_conf
@@ -277,6 +289,7 @@ def _after_torch(question: Question, gpu: NullGpu) -> None:
     settings = alloc_conf.Watch(question.job.alloc_conf, applies=True)
     settings.start()
     watched = Watched(question.job, question.options, gpu, settings, question.started_s)
+    watched.began_beside(before)
     watched.prepare()
     _when_touched(watched.touch)
 

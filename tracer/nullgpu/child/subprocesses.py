@@ -6,7 +6,8 @@
                                         watching.follow_forks: a fork of     is first touched it begins to be watched (`Claim`);
                                         it which trains is followed too     at its end the process writes its Result into the
     Shared.fullest: the Result of the   end_others: they shall say now      folder
-    process which took most             what they took
+    process which took most, and what   what they took
+    others took at the same time
 
 Libraries are loaded by ctypes as in the worker, and not by LD_PRELOAD: compilers and shells see nothing of it. A process which
 does not import torch pays for a small file, one which does not touch CUDA (data loaders) for loading the stand-ins.
@@ -26,14 +27,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.trace import COURSE
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.trace import COURSE, PROCESSES
+from vramcast.tracer.nullgpu.child import lifetimes
+from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.fullest_rank import reserved_bytes
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.job_result import Result
@@ -82,15 +86,22 @@ class Process:
     Attributes:
         command: Its words, for people.
         result: What was recorded.
+        life: When it lived; where nobody knows, all the time.
     """
 
     command: str
     result: Result
+    life: Life = field(default_factory=Life)
 
     @property
     def reserved_bytes(self) -> int:
         """What its allocator held at most."""
         return reserved_bytes(self.result)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether it took something of the card, a context at least."""
+        return self.reserved_bytes > 0 or any(entry.kind is Entered.CONTEXT for entry in self.result.ledger)
 
 
 # ------------------------------------------------------------------------------------------------ the caller's end
@@ -150,41 +161,68 @@ class Shared:
         )
         return replace(own, status="error", trace=None, error="CannotEstimate", message=message)
 
-    def fullest(self, own: Result, command: Sequence[str]) -> Result:
-        """Return the result of the process which took most, with a note on the others.
+    def fullest(self, own: Result, command: Sequence[str], *, context_bytes: int = 0) -> Result:
+        """Return the result of the process which took most when all took most, with what the others took then in its header.
 
         Args:
             own: Of the job's own process.
             command: Its words.
+            context_bytes: What each takes besides.
         """
         told = self.processes()
         lost = [process for process in told if process.result.trace is None]
-        mine = Process(" ".join(command), own)
-        found = [process for process in told if process.reserved_bytes]
-        if lost:
-            which = f"'{shorten(lost[0].command, _SHOWN)}' {shorten(lost[0].result.message, _SHOWN)}"
-            if own.status == "ok" and not found and not mine.reserved_bytes:
-                return replace(
-                    own, status="error", trace=None, error="JobError", message=f"has a process which was not recorded: {which}"
-                )
-            note = f"{len(lost)} processes used the card and could not be recorded, what they took is not counted: {which}"
-            own = replace(own, notes=(*own.notes, note))
-        if not found:
+        mine = Process(" ".join(command), own, Life(began_s=own.touched_s))
+        users = [process for process in (*told, mine) if process.result.trace is not None and process.has_context]
+        own = _with_lost(own, lost) if lost else own
+        if lost and own.status == "ok" and not any(process.reserved_bytes for process in users):
+            message = f"has a process which was not recorded: {_described(lost[0])}"
+            return replace(own, status="error", trace=None, error="JobError", message=message)
+        if not any(process.reserved_bytes for process in users if process is not mine) and len(users) < 2:
             return own
-        others = [*found, mine] if mine.reserved_bytes else found
-        most = max(others, key=lambda process: process.reserved_bytes)
-        note = f"estimated is the process '{shorten(most.command, _SHOWN)}', which the job started"
-        if most is mine:
-            note = "estimated is the job's own process"
-        if len(others) > 1:
-            total = gib(sum(process.reserved_bytes for process in others))
-            note = (
-                f"{len(others)} processes used the card: {note}, of all the one which reserved most "
-                f"({gib(most.reserved_bytes)}); together they reserved {total}, besides a context each"
-            )
-        kept = () if most is mine else own.notes
-        result = replace(most.result, notes=(*kept, *most.result.notes, note))
+        sizes = [process.reserved_bytes + context_bytes for process in users]
+        at_once = [users[place] for place in lifetimes.fullest_moment([process.life for process in users], sizes)]
+        most = max(at_once, key=lambda process: (process.result.status == "oom", process.reserved_bytes))
+        result = own if most is mine else replace(most.result, notes=(*own.notes, *most.result.notes))
+        result = _beside(result, most, users, at_once, is_own=most is mine)
+        if most is not mine and lost:
+            result = replace(result, ledger=[*result.ledger, *_unknown(lost)])
         return result if own.status != "error" else _ended(result, own)
+
+
+def _described(lost: Process) -> str:
+    return f"'{shorten(lost.command, _SHOWN)}' {shorten(lost.result.message, _SHOWN)}"
+
+
+def _unknown(lost: Sequence[Process]) -> list[Entry]:
+    """Return the account of processes which were not recorded: no bound covers them."""
+    return [Entry(Entered.OPEN, f"the process {_described(process)}", 1) for process in lost]
+
+
+def _with_lost(own: Result, lost: Sequence[Process]) -> Result:
+    """Return the job's own result, which says that processes were not recorded."""
+    note = (
+        f"{len(lost)} processes used the card and could not be recorded, what they took is not counted: {_described(lost[0])}"
+    )
+    return replace(own, notes=(*own.notes, note), ledger=[*own.ledger, *_unknown(lost)])
+
+
+def _beside(result: Result, most: Process, users: Sequence[Process], at_once: Sequence[Process], *, is_own: bool) -> Result:
+    """Return the result of the process which took most, with what the others took in its trace's header and in a note."""
+    assert result.trace is not None
+    note = "estimated is the job's own process" if is_own else f"estimated is the process '{shorten(most.command, _SHOWN)}'"
+    note += "" if is_own else ", which the job started"
+    if len(users) > 1:
+        total = gib(sum(process.reserved_bytes for process in at_once))
+        note = (
+            f"{len(users)} processes used the card, {len(at_once)} of them at once: {note}, of these the one which reserved "
+            f"most ({gib(most.reserved_bytes)}); together these reserved {total}, besides a context each, and count together"
+        )
+    rows = [
+        [shorten(process.command, _SHOWN), process.reserved_bytes, any(process is one for one in at_once)]
+        for process in (most, *(process for process in users if process is not most))
+    ]
+    header = {**result.trace.header, **({PROCESSES: rows} if len(rows) > 1 else {})}
+    return replace(result, trace=replace(result.trace, header=header), notes=(*result.notes, note))
 
 
 def _ended(result: Result, own: Result) -> Result:
@@ -230,6 +268,11 @@ def _running(folder: Path) -> set[Path]:
     return {claim for claim in claims if _is_held(claim)}
 
 
+def not_waited_for() -> frozenset[int]:
+    """Return the processes of the job which have said what they took, and for which nobody has waited yet."""
+    return lifetimes.unreaped([int(said.stem) for said in Path(os.environ[LENT]).glob(f"*{_SAID}")])
+
+
 def _is_held(claim: Path) -> bool:
     with open(claim, "rb+") as file:
         try:
@@ -259,10 +302,12 @@ class Claim:
 
     Args:
         command: Its words, for people.
+        before: Processes which had ended when it began, and for which nobody had waited.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, before: frozenset[int]) -> None:
         self._command = command
+        self._life = Life(os.getpid(), lifetimes.made_s(), not_waited_for=before)
         self._path = Path(os.environ[LENT]) / f"{os.getpid()}{_CLAIM}"
         self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
         self._file.write(command)
@@ -276,7 +321,8 @@ class Claim:
 
     def say(self, result: Result) -> None:
         """Write what the process took."""
+        said = Process(self._command, result, replace(self._life, ended_s=lifetimes.now_s()))
         hidden = self._path.with_suffix(".part")
         with contextlib.suppress(OSError):  # the folder is gone: nobody waits any more
-            hidden.write_bytes(pickle.dumps(Process(self._command, result), protocol=pickle.HIGHEST_PROTOCOL))
+            hidden.write_bytes(pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL))
             hidden.rename(self._path.with_suffix(_SAID))
