@@ -28,6 +28,10 @@ class Entered(StrEnum):
     LARGEST = "largest"  # a shape, which has a largest: a run of the job with that gives a ceiling
     BRANCH = "branch"  # a yes or no: a run of the job with the other answer gives another peak
     OPEN = "open"  # something which has no largest: no bound covers it
+    # A number that the host read, and nobody knows, ...
+    SMALLEST = "smallest"  # decides something, or may: a run with the smallest and one with the largest show what
+    DECIDED = "decided"  # decides a yes or no: a run with the other answer shows what
+    UNFOLLOWED = "unfollowed"  # went where nobody sees it: runs with others show whether it decides a size
     OUTSIDE = "outside"  # memory of the card given past PyTorch's allocator: at most `size_bytes` at once, by whom `name` says
     MANAGED = "managed"  # managed memory, which a card takes from the host and gives back: at most `size_bytes` at once
     COMMUNICATOR = "communicator"  # a call on one of NCCL's communicators, `nccl_calls` reads its name

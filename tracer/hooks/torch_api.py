@@ -58,6 +58,7 @@ INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
 COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # of a command line
 OPERATORS: Final = "torch._ops"
+CHECKS_GRADIENTS: Final = "_amp_foreach_non_finite_check_and_unscale_"  # notes whether any gradient is not finite
 SYMMETRIC_MEMORY: Final = "torch.distributed._symmetric_memory"
 FAKE_GROUP_MAKER: Final = "_create_internal"
 FSDP2_SHARDS: Final = "torch.distributed.fsdp._fully_shard._fsdp_param"

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Answers = Literal["drawn", "largest", "otherwise"]
+Answers = Literal["drawn", "largest", "smallest", "otherwise"]
 
 
 @dataclass(slots=True)
@@ -43,8 +43,8 @@ class RunOptions:
         expandable: Whether the job is known to switch expandable segments on, by its own code or the environment: on a card
             on an unlimited card they want addresses.
         follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
-        answers: What is told where a large value was drawn (`tracer/values`): a plausible one, the largest shape which the
-            operator can return, or that and each yes for a no.
+        answers: What is told where a value was drawn (`tracer/values`): a plausible one, the largest shape which the operator
+            can return and the largest number, the smallest number, or the largest shape and each yes for a no.
         shapes: Whether the null GPU also notes the shapes and dtypes which operators are given; the others always do. It takes
             a third more time, and changes no allocation.
         accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's

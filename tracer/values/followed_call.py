@@ -16,6 +16,8 @@ from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_
 from vramcast.tracer.values.tensor_values import TensorValues
 
 COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
+FLOATS = frozenset({"__float__", "item", "tolist"})  # calls that hand floats to the host as Python's own
+MAX_FLOATS = 4096  # arbitrary: of one tensor; more are no numbers that a program looks at one by one
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
 
 
@@ -74,10 +76,29 @@ class Call:
                 if (guess := values.guess(name, tensor)) is not None:
                     self._take(tensor, *guess)
         self.known = all(id(t) in self._host for t in tensors)
+        if self.known and unknown_values.is_of_finite(name):
+            self.origin = Origin.KNOWN
+
+    def draw_float(self) -> bool:
+        """Draw a float that the call hands to the host, where nobody knows it; return whether it is one."""
+        tensor = self.args[1] if self.name == "copy_" else self.args[0]
+        if self.known or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+            return False
+        if not self._values.on_card(tensor) or tensor.numel() > (MAX_FLOATS if self.name in FLOATS else 1):
+            return False
+        if self.name in COPIES - FLOATS and not self._reads_copy():
+            return False
+        self._take(tensor, unknown_values.leaf(tensor.shape, tensor.dtype), Origin.DRAWN)
+        self.known = all(id(t) in self._host for t in self.tensors)
+        return self.known
 
     def _take(self, tensor: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
         self._host[id(tensor)] = value
         self.origin = max(self.origin, origin)
+
+    def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what the host has of an argument that is known."""
+        return self._host[id(tensor)]
 
     @functools.cached_property
     def deciding(self) -> list[torch.Tensor]:

@@ -10,12 +10,13 @@ memory. What is large, or depends on weights or activations, is worked out only 
     mask.all()       known: True                          -> bool() is told True
     scores.topk(2)   drawn scores                         -> one_hot(...).sum(0).nonzero() is told a plausible count
 
-Where something large was drawn, or is too much work, the answer is one of several. Two further runs of the job (`Answers`)
-give the others: every such shape the largest which the operator can return, every such branch the other way.
+Where something large was drawn, or is too much work, the answer is one of several. Further runs of the job (`Answers`) give
+the others: every such shape the largest which the operator can return, every such branch the other way. A single number that
+was drawn tells what becomes of it (`read_numbers.py`): one that decides something has further runs too.
 
 Known limitations: only calls from Python are seen, not C++ operators inside one call on unknown values, vmap, nor compiled
-graphs; floats which the host reads one by one (a loss) are zero where they are not known at once, and what Python then
-decides by them is not seen; nn.MultiheadAttention leaves its fast path while any function mode is active (inference only).
+graphs; floats that the host copies many at a time are zeros, and what Python then decides by them is not seen;
+nn.MultiheadAttention leaves its fast path while any function mode is active (inference only).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import (
+    CHECKS_GRADIENTS,
     default_device,
     device_constructors,
     function_modes,
@@ -44,10 +46,11 @@ from vramcast.tracer.hooks.torch_api import (
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.ranks.simulated_peers import Absent
 from vramcast.tracer.values import collectives, max_shapes, unknown_values
-from vramcast.tracer.values.followed_call import COPIES, Call
+from vramcast.tracer.values.followed_call import COPIES, FLOATS, Call
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
-from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, host_only
+from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, numbers_in, sizes_in
+from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
 # Calls which tell nothing of values, or are no business of a copy.
@@ -67,7 +70,9 @@ _SCALARS = frozenset({
 _CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _NOTHING = object()  # where the host did not make the call
-_MAX_DRAWN_READS = 1000  # arbitrary: in one step; a loop until convergence would never end, from here on it reads zeros
+_MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end, from here on it reads zeros
+_DRAWN_ON_HOST = "vramcast_reading"  # an attribute of a host tensor that holds a drawn number
+_PLAIN = frozenset({"__complex__", "__float__", "__index__", "__int__"})  # calls that give one of Python's own numbers
 
 
 class Answering(Protocol):
@@ -106,10 +111,15 @@ class Values(TensorValues, TorchFunctionMode):
         self._host_weights = host_weights
         self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
         self._compiles = False  # the job compiles something
+        self._decisions = Decisions(answers)
+        self._is_on_host = False  # whether any host tensor holds a drawn number
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name: str = getattr(func, "__name__", "")
+        has_numbers = self._decisions.are_there and any(True for _ in numbers_in((args, kwargs)))
+        if has_numbers:
+            self._decisions.sized(name, sizes_in(name, args, kwargs))
         if func in _BACKWARD:
             return self._backward(func, args, kwargs)
         if name in _PASSED or functorch_level() is not None:
@@ -127,12 +137,17 @@ class Values(TensorValues, TorchFunctionMode):
         if any(map(is_lazy, tensors)) or not (
             any(map(self.on_card, tensors)) or name == "cuda" or any(map(self.is_card, (*args, kwargs.get("device"))))
         ):
-            return self._on_host(func, args, kwargs)
+            return self._of_host(func, name, args, kwargs, tensors, has_numbers=has_numbers)
+        if name == CHECKS_GRADIENTS:
+            return self._finite(func, args, kwargs)
         if name.startswith("_foreach") and any(self.value(tensor) is None for tensor in tensors):
             return func(*args, **kwargs)  # hundreds of weights; step counters are known
         if collectives.is_functional(func):
             return collectives.functional(self, func, args, kwargs)
         call = Call(self, func, name, args, kwargs, tensors)
+        call.origin = max(call.origin, Origin.DRAWN) if has_numbers else call.origin
+        if name in FLOATS | COPIES:
+            call.draw_float()
         if call.known and name != "_grouped_mm":  # a product, but told its offsets
             return self._known(call)
         return self._unknown(call)
@@ -141,15 +156,45 @@ class Values(TensorValues, TorchFunctionMode):
         """Make a call which is not followed: no tensor lies on the card, or it computes what nobody reads."""
         return func(*args, **kwargs) if self._host_weights is None else self._host_weights.run(func, args, kwargs)
 
+    def _of_host(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], *, has_numbers: bool) -> Any:
+        """Make a call without a tensor of the card; a drawn number may have been copied to the host, and is read there."""
+        result = self._on_host(func, args, kwargs)
+        drawn = [t for t in tensors if hasattr(t, _DRAWN_ON_HOST)] if self._is_on_host else []
+        if not drawn and not has_numbers:
+            return result
+        has_most = bool(drawn) and all(getattr(t, _DRAWN_ON_HOST) for t in drawn)
+        if name in _SCALARS:
+            return self._read(name, result, has_most=has_most)
+        if isinstance(result, torch.Tensor) and result.numel() == 1:
+            self._mark(result, has_most=has_most and name in BOUNDED)
+        return result
+
+    def _mark(self, tensor: torch.Tensor, *, has_most: bool) -> None:
+        """Note that a host tensor holds a drawn number."""
+        self._is_on_host = True
+        setattr(tensor, _DRAWN_ON_HOST, has_most)
+
+    def _finite(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Look whether gradients are finite, as they are taken to be: what was found before is found still."""
+        is_known = self._shadows.find(args[1]) is not None
+        result = func(*args, **kwargs)
+        if is_known:
+            self._shadows.changed(args[1])
+        return result
+
     def step_over(self) -> None:
         """Note that an optimizer has stepped."""
+        self._decisions.step_over()
         self._reads_of_step = 0
         self._budget.renew()
 
     def ledger(self) -> list[Entry]:
         """Return what was drawn, for the job's account."""
         entries = [Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())]
-        entries += [Entry(kind, name, hits) for (kind, name), hits in sorted(self._of_large.items())]
+        self._decisions.settle()
+        entries += [
+            Entry(kind, name, hits) for (kind, name), hits in sorted((self._of_large + self._decisions.entries).items())
+        ]
         return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
 
     def unseen_by(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,17 +299,31 @@ class Values(TensorValues, TorchFunctionMode):
         if call.origin == Origin.LARGE and reads and not _reads_floats(call):
             most = self._most(call)
             reads, mirrored = self._otherwise(call, reads, mirrored, most)
+        elif call.origin and reads:
+            reads, mirrored = self._another_number(call, reads, mirrored)
+        bounds = call.step() if call.origin and call.name in BOUNDED and call.on_card else None
         result = self._told(call, reads, most is not None)
         if mirrored is _NOTHING:
             return result
         for tensor in call.on_card:
             self._shadows.changed(tensor)
+        if bounds is not None:
+            self._keep_bounds(call, bounds, result)
         return self._settle(call, result, mirrored)
+
+    def _keep_bounds(self, call: Call, step: Any, result: Any) -> None:
+        """Keep how whole numbers were made of drawn ones, though they are known: their largest is asked for."""
+        for place, tensor in enumerate(tree_flatten(result)[0]):
+            if isinstance(tensor, torch.Tensor) and self.on_card(tensor) and not tensor.is_floating_point():
+                self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
 
     def _told(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
         outer, self.call = self.call, call.name
         try:
-            if not reads or (call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS):
+            is_exhausted = call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS
+            if is_exhausted:
+                self._decisions.exhausted()
+            if not reads or is_exhausted:
                 return call.func(*call.args, **call.kwargs)
             return self._reading(call, reads, has_most)
         finally:
@@ -283,7 +342,7 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _count(self, call: Call, taken: int, has_most: bool) -> None:
-        is_number = call.name in _SCALARS
+        is_number = call.name in _SCALARS or _reads_floats(call)
         self.reads += taken if is_number else 0
         self._reads_of_step += taken if is_number else 0
         is_shape = call.origin == Origin.LARGE and not _reads_floats(call)
@@ -293,6 +352,8 @@ class Values(TensorValues, TorchFunctionMode):
             is_branch = not has_most and max_shapes.is_branch(call.name, call.args[0])
             kind = Entered.LARGEST if has_most else Entered.BRANCH if is_branch else Entered.OPEN
             self._of_large[kind, call.name] += 1
+        elif max_shapes.is_branch(call.name, call.args[0]):
+            self._decisions.branched(call.name)
 
     def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:
         """Autograd keeps masks and offsets, and reads them again."""
@@ -312,7 +373,11 @@ class Values(TensorValues, TorchFunctionMode):
     def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
         if call.name in _SCALARS:
             lasting = not call.origin or self._reads_of_step < _MAX_DRAWN_READS
-            return mirrored if lasting and type(mirrored) is type(result) else result
+            value = mirrored if lasting and type(mirrored) is type(result) else result
+            is_counted = call.origin == Origin.LARGE and not _reads_floats(call)
+            if not call.origin or not lasting or is_counted or max_shapes.is_branch(call.name, call.args[0]):
+                return value
+            return self._read(call.name, value, has_most=self._most(call) is not None)
         ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
         if len(ours) != len(theirs):
             return result
@@ -323,10 +388,41 @@ class Values(TensorValues, TorchFunctionMode):
             for tensor, value in pairs:
                 if not self.on_card(tensor) and tensor.shape == value.shape and call.name in COPIES:
                     tensor.copy_(value)
+                    if call.origin == Origin.DRAWN and tensor.numel() == 1:
+                        self._mark(tensor, has_most=self._most(call) is not None)
             self._shadows.keep_all([pair for pair in pairs if self.on_card(pair[0])], call.origin)
         return result
 
+    def _read(self, name: str, value: Any, *, has_most: bool) -> Any:
+        """Return what the host has read as what tells what becomes of it; whole numbers without a largest only one by one."""
+        if isinstance(value, bool):
+            return self._decisions.compared(value, Reading(self._decisions, "", has_most=False))
+        if name in _PLAIN:
+            self._decisions.read_plain(has_most=has_most)
+            return value
+        if isinstance(value, list):
+            return [self._read("tolist", one, has_most=has_most) for one in value]
+        if name == "tolist" and isinstance(value, int) and not has_most:
+            return value
+        return self._decisions.number(value, has_most=has_most, is_alone=name != "tolist")
+
     # -------------------------------------------------------------------------------------------- other answers
+    def _another_number(self, call: Call, reads: list[bytes], mirrored: Any) -> tuple[list[bytes], Any]:
+        """Return what a single number that was drawn is told to be in a run which answers otherwise."""
+        if max_shapes.is_branch(call.name, call.args[0]):
+            return self._otherwise(call, reads, mirrored, None)
+        if self._answers not in ("largest", "smallest") or call.name not in max_shapes.NUMBERS | FLOATS:
+            return reads, mirrored
+        source, most = call.args[1] if call.name == "copy_" else call.args[0], self._most(call)
+        if source.numel() > 1 and not (call.name == "tolist" and (source.is_floating_point() or most is not None)):
+            return reads, mirrored
+        if most is not None and self._answers == "largest":
+            return most
+        known = call.host_value(source)
+        larger = torch.full_like(known, LARGE_FLOAT) if known.is_floating_point() else 2 * known + 1
+        value = larger if self._answers == "largest" else torch.zeros_like(known)
+        return [raw(value)], _like(call.name, value, mirrored)
+
     def _most(self, call: Call) -> tuple[list[bytes], Any] | None:
         """Return what is read when the call's result is the largest, and what the host's run gives; None: no largest."""
         reads = max_shapes.most(call.name, call.args, call.kwargs)
@@ -353,8 +449,16 @@ class Values(TensorValues, TorchFunctionMode):
             and max_shapes.is_branch(call.name, call.args[0])
             and self._reads_of_step < _MAX_DRAWN_READS
         ):
-            return [bytes([not reads[0][0]])], _NOTHING if mirrored is _NOTHING else not mirrored
+            other = bytes([not any(reads[0])]) + bytes(len(reads[0]) - 1)
+            return [other], _NOTHING if mirrored is _NOTHING else not mirrored
         return reads, mirrored
+
+
+def _like(name: str, value: torch.Tensor, mirrored: Any) -> Any:
+    """Return what a call gives that hands `value` to the host, of the same type as what it gave."""
+    if isinstance(mirrored, torch.Tensor):
+        return value.to(mirrored.dtype).reshape(mirrored.shape)
+    return value.tolist() if name == "tolist" else type(mirrored)(value.item())
 
 
 def _reads_floats(call: Call) -> bool:

@@ -35,6 +35,14 @@ _MAX_DEPTH: Final = 100  # arbitrary: calls in a row, below Python's limit of re
 
 _SORTING = frozenset({"argsort", "kthvalue", "median", "msort", "quantile", "sort", "topk", "unique"})
 _COUNTING = frozenset({"count_nonzero", "sum"})
+_PLACES = frozenset({"argmax", "argmin", "multinomial"})
+# Calls whose result's elements are some of their argument's.
+_WITH_PLACES = frozenset({"max", "min", "sort", "topk"})  # whose second result are places
+_KEEPING = frozenset({
+    "__getitem__", "amax", "amin", "clone", "cpu", "detach", "flatten", "int", "long", "max", "min", "reshape", "select",
+    "squeeze", "to", "unbind", "unsqueeze", "view",
+})  # fmt: skip
+BOUNDED = _COUNTING | _PLACES | _WITH_PLACES | _KEEPING  # calls whose result may have a largest
 
 
 class Origin(IntEnum):
@@ -110,11 +118,16 @@ class Recipe:
         return self.step is None and self.known is None
 
     def most_counted(self) -> int | None:
-        """Return the largest of what may be counted in each element, where ones of a mask are counted."""
-        of = self.step.args[0] if self.step is not None and self.step.name in _COUNTING and self.step.args else None
-        if not isinstance(of, Recipe) or of.dtype != torch.bool:
+        """Return the largest that each element may be, where it is a count of a mask's ones, or a place in a tensor."""
+        of = self.step.args[0] if self.step is not None and self.step.args else None
+        if self.step is None or not isinstance(of, Recipe):
             return None
-        return math.prod(of.shape) // max(math.prod(self.shape), 1)
+        if self.step.name in _COUNTING and of.dtype == torch.bool:
+            return math.prod(of.shape) // max(math.prod(self.shape), 1)
+        if self.step.name in _PLACES or (self.step.name in _WITH_PLACES and self.place == 1):
+            return max(math.prod(of.shape), 1) - 1
+        is_alone = not any(isinstance(part, Recipe) for part in self.step.args[1:])
+        return of.most_counted() if self.step.name in _KEEPING and is_alone and self.place == 0 else None
 
 
 def is_too_much(name: str, tensor: torch.Tensor | Recipe, kwargs: dict[str, Any]) -> bool:

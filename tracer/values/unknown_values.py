@@ -31,6 +31,8 @@ _DECIDING = frozenset({
     "isnan", "kthvalue", "le", "long", "lt", "max", "median", "min", "multinomial", "ne", "nms", "searchsorted", "short",
     "sort", "topk", "unique", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__",
 })  # fmt: skip
+# Calls whose answer is known without the numbers: those of a job that works are finite.
+_FINITE = frozenset({"isfinite", "isinf", "isnan", "isneginf", "isposinf"})
 _INTEGERS = frozenset({"byte", "char", "int", "long", "short"})
 _SQUASHING = frozenset({"sigmoid", "sigmoid_", "softmax"})
 
@@ -48,6 +50,11 @@ def is_drawn_afresh(name: str) -> bool:
 def is_deciding(name: str, args: Any) -> bool:
     """Return whether the result of a call on floats is a decision: an order, a comparison, an integer."""
     return name in _DECIDING or _is_to_integer(name, args)
+
+
+def is_of_finite(name: str) -> bool:
+    """Return whether a call asks for numbers that are not finite: a job whose numbers are not does not work."""
+    return name in _FINITE
 
 
 def makes_integers(name: str, args: Any) -> bool:

@@ -14,6 +14,7 @@ from vramcast.core.checks import number
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib
+from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import job_of_model
@@ -38,7 +39,7 @@ from vramcast.tracer.observation import Tracer
 from vramcast.tracer.portable_tracers import CPU, FAKE
 from vramcast.tracer.processes.thread_pool import in_parallel
 from vramcast.tracer.protocol import alloc_conf as allocator_settings
-from vramcast.tracer.protocol.run_options import AS_USUAL, Answers, RunOptions
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 if TYPE_CHECKING:
     from vramcast.learner.model import Learned
@@ -289,46 +290,28 @@ class Estimator:
         return replace(found, slow_card_peaks=slow, seconds=seconds)
 
     def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
-        """Return `found` with the most that other values would lead to, where shapes depend on large ones which nobody knows.
+        """Return `found` with the most that other values would lead to, where something depends on those which nobody knows.
 
-        The job runs again on an unlimited card: with the largest shapes which its operators can return, and with each yes for a
-        no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
+        The job runs again on an unlimited card: with the largest shapes and numbers, with the smallest numbers, and with each
+        yes for a no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
         """
-        kinds = {entry.kind for entry in on_card.seen.ledger}
-        ways: tuple[tuple[Entered, Answers], ...] = ((Entered.LARGEST, "largest"), (Entered.BRANCH, "otherwise"))
-        runs = [answers for kind, answers in ways if kind in kinds]
-        if options.answers != "drawn" or not (runs or found.unbounded_calls):
+        if options.answers != "drawn":
             return found
-        unbounded_calls, ceiling = [*found.unbounded_calls], found.reserved
-        # arbitrary: the other way may be an endless loop
-        limited = replace(self, timeout_s=min(self.timeout_s, 10 + 10 * found.seconds["total"]))
         way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
-        for answers in runs:
-            try:
-                other = limited._by(tracer, found.job, replace(way, answers=answers))
-            except CannotEstimate as error:
-                if answers == "largest" or not isinstance(error, JobError):
-                    unbounded_calls.append(f"the run with {answers} answers ({str(error)[:200]})")
-                continue
-            ceiling = max(ceiling, other.reserved)
-            unbounded_calls += other.unbounded_calls
-        unbounded_calls = sorted(set(unbounded_calls))
-        warnings = [*found.warnings]
-        if runs:
-            warnings.append(
-                "shapes depend on values of more than a million elements, which were drawn or not worked out: the most that is "
-                f"reserved with others is {gib(ceiling)}, which the bound covers"
-            )
-        if unbounded_calls:
-            warnings.append(
-                f"there is no largest shape, and so no bound, for {', '.join(unbounded_calls)}: measure this job on a GPU"
-            )
-        return replace(
-            found,
-            max_shape_reserved_bytes=ceiling if runs else None,
-            unbounded_calls=tuple(unbounded_calls),
-            warnings=tuple(warnings),
-        )
+        most_s = (10 + 3 * found.seconds["total"]) if found.job.command else (10 + 10 * found.seconds["total"])
+        limited = replace(self, timeout_s=min(self.timeout_s, most_s))  # arbitrary: the other way may be an endless loop
+        others = {
+            answers: limited._another(found, tracer, replace(way, answers=answers))
+            for answers in other_ways.wanted(on_card.seen.ledger)
+        }
+        return other_ways.covered(found, on_card.seen.ledger, others)
+
+    def _another(self, found: Estimate, tracer: Tracer, way: RunOptions) -> Estimate | CannotEstimate:
+        """Return the estimate of a job that is answered otherwise, or why there is none."""
+        try:
+            return self._by(tracer, found.job, way)
+        except CannotEstimate as error:
+            return error
 
 
 def estimate(

@@ -36,6 +36,8 @@ def none_of_the_drawn(): return Model(lambda x: x[x.detach() < -1])  # drawn num
 def counted(): return Model(lambda x: x.flatten()[:int((x.detach() < -1).sum())])
 def other_way(): return Model(lambda x: x.flatten() if (x.detach() > 2).any() else x[:1].flatten())
 def byte_flag(): return Model(lambda x: x.flatten() if (x.detach() > 2).any().byte().item() else x[:1].flatten())
+def low(): return Model(lambda x: x.flatten() if x.detach().mean().item() < 1e-3 else x[:1].flatten())
+def sized(): return Model(lambda x: x.flatten().repeat(int(x.detach().mean().item() * 10)))
 def raises_the_other_way():
     def checked(x):
         if not torch.isfinite(x).all():
@@ -88,6 +90,18 @@ def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tra
     assert found.max_shape_reserved_bytes is not None
     assert found.upper_bound > found.max_shape_reserved_bytes > 20 * LARGE * 1024 * 4  # the repeated selection
     assert not found.unbounded_calls
+
+
+@pytest.mark.parametrize("name", ["counted", "other_way", "byte_flag", "low"])
+def test_numbers_that_the_host_reads_have_a_ceiling_whatever_the_size(models: Path, name: str, auto_tracer: str) -> None:
+    found = estimate(f"{models}:{name}", 512, auto_tracer)
+    assert found.max_shape_reserved_bytes is not None
+    assert found.upper_bound > found.max_shape_reserved_bytes > 20 * 512 * 1024 * 4  # the repeated selection
+    assert not found.unbounded_calls
+
+
+def test_a_size_made_of_a_float_has_no_bound(models: Path, auto_tracer: str) -> None:
+    assert estimate(f"{models}:sized", 512, auto_tracer).unbounded_calls
 
 
 def test_a_check_which_ends_the_job_has_no_other_way(models: Path, auto_tracer: str) -> None:

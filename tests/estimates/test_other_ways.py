@@ -1,0 +1,112 @@
+"""Which further runs show what a job takes with other values, and what follows from them; nothing is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from vramcast.core.errors import JobError, TimeLimit
+from vramcast.core.units import MIB
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.other_ways import wanted
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
+from vramcast.jobs.job import Command, Job, Training
+from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.trace import COURSE, Action, Category, Phase, Trace
+from vramcast.tracer.observation import Observation, RecordedTracer
+from vramcast.tracer.protocol.run_options import RunOptions
+
+JOB = Job(device("t4"), command=Command(("train.py",)), training=Training(steps=3))
+NUMBER = "a number read from the card (train.py:7)"
+
+
+def seen(size_mib: int, *kinds: Entered, steps: int = 3, ended: str = "") -> Observation:
+    """One block; of a command of so many steps."""
+    columns: dict[str, Any] = {
+        "action": [Action.ALLOC], "size_bytes": [size_mib * MIB], "block": [0], "step": [0], "phase": [Phase.FORWARD],
+        "category": [Category.PARAMETER],
+    }  # fmt: skip
+    course = {"phases": [[0, "training"]], "counts": {"training": steps}, "not_reached": [], "ended": ended}
+    ledger = tuple(Entry(kind, NUMBER, 1) for kind in kinds)
+    return Observation(Trace.build(columns, ledger=ledger, header={COURSE: course}), "null", "2.11.0", steps=steps)
+
+
+def answered(first: Observation, others: Mapping[str, Observation | Exception]) -> tuple[Estimate, list[str]]:
+    """The estimate of a job whose runs come to these, and which runs were made."""
+    runs = []
+
+    def observe(job: Job, options: RunOptions) -> Observation:
+        runs.append(options.answers)
+        found = first if options.answers == "drawn" else others[options.answers]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Estimator("t4", RecordedTracer(observe)).estimate_job(JOB), runs
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((), []), ((Entered.READ, Entered.DRAWN), []), ((Entered.LARGEST,), ["largest"]), ((Entered.BRANCH,), ["otherwise"]),
+        ((Entered.SMALLEST,), ["largest", "smallest"]), ((Entered.UNFOLLOWED,), ["largest", "smallest"]),
+        ((Entered.DECIDED,), ["otherwise"]), ((Entered.LARGEST, Entered.DECIDED), ["largest", "otherwise"]),
+        ((Entered.OPEN,), []),
+    ],
+)  # fmt: skip
+def test_which_runs_are_made(kinds: tuple[Entered, ...], expected: list[str]) -> None:
+    assert wanted([Entry(kind, NUMBER, 1) for kind in kinds]) == expected
+    _, runs = answered(seen(100, *kinds), dict.fromkeys(("largest", "smallest", "otherwise"), seen(100)))
+    assert runs == ["drawn", *expected]
+
+
+def test_the_bound_covers_the_other_way() -> None:
+    found, _ = answered(seen(100, Entered.DECIDED), {"otherwise": seen(4000)})
+    assert (found.reserved, found.max_shape_reserved_bytes, found.unbounded_calls) == (100 * MIB, 4000 * MIB, ())
+    assert found.upper_bound > 4000 * MIB
+    assert found.traits["values"] == "drawn"
+    assert any(NUMBER in text for text in found.warnings)
+
+
+def test_a_number_that_decides_nothing_changes_nothing() -> None:
+    usual, _ = answered(seen(100), {})
+    for kind in (Entered.DECIDED, Entered.SMALLEST, Entered.UNFOLLOWED):
+        found, _ = answered(seen(100, kind), dict.fromkeys(("largest", "smallest", "otherwise"), seen(100)))
+        assert (found.upper_bound, found.max_shape_reserved_bytes, found.traits) == (usual.upper_bound, None, usual.traits)
+        assert (found.unbounded_calls, found.warnings) == ((), usual.warnings)
+
+
+def test_a_number_that_nobody_follows_and_that_takes_more_has_no_bound() -> None:
+    found, _ = answered(seen(100, Entered.UNFOLLOWED), {"largest": seen(101), "smallest": seen(50)})
+    assert found.unbounded_calls == (NUMBER,)
+    assert not found.fits()
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "is_open"),
+    [
+        (Entered.DECIDED, JobError("The job raised ValueError: diverged"), False),  # that way ends on a GPU too
+        (Entered.DECIDED, TimeLimit("The job did not end within 10 s"), True),
+        (Entered.DECIDED, seen(100, ended="its time was up after 10 s"), True),
+        (Entered.DECIDED, seen(100, ended="it raised ValueError: diverged"), False),
+        (Entered.UNFOLLOWED, JobError("The job raised IndexError"), False),
+        (Entered.SMALLEST, JobError("The job raised IndexError"), True),  # its largest was not seen
+    ],
+)
+def test_a_run_that_shows_nothing_leaves_no_bound(kind: Entered, other: Observation | Exception, is_open: bool) -> None:
+    others = {**dict.fromkeys(("smallest", "otherwise"), seen(100)), "largest": other, "otherwise": other}
+    found, _ = answered(seen(100, kind), others)
+    assert bool(found.unbounded_calls) == is_open
+
+
+@pytest.mark.parametrize(
+    ("steps", "other_steps", "is_open"), [(1, 1, False), (1, 2, True), (1, 3, False), (3, 1, False), (2, 1, True)]
+)
+def test_a_number_of_steps_that_depends_on_numbers_is_unknown_below_the_wanted(
+    steps: int, other_steps: int, is_open: bool
+) -> None:
+    found, _ = answered(seen(100, Entered.DECIDED, steps=steps), {"otherwise": seen(100, steps=other_steps)})
+    assert bool(found.unbounded_calls) == is_open

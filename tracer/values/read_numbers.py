@@ -1,0 +1,363 @@
+"""Numbers that the host has read from the card, and that nobody knows: they tell what becomes of them.
+
+    total += loss.item() / n              a number like the one that was read
+    print(f"{total:.4f}")                 decides nothing
+    if total < 1e-3: break                decides a branch: a further run of the job goes the other way
+    torch.empty(mask.sum().item())        decides a size: a further run has the largest
+    int(total), numpy.mean([total])       makes a plain number, which nobody follows: further runs have others
+
+They are `float` and `int` to all who look: formats, JSON, NumPy, torch. What other C code takes (`range`, `math.exp`) is not
+seen; a whole number of which nothing was seen is taken to decide something.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+
+from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.protocol.run_options import Answers
+from vramcast.tracer.values.shown_numbers import is_only_shown
+
+LARGE_FLOAT: Final = 100.0  # arbitrary: a loss that has diverged; exp() of it is a number
+MAX_PER_STEP: Final = 1000  # arbitrary: in one step; a loop until convergence would never end, and ends here
+_LOOPS: Final = 100  # arbitrary: as often one place of a program asks in a step whose numbers are used up, if it is a loop
+_OURS: Final = str(Path(__file__).parents[1])
+_TORCH: Final = str(Path(torch.__file__).parent)
+_NOT_THE_JOBS: Final = (_OURS, _TORCH, str(Path(torch.__file__).parents[1] / "numpy"))
+# What these files of torch decide by numbers is no size and no way: a learning rate, a scale.
+_HARMLESS: Final = ("torch/optim/lr_scheduler.py", "torch/amp/grad_scaler.py")
+_SIZED_BY_FLOATS: Final = frozenset({"arange", "interpolate", "linspace", "logspace", "range"})
+_VALUED: Final = frozenset({
+    "add", "addcdiv", "addcmul", "addmm", "as_tensor", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "eq", "fill",
+    "floor_divide", "floordiv", "fmod", "full_like", "ge", "gt", "iadd", "idiv", "imul", "ipow", "isub", "itruediv", "le",
+    "lerp", "lt", "masked_fill", "maximum", "minimum", "mod", "mul", "multiply", "ne", "pow", "radd", "rdiv", "remainder",
+    "rfloordiv", "rmul", "rpow", "rsub", "rtruediv", "scalar_tensor", "sub", "subtract", "tensor", "true_divide", "truediv",
+    "where",
+})  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """Where a number comes from.
+
+    Attributes:
+        decisions: Who is told what becomes of it.
+        place: Where it was read, `train.py:12`.
+        has_most: Whether a run with the largest answers gives the largest that it can be.
+        reads: Of how many reads it is made; more than one: a sum.
+        is_used: Whether something was seen of it.
+        is_shown: Whether it became a text.
+        may_count: Whether the function that read it has a `range`.
+    """
+
+    decisions: Decisions
+    place: str
+    has_most: bool
+    reads: int = 1
+    is_used: bool = False
+    is_shown: bool = False
+    may_count: bool = True
+
+
+class Decisions:
+    """What was decided by numbers that nobody knows.
+
+    Args:
+        answers: What is told where something was drawn.
+
+    Attributes:
+        entries: By kind of a ledger's entry and its words, how often.
+        are_there: Whether such a number was read at all.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self.entries: Counter[tuple[Entered, str]] = Counter()
+        self.are_there = False
+        self._answers = answers
+        self._compared: Counter[str] = Counter()  # in this step, by place
+        self._whole: list[Reading] = []
+
+    def step_over(self) -> None:
+        """Note that an optimizer has stepped."""
+        self._compared.clear()
+
+    # -------------------------------------------------------------------------------------------- numbers
+    def number(self, value: Any, *, has_most: bool = False, is_alone: bool = True) -> Any:
+        """Return a number that was read as one that tells what becomes of it.
+
+        Args:
+            value: A float or an int; anything else stays what it is.
+            has_most: See `Reading`.
+            is_alone: Whether it was read by itself, and not with others of its tensor.
+        """
+        if type(value) not in _KINDS:
+            return value
+        self.are_there = True
+        frame = _frame()
+        may_count = frame is not None and "range" in frame.f_code.co_names
+        reading = Reading(self, _place(frame), has_most, may_count=may_count)
+        if is_alone and type(value) is int:
+            self._whole.append(reading)
+        return _KINDS[type(value)](value, reading)
+
+    def made(self, value: Any, *parts: Any, keeps_most: bool) -> Any:
+        """Return the result of a calculation with such numbers as one of them."""
+        if type(value) not in _KINDS:
+            return value
+        of = [part.reading for part in parts if isinstance(part, (DrawnFloat, DrawnInt))]
+        for one in of:
+            one.is_used = True
+        first = of[0]
+        reading = Reading(
+            self, first.place, keeps_most and all(one.has_most for one in of), sum(one.reads for one in of),
+            may_count=first.may_count,
+        )  # fmt: skip
+        if type(value) is int and reading.reads == 1:
+            self._whole.append(reading)
+        return _KINDS[type(value)](value, reading)
+
+    # -------------------------------------------------------------------------------------------- what becomes of them
+    def compared(self, answer: bool, reading: Reading) -> bool:
+        """Note that a yes or no was asked of a number; return what it is told."""
+        reading.is_used = True
+        place = _place(_frame())
+        if not place:
+            return answer
+        self._compared[place] += 1
+        if reading.has_most:
+            self.entries[Entered.SMALLEST, f"a number read from the card ({reading.place})"] += 1
+            return answer
+        self.entries[Entered.DECIDED, f"a number read from the card ({place})"] += 1
+        return not answer if self._answers == "otherwise" else answer
+
+    def branched(self, name: str) -> None:
+        """Note that a yes or no itself was read, by a call of torch."""
+        if place := _place(_frame()):
+            self._compared[place] += 1
+            self.entries[Entered.DECIDED, f"{name} ({place})"] += 1
+
+    def exhausted(self) -> None:
+        """Note that no more is drawn in this step; a loop until convergence asks at one place again and again."""
+        place, times = max(self._compared.items(), key=lambda item: item[1], default=("", 0))
+        if times >= _LOOPS:
+            self.entries[Entered.OPEN, f"a loop that ends by a number read from the card ({place})"] += 1
+            self._compared.clear()
+
+    def sized(self, name: str, numbers: list[Any]) -> None:
+        """Note that a call of torch takes numbers that may be sizes."""
+        for number in numbers:
+            number.reading.is_used = True
+            if number.reading.has_most:
+                for kind in (Entered.LARGEST, Entered.SMALLEST):
+                    self.entries[kind, f"a number read from the card ({number.reading.place})"] += 1
+            else:
+                self.entries[Entered.OPEN, f"{name} with a number read from the card ({number.reading.place})"] += 1
+
+    def escaped(self, reading: Reading) -> None:
+        """Note that a number became a plain one, which nobody follows."""
+        reading.is_used = True
+        frame = _frame()
+        if frame is not None and not is_only_shown(frame.f_code, frame.f_lasti):
+            self._unfollowed(reading, _place(frame))
+
+    def read_plain(self, *, has_most: bool) -> None:
+        """Note that a number was read as a plain one."""
+        self.escaped(Reading(self, "", has_most))
+
+    def settle(self) -> None:
+        """Note the whole numbers of which nothing was seen: `range(n)` shows itself to nobody."""
+        for reading in self._whole:
+            if not reading.is_used and reading.place and (reading.may_count or not reading.is_shown):
+                self._unfollowed(reading, reading.place)
+        self._whole.clear()
+
+    def _unfollowed(self, reading: Reading, place: str) -> None:
+        kind = Entered.SMALLEST if reading.has_most else Entered.UNFOLLOWED
+        self.entries[kind, f"a number read from the card ({place})"] += 1
+
+
+def sizes_in(name: str, args: Any, kwargs: Any) -> list[Any]:
+    """Return the numbers among the arguments of a call of torch that may decide a size of its result."""
+    bare = name.strip("_")
+    if bare in ("getitem", "setitem"):
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return [*numbers_in([part for part in parts if isinstance(part, slice)])]
+    if bare in ("full", "new_full"):
+        args = args[: 1 + (bare == "new_full")]
+    found = [] if bare in _VALUED else [*numbers_in((args, kwargs))]
+    return [number for number in found if isinstance(number, DrawnInt) or bare in _SIZED_BY_FLOATS]
+
+
+def numbers_in(value: Any) -> Iterator[Any]:
+    """Yield the numbers that nobody knows in arguments."""
+    if isinstance(value, (DrawnFloat, DrawnInt)):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from numbers_in(one)
+    elif isinstance(value, dict):
+        yield from numbers_in([*value.values()])
+    elif isinstance(value, slice):
+        yield from numbers_in([value.start, value.stop, value.step])
+
+
+def _frame() -> FrameType | None:
+    """Return the frame in whose code a number is used: the job's; None where it decides nothing, in torch's own code."""
+    frame = inspect.currentframe()
+    assert frame is not None  # CPython has them
+    while True:
+        name = frame.f_code.co_filename
+        if name.endswith(_HARMLESS) and name.startswith(_TORCH):
+            return None
+        outer = frame.f_back
+        if outer is None or not name.startswith(_NOT_THE_JOBS):
+            return frame
+        frame = outer
+
+
+def _place(frame: FrameType | None) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+
+# ------------------------------------------------------------------------------------------------ their classes
+class _Drawn:
+    """What both kinds have in common."""
+
+    reading: Reading
+
+    def __bool__(self) -> bool:
+        return self.reading.decisions.compared(bool(_plain(self)), self.reading)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return how it is pickled: as a plain number, which a checkpoint may hold."""
+        torch.serialization.add_safe_globals([float, int])
+        return type(_plain(self)), (_plain(self),)
+
+    def __hash__(self) -> int:
+        return hash(_plain(self))
+
+    def __int__(self) -> int:
+        self.reading.decisions.escaped(self.reading)
+        return int(_plain(self))
+
+    def __float__(self) -> float:
+        self.reading.decisions.escaped(self.reading)
+        return float(_plain(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._made(round(_plain(self), digits) if digits is not None else round(_plain(self)))
+
+    def __trunc__(self) -> Any:
+        return self._made(math.trunc(_plain(self)))
+
+    def __floor__(self) -> Any:
+        return self._made(math.floor(_plain(self)))
+
+    def __ceil__(self) -> Any:
+        return self._made(math.ceil(_plain(self)))
+
+    def _made(self, value: Any) -> Any:
+        return self.reading.decisions.made(value, self, keeps_most=True)
+
+
+class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # it rounds to numbers like itself
+    """A float that nobody knows."""
+
+    def __new__(cls, value: float, reading: Reading) -> DrawnFloat:
+        """Return `value` with where it comes from."""
+        made = super().__new__(cls, value)
+        made.reading = reading
+        return made
+
+
+class DrawnInt(_Drawn, int):  # type: ignore[misc]  # as above
+    """An int that nobody knows."""
+
+    def __new__(cls, value: int, reading: Reading) -> DrawnInt:
+        """Return `value` with where it comes from."""
+        made = super().__new__(cls, value)
+        made.reading = reading
+        return made
+
+    def __str__(self) -> str:
+        self.reading.is_shown = True
+        return str(_plain(self))
+
+    __repr__ = __str__
+
+    def __format__(self, form: str) -> str:
+        self.reading.is_shown = True
+        return format(_plain(self), form)
+
+
+_KINDS: Final[dict[type, Any]] = {float: DrawnFloat, int: DrawnInt}
+# What only grows, or only shrinks, as the number that was read grows: its largest belongs to the largest read or the smallest.
+_MONOTONE: Final = frozenset({"add", "sub", "mul", "truediv", "floordiv", "lshift", "rshift"})
+_OF_TWO: Final = frozenset({"add", "mul"})  # also where both were read
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as Python's own."""
+    if isinstance(value, DrawnFloat):
+        return float.__pos__(value)
+    return int.__pos__(value) if isinstance(value, DrawnInt) else value
+
+
+def _calculation(name: str, *, is_reflected: bool) -> Callable[[Any, Any], Any]:
+    run = getattr(operator, name)
+
+    def calculate(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        parts = (other, self) if is_reflected else (self, other)
+        keeps_most = name in (_OF_TWO if isinstance(other, _Drawn) else _MONOTONE)
+        return self.reading.decisions.made(run(*map(_plain, parts)), *parts, keeps_most=keeps_most)
+
+    return calculate
+
+
+def _of_one(name: str) -> Callable[[Any], Any]:
+    run = getattr(operator, name)
+    return lambda self: self._made(run(_plain(self)))
+
+
+def _comparison(name: str) -> Callable[[Any, Any], Any]:
+    run = getattr(operator, name)
+
+    def compare(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        answer = run(_plain(self), _plain(other))
+        if other is self or not math.isfinite(_plain(other)):  # the job's numbers are taken to be finite
+            return answer
+        return self.reading.decisions.compared(bool(answer), self.reading)
+
+    return compare
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(_Drawn, f"__{_name}__", _calculation(_name, is_reflected=False))
+    setattr(_Drawn, f"__r{_name}__", _calculation(_name, is_reflected=True))
+for _name in ("lshift", "rshift", "and_", "or_", "xor"):
+    setattr(DrawnInt, f"__{_name.rstrip('_')}__", _calculation(_name, is_reflected=False))
+    setattr(DrawnInt, f"__r{_name.rstrip('_')}__", _calculation(_name, is_reflected=True))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(_Drawn, f"__{_name}__", _comparison(_name))
+for _name in ("neg", "pos", "abs"):
+    setattr(_Drawn, f"__{_name}__", _of_one(_name))
