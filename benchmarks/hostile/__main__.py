@@ -21,7 +21,10 @@ from pathlib import Path
 from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-GROUPS: tuple[str, ...] = ("truth", "processes", "arguments", "random_inputs", "trust", "files", "doors", "values", "verdicts")
+GROUPS: tuple[str, ...] = (
+    "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values", "host_reads",
+    "verdicts",
+)  # fmt: skip
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:
