@@ -11,12 +11,12 @@ import pytest
 
 from tests.seeded_faults.__main__ import ROOT, Fault, main, read_faults, run_tests
 
-N_FAULTS = 40
+AT_LEAST = 40
 FAULTS = read_faults()
 
 
-def test_there_are_forty_faults() -> None:
-    assert len(FAULTS) == N_FAULTS
+def test_there_are_forty_faults_or_more() -> None:
+    assert len(FAULTS) >= AT_LEAST
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
