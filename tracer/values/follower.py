@@ -123,7 +123,10 @@ class Values(TensorValues, TorchFunctionMode):
         if func in _BACKWARD:
             return self._backward(func, args, kwargs)
         if name in _PASSED or functorch_level() is not None:
-            return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)
+            result = self._passed(func, name, args, kwargs)
+            if name == "__deepcopy__":
+                self.copied(result, args[0])
+            return result
         if unknown_values.is_computing(name):
             return (
                 self._told(Call(self, func, name, args, kwargs, []), [b"\1"])
@@ -151,6 +154,9 @@ class Values(TensorValues, TorchFunctionMode):
         if call.known and name != "_grouped_mm":  # a product, but told its offsets
             return self._known(call)
         return self._unknown(call)
+
+    def _passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)
 
     def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Make a call which is not followed: no tensor lies on the card, or it computes what nobody reads."""
@@ -469,7 +475,11 @@ def _reads_floats(call: Call) -> bool:
 @contextmanager
 def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
     """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks, or `others`, gave them."""
-    replaced = [Replaced(torch, "compile", values.unseen_by)]
+    replaced = [
+        Replaced(torch, "compile", values.unseen_by),
+        Replaced(torch.UntypedStorage, "copy_", lambda original: _writing(original, values)),
+    ]
+    replaced += [Replaced(*place, lambda original: _laid(original, values)) for place in places("tensor_of_storage")]
     replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
     try:
         with collectives.followed(values, others):
@@ -477,6 +487,29 @@ def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
     finally:
         for place in replaced:
             place.remove()
+
+
+def _writing(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
+    """Return the copy of a storage after which it is known what that holds: no tensor takes part, so no mode sees it."""
+
+    def copy(storage: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(storage, source, *args, **kwargs)
+        if isinstance(source, torch.UntypedStorage):
+            values.written(storage, source)
+        return result
+
+    return copy
+
+
+def _laid(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
+    """Return what makes a tensor of a loaded storage, and lets it be known which tensor that is."""
+
+    def rebuild(*args: Any, **kwargs: Any) -> Any:
+        tensor = original(*args, **kwargs)
+        values.laid(tensor)
+        return tensor
+
+    return rebuild
 
 
 def _followed_again(original: Callable[..., Any], values: Values) -> Callable[..., Any]:

@@ -15,21 +15,28 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
 
+_LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # of the widest integers
+_UNSEEN: Final = -2  # arbitrary: no tensor's version
+
 
 @dataclass(slots=True)
 class Shadow:
-    """The bytes of one storage, and the largest origin of what they were made of."""
+    """The bytes of one storage, as many of them as are known, and the largest origin of what they were made of.
+
+    `version` is `_UNSEEN` where the storage was written before a tensor was laid over it.
+    """
 
     storage: torch.UntypedStorage
     version: int
     origin: Origin
+    known_bytes: int
 
 
 @dataclass(slots=True)
@@ -56,6 +63,20 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.elem if is_waiting else tensor  # type: ignore[attr-defined]
 
 
+def is_dense_from_start(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor fills its storage up to its end, from the start: all of it, or what `unique` has used of it."""
+    is_whole = _storage(tensor).nbytes() == tensor.nbytes
+    return is_whole or (tensor.storage_offset() == 0 and tensor.is_contiguous())
+
+
+def _end_bytes(tensor: torch.Tensor) -> int:
+    """Return where in its storage a tensor ends."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (tensor.storage_offset() + last + 1) * tensor.element_size()
+
+
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     return plain(tensor).untyped_storage()
 
@@ -70,7 +91,9 @@ class Shadows:
     def find(self, tensor: torch.Tensor) -> Shadow | None:
         """Return the shadow under `tensor`, if what it holds is known."""
         entry = self._by_storage.get(_storage(tensor)._cdata)
-        return entry[0] if entry is not None and version(tensor) == entry[0].version else None
+        if entry is None or version(tensor) != entry[0].version or _end_bytes(tensor) > entry[0].known_bytes:
+            return None
+        return entry[0]
 
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
@@ -88,12 +111,11 @@ class Shadows:
         """Note that `tensor` holds what the host tensor `value` holds; nothing is noted of a part of an unknown storage."""
         if value.shape != tensor.shape or value.dtype != tensor.dtype or not is_small(tensor):
             return
-        storage = _storage(tensor)
         shadow = self.find(tensor)
-        if shadow is None and storage.nbytes() != tensor.nbytes:
-            return
         if shadow is None:
-            shadow = self._make(tensor, origin)
+            if not is_dense_from_start(tensor):
+                return
+            shadow = self._make(_storage(tensor), version(tensor), origin, tensor.nbytes)
         seen = self.view(shadow, tensor)
         if seen.data_ptr() != value.data_ptr():
             seen.copy_(value)
@@ -108,14 +130,32 @@ class Shadows:
         for tensors in parts.values():
             first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
             if len(tensors) > 1 and size_bytes == _storage(first).nbytes() and self.find(first) is None:
-                self._make(first, origin)
+                self._make(_storage(first), version(first), origin, size_bytes)
         for tensor, value in pairs:
             self.keep(tensor, value, origin)
 
-    def _make(self, tensor: torch.Tensor, origin: Origin) -> Shadow:
-        """Return a new shadow under `tensor`, whose bytes are to be written."""
-        storage = _storage(tensor)
-        shadow = Shadow(torch.UntypedStorage(storage.nbytes()), version(tensor), origin)
+    def keep_copy(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that the whole storage of `source` was copied for `tensor`."""
+        shadow = self.find(source)
+        if shadow is not None and self.find(tensor) is None:
+            self._make(_storage(tensor), version(tensor), shadow.origin, shadow.known_bytes).storage.copy_(shadow.storage)
+
+    def keep_storage(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
+        """Note that a storage of the card was written as a whole; what the card itself has given is not known."""
+        self.forget_storage(storage)
+        if source.device.type == "cpu" and storage.nbytes() == source.nbytes() <= _LARGE_BYTES:
+            shadow = self._make(storage, _UNSEEN, Origin.KNOWN, storage.nbytes())
+            shadow.storage.copy_(source)
+
+    def laid(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor was made of a storage: what that was written with is what the first one holds."""
+        entry = self._by_storage.get(_storage(tensor)._cdata)
+        if entry is not None and entry[0].version == _UNSEEN:
+            entry[0].version = version(tensor)
+
+    def _make(self, storage: torch.UntypedStorage, at_version: int, origin: Origin, known_bytes: int) -> Shadow:
+        """Return a new shadow under a storage, whose bytes are to be written."""
+        shadow = Shadow(torch.UntypedStorage(known_bytes, device="cpu"), at_version, origin, known_bytes)
         key = storage._cdata
         gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
         self._by_storage[key] = (shadow, gone)
@@ -129,9 +169,12 @@ class Shadows:
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Note that nobody knows what `tensor` holds now."""
-        key = _storage(tensor)._cdata
-        self._by_storage.pop(key, None)
-        self._recipes.pop(key, None)
+        self.forget_storage(_storage(tensor))
+
+    def forget_storage(self, storage: torch.UntypedStorage) -> None:
+        """Note that nobody knows what a storage holds now."""
+        self._by_storage.pop(storage._cdata, None)
+        self._recipes.pop(storage._cdata, None)
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """Return how `tensor` was made, if that is known."""
@@ -174,6 +217,16 @@ class TensorValues:
         self._shadows = Shadows()
         self._budget = Budget()
 
+    def written(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
+        """Note that a storage was written with another one's bytes; `torch.load` then makes a tensor of it."""
+        if storage.device.type in self._devices:
+            self._shadows.keep_storage(storage, source)
+
+    def copied(self, result: Any, source: torch.Tensor) -> None:
+        """Note that `copy.deepcopy` has made one tensor of another, with its whole storage."""
+        if isinstance(result, torch.Tensor) and self.on_card(result):
+            self._shadows.keep_copy(result, source)
+
     def same(self, result: torch.Tensor, source: torch.Tensor) -> None:
         """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
         if result is source:
@@ -186,6 +239,11 @@ class TensorValues:
         """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
         if result.numel() == value.numel():
             self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
+
+    def laid(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor was made of a storage."""
+        if self.on_card(tensor):
+            self._shadows.laid(tensor)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Note that a tensor of the card now holds what nobody knows."""

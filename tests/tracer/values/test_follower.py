@@ -38,6 +38,8 @@ masked_select of unknown rows | large(D).masked_select((ints(D) > 2)[:, None])
 number as index | rows(D)[ints(D)[0]]
 unique | ints(D).unique()
 unique with counts | torch.unique(ints(D), return_inverse=True, return_counts=True)
+unique, its numbers and counts | [part.tolist() for part in torch.unique(ints(D), return_inverse=True, return_counts=True)]
+unique_consecutive, its counts | [part.tolist() for part in torch.unique_consecutive(ints(D), return_counts=True)]
 unique rows | torch.unique(ints(D).view(5, 2), dim=0)
 unique_consecutive | torch.unique_consecutive(ints(D), return_counts=True)
 repeat_interleave | torch.arange(10, device=D).repeat_interleave(ints(D))
@@ -61,12 +63,13 @@ moved from the host | torch.arange(5).to(D).nonzero()
 sorted | ints(D).sort().values.tolist()
 histogram of integers | torch.histc(ints(D).float() if D == "cpu" else ints(D).int(), bins=3, min=1, max=9).tolist()
 lists of an expert | [torch.where(hit)[0] for hit in torch.nn.functional.one_hot(ints(D) % 4, 4).T.bool()]
+a copy | copy.deepcopy(ints(D)).tolist()
 in inference mode | torch.inference_mode()(lambda: (ints(D) > 2).nonzero())()
 summed in inference mode | torch.inference_mode()(lambda total: total.add_(ints(D).sum()))(torch.zeros((), device=D)).item()
 """
 
 MODULE = """
-import json, os
+import copy, json, os
 import torch
 
 def ints(D): return torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]).to(D)
