@@ -6,6 +6,8 @@ half precision by its own configuration). So all tracers watch the job, and what
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -19,12 +21,12 @@ _HALF: Final = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 class Observer:
     """Watches the job which runs inside the `with` block; `seen()` is plain JSON.
 
-    The inputs and the precision are those of the first call of a module with parameters: transforms of a script's data loader
-    have none.
+    The inputs and the precision are those of the first call of a module with parameters that ends: transforms of a script's
+    data loader have none, and a first attempt may find the card full and leave nothing of its model.
     """
 
     def __init__(self) -> None:
-        self._model: int | None = None
+        self._model: Callable[[], torch.nn.Module | None] = lambda: None
         self._inputs: dict[str, Any] = {}
         self._checkpoints = False
         self._handles: list[Any] = []
@@ -55,13 +57,14 @@ class Observer:
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():  # as in the recorder: hooks are compiled with the model
             return
-        if self._model is None:
-            self._model = id(module) if next(module.parameters(), None) is not None else None
+        if not self._inputs and self._model() is None:
+            if next(module.parameters(), None) is not None:
+                self._model = weakref.ref(module)
         elif current_graph_task_id() != -1:  # a module which runs inside a backward pass runs for a second time
             self._checkpoints = True
 
     def _leave(self, module: torch.nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self._inputs or id(module) != self._model:
+        if torch.compiler.is_compiling() or self._inputs or module is not self._model():
             return
         tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
         self._inputs = {

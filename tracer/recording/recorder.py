@@ -17,6 +17,7 @@ import bisect
 import dataclasses
 import threading
 import warnings
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
@@ -57,6 +58,26 @@ class Place(NamedTuple):
     dtypes: tuple[str, ...] = ()
 
 
+class _Modules:
+    """Modules with their names; one that lies where a dead one lay is another, since attempts build a model again and again."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
+
+    def __contains__(self, module: torch.nn.Module) -> bool:
+        return self.name(module) is not None
+
+    def name(self, module: torch.nn.Module) -> str | None:
+        """Return a module's name; None: it is not known."""
+        known, name = self._by_place.get(id(module), (None, ""))
+        return name if known is not None and known() is module else None
+
+    def add(self, module: torch.nn.Module, name: str = "") -> None:
+        """Note a module with its first name."""
+        if module not in self:
+            self._by_place[id(module)] = weakref.ref(module), name
+
+
 class Recorder:
     """Records one job on one device: `start()`, run the job, `stop()`.
 
@@ -88,8 +109,7 @@ class Recorder:
         self._shapes = shapes or roofline is not None
         self._marks: list[tuple[int, str]] = []
         self._tags: list[tuple[int, Category, list[int]]] = []
-        self._names: dict[int, str] = {}
-        self._roots: set[int] = set()
+        self._names, self._roots = _Modules(), _Modules()
         self._local = threading.local()
         self._main = threading.get_ident()
         self._handles: list[Any] = []
@@ -112,7 +132,7 @@ class Recorder:
     def _watch(self) -> None:
         self._handles = [
             register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module),
+            register_module_forward_hook(self._leave_module, always_call=True),  # also when the forward pass raises
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
             *follow(self.course),
@@ -201,29 +221,31 @@ class Recorder:
             self.course.forward(module, has_grad=torch.is_grad_enabled())
             if not self.course.in_backward:
                 self._drain()
-            if id(module) not in self._roots:
-                self._roots.add(id(module))
-                if id(module) not in self._names:  # no part of a model which was seen before
+            if module not in self._roots:
+                self._roots.add(module)
+                if module not in self._names:  # no part of a model which was seen before
                     self.holdings.note(module)
                 for path, child in module.named_modules():
-                    self._names.setdefault(id(child), path or type(module).__name__)
+                    self._names.add(child, path or type(module).__name__)
                 # Not module.buffers(): Megatron's DistributedDataParallel has a list under that name.
                 held = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
                 self._tag(Category.PARAMETER, held)
             self._tag(Category.INPUT, tree_flatten(arguments)[0])
             self._mark("forward")
-        name = self._names.get(id(module)) or type(module).__name__
-        scope = RecordFunctionFast(_MODULE_RANGE + name)
+        name = self._names.name(module) or ""
+        scope = RecordFunctionFast(_MODULE_RANGE + (name or type(module).__name__))
         scope.__enter__()
-        stack.append((id(module), scope))
+        stack.append((id(module), scope, name))
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
         stack = self._local.__dict__.setdefault("stack", [])
-        # A forward which raised never comes here: its entries are dropped when one further out ends.
+        if all(key != id(module) for key, *_ in stack):  # a hook of somebody else's raised before ours
+            return
+        # One which ended by what is no Exception never comes here: its entries are dropped when one further out ends.
         while stack:
-            key, scope = stack.pop()
+            key, scope, _ = stack.pop()
             scope.__exit__(None, None, None)
             if key == id(module):
                 break

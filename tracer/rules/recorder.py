@@ -51,7 +51,7 @@ class PortableRecorder(Recorder):
         if stack and current_autograd_node() is None:
             # The operator's node was made just before: it has the number before the next one.
             number = sequence_number() - 1
-            self._modules_by_sequence.setdefault(number, self._names.get(stack[-1][0], ""))
+            self._modules_by_sequence.setdefault(number, stack[-1][2])
 
     def watch_data(self, func: Any, args: Any) -> None:
         """Note whether the batch is being moved; called for operators which are not on the card."""
@@ -71,7 +71,7 @@ class PortableRecorder(Recorder):
             module = self._modules_by_sequence.get(node._sequence_nr(), "")
             return Place(node.name() if op in FACTORIES else op, module, True, self.data, False)
         stack = self._local.__dict__.get("stack")
-        module = self._names.get(stack[-1][0], "") if stack else ""
+        module = stack[-1][2] if stack else ""
         if self._optimizer and op in FACTORIES:
             op = self._optimizer
         backward = current_graph_task_id() != -1

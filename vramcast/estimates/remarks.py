@@ -64,6 +64,12 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
         yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
     elif course.not_reached:
         yield f"not seen, and so not in the bound: {'; '.join(course.not_reached)}"
+    caught = on_card.trace.header.get("peaks", {}).get("ooms", 0) if on_card.out_of_memory is None else 0
+    if caught:
+        yield (
+            f"the job caught {caught} times that the card was full, and went on: the peaks are what its own search settled on, "
+            "and follow the size of the card"
+        )
     if steps == 0:
         yield "no training step was seen: no optimizer stepped after a backward pass"
     elif steps < job.training.steps:

@@ -12,6 +12,7 @@ import pytest
 from vramcast.estimates.estimator import Estimator
 from vramcast.jobs.job import Command, Job, TensorSpec
 from vramcast.tracer.format.trace import CIRCUMSTANCES
+from vramcast.tracer.recording import job_context, recorder
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
 NETS = """
@@ -78,3 +79,23 @@ def test_a_script_says_nothing_and_is_seen_all_the_same(folder: Path, trace: Cal
     seen = result.trace.header[CIRCUMSTANCES]
     assert (seen["batch_size"], seen["input_elements"], seen["precision"]) == (5, 80, "fp16")
     assert seen["checkpointing"]
+
+
+def test_a_module_where_a_dead_one_lay_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first attempt raises and leaves nothing; whatever lies there next may have no parameters."""
+    import torch
+
+    for module in (job_context, recorder):
+        monkeypatch.setattr(module, "id", lambda _: 7, raising=False)
+    names = recorder._Modules()
+    with job_context.Observer() as observer:
+        failed = torch.nn.Linear(4, 4)
+        names.add(failed, "failed")
+        with pytest.raises(RuntimeError):
+            failed(torch.zeros(2, 3))
+        del failed
+        activation = torch.nn.ReLU()
+        activation(torch.zeros(2, 4))
+        assert activation not in names
+        torch.nn.Linear(5, 4)(torch.zeros(6, 5))
+    assert (observer.seen()["batch_size"], observer.seen()["input_elements"]) == (6, 30)
