@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.errors import CompilerError, MissingPeerValue, NullGpuError, VramcastError, WorkerError
+from vramcast.core.deadline import Deadline
+from vramcast.core.errors import CompilerError, MissingPeerValue, NullGpuError, TimeLimit, VramcastError, WorkerError
 from vramcast.core.location import import_root
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
@@ -128,7 +129,7 @@ class NullGpuTracer:
         Args:
             job: What to run.
             options: How.
-            timeout_s: The job is killed after so many seconds.
+            timeout_s: It is killed after so many seconds, however often it runs.
         Raises:
             JobError: the job's own code raised.
             UsageError: the job's description is wrong, or accesses are asked for on a card of which no peak is known.
@@ -138,9 +139,10 @@ class NullGpuTracer:
             Roofline.of(job.device)  # better said before the job is traced than by it
         if job.parallel is not None:  # each rank runs once, as those of commands do
             options = replace(options, follow_values=True)
-        result = self._run(job, options, timeout_s)
+        deadline = Deadline.after(timeout_s)
+        result = self._run(job, options, deadline)
         if result.reads and job.command is None and not options.follow_values:
-            followed = self._run(job, replace(options, follow_values=True), timeout_s)
+            followed = self._run(job, replace(options, follow_values=True), deadline)
             if followed.status != "error" or result.status == "error":
                 result = followed
         return checked(result)
@@ -152,18 +154,16 @@ class NullGpuTracer:
         notes = (f"convolution workspaces count as 0: {self.cudnn_answer(job.stack)}",) if is_silent else ()
         return Observation.of(result, self.name, notes=notes)
 
-    def _run(self, job: Job, options: RunOptions, timeout_s: float) -> Result:
+    def _run(self, job: Job, options: RunOptions, deadline: Deadline) -> Result:
         """Run `job` once, or a second time when the oracle ended under it: cuDNN's answers count as 0 without it.
 
         Raises:
             WorkerError: the oracle was killed again; what ended by itself would do so each time, and the result says it.
         """
         device = job.device.with_memory(job.total_bytes)
-        if job.command is not None:
-            options = replace(options, limit_s=_SOFT * timeout_s)
         for _ in range(2):
             oracle = self._oracle_for(job.stack)
-            result = self._ask_job(job, self._cudnn_environment(device, oracle), timeout_s, options)
+            result = self._ask_job(job, self._cudnn_environment(device, oracle), deadline, options)
             if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
         else:
@@ -174,7 +174,7 @@ class NullGpuTracer:
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
         return result
 
-    def _ask_job(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
+    def _ask_job(self, job: Job, environment: dict[str, str], deadline: Deadline, options: RunOptions) -> Result:
         """Run `job` once; of its ranks and of a command's processes the one counts which takes most of its card."""
         world, asked = job.world, job.command.ranks if job.command is not None else "auto"
         tape, results = Tape(), dict[int, Result]()
@@ -182,7 +182,7 @@ class NullGpuTracer:
         # Who the stages of a pipeline are is known when the first rank has run.
         while left := [number for number in world.chosen(asked, tape.pairs)
                        if number not in results or waiting.get(number, len(tape.said)) < len(tape.said)]:  # fmt: skip
-            found = self._ask_rank(job, environment, timeout_s, replace(options, rank=left[0], tape=tape))
+            found = self._ask_rank(job, environment, deadline, replace(options, rank=left[0], tape=tape))
             tape.add(found.said)
             results[left[0]] = found
             waiting.pop(left[0], None)
@@ -192,14 +192,15 @@ class NullGpuTracer:
                 break
         return fullest_rank(results, world)
 
-    def _ask_rank(self, job: Job, environment: dict[str, str], timeout_s: float, options: RunOptions) -> Result:
+    def _ask_rank(self, job: Job, environment: dict[str, str], deadline: Deadline, options: RunOptions) -> Result:
         if job.command is None:
-            result: Result = self._ask(job, environment, timeout_s, options)
+            result: Result = self._ask(job, environment, deadline, options)
             return result
+        options = replace(options, limit_s=_SOFT * deadline.left_s())
         shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=str(import_root()))
         with shared as processes:
             told = {**environment, LENT: str(processes.folder)}
-            own = self._ask(job, told, timeout_s, options)
+            own = self._ask(job, told, deadline, options)
             if job.command.world.size > 1:
                 return processes.only(own)
             return processes.fullest(own, job.command.words, context_bytes=options.context_bytes)
@@ -211,12 +212,18 @@ class NullGpuTracer:
             TimeLimit: its time is up.
             WorkerError: its process died.
         """
-        return self._ask(program, self._cudnn_environment(program.device, self._oracle_for(None)), timeout_s)
+        return self._ask(program, self._cudnn_environment(program.device, self._oracle_for(None)), Deadline.after(timeout_s))
 
-    def _ask(self, job: Job | Program, environment: dict[str, str], timeout_s: float, options: RunOptions | None = None) -> Any:
+    def _ask(
+        self, job: Job | Program, environment: dict[str, str], deadline: Deadline, options: RunOptions | None = None
+    ) -> Any:
         _ = self.torch_version  # it serves, or says why not
         advice = ": raise the limit, or trace fewer steps."
-        return self._worker.ask(job, {**self._environment(), **environment}, options, timeout_s=timeout_s, advice=advice)
+        told = {**self._environment(), **environment}
+        try:
+            return self._worker.ask(job, told, options, timeout_s=deadline.left_s(), advice=advice)
+        except TimeLimit:
+            raise TimeLimit.within(deadline.limit_s, advice) from None
 
     @property
     def pid(self) -> int | None:

@@ -21,12 +21,13 @@ from pathlib import Path
 
 from vramcast.core import errors
 from vramcast.core.cache import cache_folder
+from vramcast.core.deadline import Deadline
 from vramcast.core.errors import CompilerError, JobError, TimeLimit, UsageError, WorkerError
 from vramcast.core.location import import_root
 from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered
-from vramcast.tracer.processes.warm_worker import WarmWorker, check_time_limit, death
+from vramcast.tracer.processes.warm_worker import WarmWorker, death
 from vramcast.tracer.protocol import consistency
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
@@ -71,7 +72,7 @@ def worker_command(module: str) -> list[str]:
 
 def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float, advice: str) -> Result:
     """As `trace_in_process`, with a fresh Python; the result is not checked."""
-    check_time_limit(timeout_s)
+    deadline = Deadline.after(timeout_s)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "vramcast.tracer.processes.job_process", module],
@@ -85,7 +86,7 @@ def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s
             late.set()
             process.kill()
 
-        timer = threading.Timer(min(timeout_s, threading.TIMEOUT_MAX), stop)
+        timer = threading.Timer(min(deadline.left_s(), threading.TIMEOUT_MAX), stop)
         timer.start()
         try:
             with process.stdin, process.stdout:  # stdin stays open: the process ends when it closes
@@ -101,7 +102,7 @@ def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s
             process.kill()
             process.wait()
         if late.is_set():
-            raise TimeLimit(f"The job did not end within {timeout_s:g} s{advice}")
+            raise TimeLimit.within(timeout_s, advice)
         if code != 0 or not answer:
             said.seek(0)
             raise WorkerError(death(code, said.read()))

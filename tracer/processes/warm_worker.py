@@ -26,7 +26,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from vramcast.core.errors import TimeLimit, UsageError, WorkerError
+from vramcast.core.deadline import Deadline
+from vramcast.core.errors import TimeLimit, WorkerError
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
 from vramcast.tracer.processes.thread_pool import lane, widened
 from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, send
@@ -48,12 +49,6 @@ def death(exit_code: int, output: bytes) -> str:
     else:
         hint = "the job, or a library in it, ended its own process (os._exit, a crash) without an exception"
     return f"The job's process {how}: {hint}." + (f"\n{said}" if said else "")
-
-
-def check_time_limit(timeout_s: float) -> None:
-    """Raise UsageError where a job could not even begin within the limit."""
-    if not timeout_s > 0:  # also not a number
-        raise UsageError(f"The time limit is {timeout_s:g} s: it must be above 0, for example 1800.")
 
 
 class _Fork:
@@ -292,7 +287,7 @@ class WarmWorker:
             TimeLimit: its time is up.
             WorkerError: its process died.
         """
-        check_time_limit(timeout_s)
+        deadline = Deadline.after(timeout_s)
         if lane() != self._lane:
             return self._of_lane(lane()).ask(job, environment, options, timeout_s=timeout_s, advice=advice)
         with self._lock:
@@ -306,9 +301,9 @@ class WarmWorker:
                     "preload": self._preload,
                     "environment": dict(environment),
                 }
-                answer = running.ask(request, time.monotonic() + timeout_s)
+                answer = running.ask(request, deadline.at_s)
             except Late:
-                raise TimeLimit(f"The job did not end within {timeout_s:g} s{advice}") from None
+                raise TimeLimit.within(timeout_s, advice) from None
             except Gone:
                 raise WorkerError("The worker was killed: is the machine out of memory? Try again.") from None
             except Unreadable as error:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from vramcast.core.process_tree import running
+from vramcast.tracer.format.trace import TIME_UP
 from vramcast.tracer.program.training_loop import Course
 
 # A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
@@ -58,7 +59,7 @@ def stoppable(
 
     signal.signal(STOP, stop)
     if limit_s is not None:
-        late = f"its time was up after {limit_s:.0f} s: raise the limit (--timeout)"
+        late = f"{TIME_UP} after {limit_s:.0f} s: raise the limit (--timeout)"
         left_s = limit_s if left_s is None else max(left_s, 0.0)
         timers = [threading.Timer(left_s * (1 - _GRACE), course.stop, [late]), threading.Timer(left_s, at_once)]
     for timer in timers:

@@ -42,8 +42,9 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
     parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
     parser.add_argument(
-        "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS", help="stop the job after so long"
-    )
+        "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
+        help="answer within so long: the job and its further runs are stopped till then",
+    )  # fmt: skip
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:

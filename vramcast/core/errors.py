@@ -151,4 +151,13 @@ class WorkerError(CannotEstimate):
 
 
 class TimeLimit(WorkerError):
-    """The job did not end within the time that the caller gave it."""
+    """The job did not end within the time that the caller gave it; `advice` ends the sentence."""
+
+    advice = ""
+
+    @classmethod
+    def within(cls, limit_s: float, advice: str) -> TimeLimit:
+        """Return the error of a limit in seconds."""
+        error = cls(f"The job did not end within {limit_s:g} s{advice}")
+        error.advice = advice
+        return error

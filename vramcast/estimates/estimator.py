@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core.checks import number
+from vramcast.core.deadline import Deadline
 from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib
@@ -64,7 +65,7 @@ class Estimator:
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
         level: Confidence level of `upper_bound`, in (0, 1).
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, else none.
-        timeout_s: Each run of a job is stopped after so many seconds.
+        timeout_s: The answer is there after so many seconds, however often the job runs: it is stopped till then.
         stack: Software of the card's machine where it differs from this one's, as for `estimate`.
         bracket: Whether a job whose peaks the card's speed may change also runs on an infinitely slow card; None: one of
             several ranks whose first run was short.
@@ -171,14 +172,15 @@ class Estimator:
     def uncorrected(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
         _check_settings(job)
+        deadline = Deadline.after(self.timeout_s)
         try:
             if not isinstance(self.tracer, str):
-                return self._by(self.tracer, job, options)
+                return self._by(self.tracer, job, options, deadline)
             if self.tracer == "auto" and job.command is None and job.parallel is None:
-                return self._by_the_first(job, options)
-            return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options)
-        except TimeLimit:
-            raise
+                return self._by_the_first(job, options, deadline)
+            return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options, deadline)
+        except TimeLimit as error:
+            raise TimeLimit.within(self.timeout_s, error.advice) from None
         except (JobError, WorkerError) as error:
             if job.input_bytes <= job.total_bytes:
                 raise
@@ -227,13 +229,13 @@ class Estimator:
         estimator = estimate.estimator.changed(learned=self._artifact)
         return replace(estimate, bound=bound, estimator=estimator, warnings=warnings, seconds=seconds)
 
-    def _named(self, tracer: str, job: Job, options: RunOptions) -> Estimate:
+    def _named(self, tracer: str, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
         started = time.perf_counter()
         chosen = _TRACERS[tracer]()
         start_s = time.perf_counter() - started
-        return replace(self, tracer=tracer)._by(chosen, job, options, start_s=start_s)
+        return replace(self, tracer=tracer)._by(chosen, job, options, deadline, start_s=start_s)
 
-    def _by_the_first(self, job: Job, options: RunOptions) -> Estimate:
+    def _by_the_first(self, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
         """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
 
         Raises:
@@ -242,31 +244,31 @@ class Estimator:
             CannotEstimate: none could trace it, for another reason.
         """
         try:
-            return self._named("nullgpu", job, options)
+            return self._named("nullgpu", job, options, deadline)
         except CannotEstimate as error:
             if not _may_be_the_tracers_fault(error):
                 raise
             first = error
         reasons = f"the null GPU could not ({shorten(str(first), _SHOWN_REASON)})"
         try:
-            found = self._named("fake", job, options)
+            found = self._named("fake", job, options, deadline)
         except CannotEstimate as error:
             if isinstance(error, TimeLimit):
                 raise
             reasons += f"; fake tensors could not ({error})"
             try:
-                found = self._named("cpu", job, options)
+                found = self._named("cpu", job, options, deadline)
             except JobError as error:
                 raise first if isinstance(first, JobError) else error from None
         return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
-    def _by(self, tracer: Tracer, job: Job, options: RunOptions, *, start_s: float = 0.0) -> Estimate:
+    def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
         """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
-        on_card = observed_on_card(tracer, job, options, timeout_s=self.timeout_s)
-        found = self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card)
-        return self._with_slow_card(found, tracer, options)
+        on_card = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
+        found = self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card, deadline)
+        return self._with_slow_card(found, tracer, options, deadline)
 
-    def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions) -> Estimate:
+    def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions, deadline: Deadline) -> Estimate:
         """Return `found` with its peaks on an infinitely slow card, where the card's speed may change them and it is wanted."""
         if options.answers != "drawn" or not found.streams.decides:
             return found
@@ -275,9 +277,9 @@ class Estimator:
         if not is_wanted:
             said = "when blocks of several streams come back depends on the card's speed, which is taken for infinite"
             return replace(found, warnings=(*found.warnings, f"{said}: --bracket gives the peaks of a slow card too"))
-        # arbitrary: a job which asks again and again whether something has happened never ends there
-        timeout_s = min(self.timeout_s, 10 + 5 * took_s)
         try:
+            # arbitrary: a job which asks again and again whether something has happened never ends there
+            timeout_s = min(deadline.left_s(), 10 + 5 * took_s)
             other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
             why = "" if found.course.ended else course_of(other.trace).ended  # else its peaks are those until then
         except CannotEstimate as error:
@@ -289,7 +291,9 @@ class Estimator:
         seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
         return replace(found, slow_card_peaks=slow, seconds=seconds)
 
-    def _with_ceiling(self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard) -> Estimate:
+    def _with_ceiling(
+        self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard, deadline: Deadline
+    ) -> Estimate:
         """Return `found` with the most that other values would lead to, where something depends on those which nobody knows.
 
         The job runs again on an unlimited card: with the largest shapes and numbers, with the smallest numbers, and with each
@@ -299,17 +303,19 @@ class Estimator:
             return found
         way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
         most_s = (10 + 3 * found.seconds["total"]) if found.job.command else (10 + 10 * found.seconds["total"])
-        limited = replace(self, timeout_s=min(self.timeout_s, most_s))  # arbitrary: the other way may be an endless loop
         others = {
-            answers: limited._another(found, tracer, replace(way, answers=answers))
+            answers: self._another(found, tracer, replace(way, answers=answers), deadline, most_s)
             for answers in other_ways.wanted(on_card.seen.ledger)
         }
         return other_ways.covered(found, on_card.seen.ledger, others)
 
-    def _another(self, found: Estimate, tracer: Tracer, way: RunOptions) -> Estimate | CannotEstimate:
+    def _another(
+        self, found: Estimate, tracer: Tracer, way: RunOptions, deadline: Deadline, most_s: float
+    ) -> Estimate | CannotEstimate:
         """Return the estimate of a job that is answered otherwise, or why there is none."""
         try:
-            return self._by(tracer, found.job, way)
+            # arbitrary: the other way may be an endless loop
+            return self._by(tracer, found.job, way, Deadline.after(min(deadline.left_s(), most_s)))
         except CannotEstimate as error:
             return error
 
@@ -372,7 +378,7 @@ def estimate(
         tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
             (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
         level: Confidence level of `upper_bound`, in (0, 1).
-        timeout_s: The job is stopped after so many seconds.
+        timeout_s: The job is stopped after so many seconds, all its runs together.
         artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
         parallel: How the model is spread over ranks, of which each has a batch like `batch`: ddp, fsdp (FSDP2, block by block),
             or hsdp:RxS (R replicas of S shards); None: it runs alone.
@@ -415,7 +421,7 @@ def estimate_command(
         device: The card, see `vramcast.devices.DEVICES`.
         stack: As for `estimate`.
         level: Confidence level of `upper_bound`, in (0, 1).
-        timeout_s: The job is stopped after so many seconds.
+        timeout_s: The job is stopped after so many seconds, all its runs together.
         artifact: As for `estimate`.
         bracket: As for `Estimator`.
         options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,

@@ -27,7 +27,6 @@ _WAYS: Final[dict[Answers, frozenset[Entered]]] = {
 _NUMBERS: Final = (Entered.SMALLEST, Entered.DECIDED, Entered.UNFOLLOWED)
 _SHAPES: Final = (Entered.LARGEST, Entered.BRANCH)
 _SHOWN: Final = 200  # arbitrary: characters of why a run has no peaks
-_OF_THE_JOB: Final = ("it raised", "it ended")  # spec: tracer/protocol/job_result.py, how a job's own end is told
 
 
 def wanted(ledger: Sequence[Entry]) -> list[Answers]:
@@ -74,7 +73,7 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
     found = set()
     for answers, other in others.items():
         if isinstance(other, Estimate):
-            why = "" if other.course.ended.startswith(_OF_THE_JOB) else other.course.ended
+            why = other.course.ended if other.course.is_late else ""
         else:
             is_an_end = isinstance(other, JobError) and not (answers == "largest" and has_largest)
             why = "" if is_an_end else str(other)

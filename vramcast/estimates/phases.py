@@ -8,7 +8,7 @@ from typing import Any
 
 from vramcast.core.errors import TraceFileError
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import COURSE, Trace
+from vramcast.tracer.format.trace import COURSE, TIME_UP, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Course:
     def is_whole(self) -> bool:
         """Whether nothing is known to be missing."""
         return not self.not_reached and not self.ended
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a limit of time ended the command."""
+        return self.ended.startswith(TIME_UP)
 
 
 def course_of(trace: Trace) -> Course:

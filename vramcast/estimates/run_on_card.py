@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from vramcast.core.deadline import Deadline
 from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
 from vramcast.core.units import torch_size
 from vramcast.estimates.communicators import context_of_process
@@ -82,11 +83,16 @@ def cudnn_asked(stack: Stack | None) -> str:
 def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s: float) -> OnCard:
     """Return what comes of `job` on its card; one which does not fit is observed on an unlimited card.
 
+    Args:
+        tracer: Who observes it.
+        job: The job.
+        options: How it is traced.
+        timeout_s: For all its runs together.
     Raises:
         DoesNotFit: it asks for more than any card has.
         CannotEstimate: it cannot be observed.
     """
-    started = time.perf_counter()
+    started, deadline = time.perf_counter(), Deadline.after(timeout_s)
     cuda_major = (job.stack.cuda_major if job.stack is not None else None) or installed_stack().cuda_major or _ASSUMED_CUDA
     torch = stack_of(job, installed_stack().torch or "").torch
 
@@ -95,20 +101,20 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
 
     # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
     options = replace(options, context_bytes=min(context(_COMMON).bytes, job.total_bytes))
-    seen = tracer.observe(job, options, timeout_s=timeout_s)
+    seen = tracer.observe(job, options, timeout_s=deadline.left_s())
     traced_s = time.perf_counter() - started
     found = _answered(job, seen, cuda_major, limited=options.limited)
     out_of_memory = found.out_of_memory
     if out_of_memory is not None:
         if seen.is_answered:
             options = replace(options, expandable=seen.was_expandable)
-            seen = tracer.observe(job, replace(options, limited=False), timeout_s=timeout_s)
+            seen = tracer.observe(job, replace(options, limited=False), timeout_s=deadline.left_s())
         found = _answered(job, seen, cuda_major, limited=False)
         if found.out_of_memory is not None:
             raise DoesNotFit(f"The job asks for more than any card has: {found.out_of_memory}")
         needed = context(seen.libraries).bytes
         if seen.is_answered and needed < options.context_bytes:  # it does not touch all the libraries which were assumed
-            again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=timeout_s)
+            again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=deadline.left_s())
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
