@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,15 @@ def found(auto_tracer: str) -> Estimate:
         ({"batch": (torch.zeros(8, 4) for _ in range(2))}, "generator: pass one batch of it, for example next"),
         ({"batch": {"x": iter([1])}}, "list_iterator: pass one batch"),
         ({"batch": torch.eye(4).to_sparse()}, "sparse tensor"),
-        ({"batch": lambda: None}, "cannot be sent"),
+        ({"batch": lambda: None}, "holds no tensor"),
+        ({"batch": {"x": threading.Lock()}}, "cannot be sent"),
+        ({"batch": "32x3x224x224"}, "which holds no tensor: pass an example, or describe one with TensorSpec"),
+        ({"batch": (32, 3, 224, 224)}, "which holds no tensor"),
+        ({"batch": torch.utils.data.TensorDataset(torch.zeros(8, 4))}, "TensorDataset: pass one batch of it"),
+        ({"batch": torch.utils.data.DataLoader([1, 2])}, "DataLoader: pass one batch of it, for example next(iter(loader))"),
+        ({"batch": (torch.zeros(8, 4), torch.utils.data.DataLoader([1, 2]))}, "DataLoader: pass one batch"),
+        ({"batch": np.array(["a"])}, "array of <U1, of which no tensor can be made"),
+        ({"labels": [1, 2, 3]}, "labels is [1, 2, 3]"),
         ({"labels": (n for n in range(2))}, "generator"),
         ({"memory": True}, "a whole number is expected"),
         ({"memory": 1.5}, "a whole number is expected"),

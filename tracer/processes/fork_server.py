@@ -30,7 +30,7 @@ from vramcast.core.process_tree import running
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.processes.warm_worker import LAST_OUTPUT_BYTES, death
 from vramcast.tracer.program.cutoff import STOP
-from vramcast.tracer.protocol.messages import LENT, Frame, Gone, pack, receive, send, send_packed
+from vramcast.tracer.protocol.messages import LENT, Frame, Gone, Unreadable, pack, receive, send, send_packed
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # spec: Linux prctl(2)
 _LOOK_MS = 250  # arbitrary: how often a worker looks whether its caller, or a job which closed its socket, still lives
@@ -87,7 +87,11 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
         Gone: the caller is gone.
     """
     while _waits(caller):
-        request = receive(caller.connection)
+        try:
+            request = receive(caller.connection)
+        except Unreadable as error:
+            send(caller.connection, {"unreadable": str(error)})
+            continue
         if "stop" in request:  # of a job which has ended meanwhile
             continue
         with _ended_with(caller.connection), _kept():

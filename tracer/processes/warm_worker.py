@@ -9,7 +9,7 @@ Messages on the socket (see messages.py); `number` counts the requests of one wo
               {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker which serves that
     answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
               number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
-              {"number": ..., "died": text}
+              {"number": ..., "died": text}; {"unreadable": text}: the request was none
 """
 
 from __future__ import annotations
@@ -155,6 +155,16 @@ class _Running:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
+    def why_gone(self) -> str:
+        """Return why the process has ended, which has let go of its connection."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_S)
+        code = self.process.returncode
+        if code is None or code in (0, -signal.SIGKILL):  # how a fork has ended, only its parent knows
+            return "The worker was killed: is the machine out of memory? Try again."
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"The worker {how} while it ran the job: try again, and report it if that happens again."
+
     def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Return the answer to a request; what a script says in between goes to stderr."""
         self.in_step = False
@@ -162,6 +172,12 @@ class _Running:
         send(self.connection, {"number": self.number, **request}, deadline)
         while True:
             message = receive(self.connection, deadline)
+            if "unreadable" in message:
+                self.in_step = True
+                raise WorkerError(
+                    f"The process which traces cannot read the job ({message['unreadable']}): it imports what is installed "
+                    "and what PYTHONPATH names."
+                )
             if message["number"] != self.number:
                 raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
             if "said" not in message:
@@ -305,7 +321,7 @@ class WarmWorker:
             except Late:
                 raise TimeLimit.within(timeout_s, advice) from None
             except Gone:
-                raise WorkerError("The worker was killed: is the machine out of memory? Try again.") from None
+                raise WorkerError(running.why_gone()) from None
             except Unreadable as error:
                 raise WorkerError(f"The job's answer cannot be read ({error}): is this process out of memory?") from None
             finally:

@@ -19,7 +19,7 @@ from torch.profiler import record_function
 
 from vramcast.core.errors import JobError, UsageError
 from vramcast.jobs import optimizers, targets
-from vramcast.jobs.job import Batch, Job, TensorSpec, map_batch
+from vramcast.jobs.job import Batch, Job, Record, TensorSpec, map_batch
 from vramcast.tracer.program import meta_model
 
 DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
@@ -239,6 +239,18 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return map_batch(batch, lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf)
 
 
+def assembled(batch: Any, device: torch.device) -> Any:
+    """Return a batch on `device` with the user's own objects in place of Records."""
+    if isinstance(batch, dict):
+        return {key: assembled(value, device) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(assembled(value, device) for value in batch)
+    if not isinstance(batch, Record):
+        return batch
+    made = meta_model.loads(batch.maker)(**assembled(batch.fields, device))
+    return made if batch.fields or not callable(getattr(made, "to", None)) else made.to(device)
+
+
 def split_labels(model: torch.nn.Module, batch: Batch) -> tuple[Batch, Any]:
     """Return (what the model takes, labels) of a tuple batch whose last element does not fit the model's forward.
 
@@ -320,7 +332,7 @@ def _infer(job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module,
     with torch.no_grad():
         for _ in range(job.training.steps):
             with record_function(DATA_RANGE):
-                inputs = hooks.to_device(inputs_host, device)
+                inputs = assembled(hooks.to_device(inputs_host, device), device)
             with _autocast(job, device):
                 output = _call(model, inputs)
     del output
@@ -357,8 +369,8 @@ def _train(
         if not job.training.overlap_inputs:
             inputs = labels = None
         with record_function(DATA_RANGE):
-            inputs = hooks.to_device(inputs_host, device)
-            labels = hooks.to_device(labels_host, device)
+            inputs = assembled(hooks.to_device(inputs_host, device), device)
+            labels = assembled(hooks.to_device(labels_host, device), device)
         if wants_closure:
             optimizer.step(functools.partial(evaluate, inputs, labels))  # type: ignore[arg-type]
             continue

@@ -353,8 +353,9 @@ def estimate(
     Args:
         model: An `nn.Module`, or a callable which builds one. It is only read: its weights are neither copied nor sent,
             and its state, gradients, buffers, hooks and random numbers stay as they are.
-        batch: An example batch: a tensor, a tuple (positional arguments), a dict (keyword arguments), or `TensorSpec`s.
-            `(x, y)` for a model whose forward takes one argument means input and labels.
+        batch: An example batch: a tensor or NumPy array, a tuple (positional arguments), a dict or what a tokenizer returns
+            (keyword arguments), a dataclass, named tuple or other object (one argument), with `TensorSpec`s for tensors where
+            you like. `(x, y)` for a model whose forward takes one argument means input and labels.
         labels: What the loss compares the output with, if not in `batch`.
         loss: `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`,
             cross-entropy for scores and integer labels, mean squared error for floating ones, else the mean of the output.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.core.text import shorten, shown
+from vramcast.core.text import shown
+from vramcast.estimates.batch_description import described
 from vramcast.hardware.device import Device
-from vramcast.jobs.job import Batch, Job, TensorSpec, Training, map_batch
+from vramcast.jobs.job import Batch, Job, Training
 from vramcast.jobs.text import JobText
 
 _AROUND: Final = ("parallel", "world_size", "nproc_per_node", "alloc_conf", "stack", "memory")
@@ -37,41 +37,7 @@ def job_of_model(
     return JobText(training=training, **around).around(
         device,
         model=meta_pickle.dumps(model),
-        batch=map_batch(batch, _spec_of),
-        labels=map_batch(labels, _spec_of) if labels is not None else None,
+        batch=described(batch),
+        labels=described(labels, "labels") if labels is not None else None,
         loss=meta_pickle.dumps(loss) if loss is not None else None,
     )
-
-
-def _spec_of(leaf: Any) -> Any:
-    """Return what is sent of a part of a batch: the description of a tensor, other values as they are."""
-    import torch  # which the caller has
-
-    from vramcast.tracer.program import meta_model
-
-    if isinstance(leaf, torch.Tensor):
-        if leaf.layout is not torch.strided or leaf.is_nested:
-            kind = "nested" if leaf.is_nested else "sparse"
-            raise UsageError(
-                f"The batch holds a {kind} tensor ({leaf.layout}), and only dense ones can be described: pass it dense "
-                "(x.to_dense()) and convert it in the model's forward."
-            )
-        small = leaf.nbytes < meta_model.BIG_BYTES and leaf.device.type == "cpu"
-        content = leaf.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if small else None
-        return TensorSpec(tuple(leaf.shape), str(leaf.dtype), content=content)
-    if not isinstance(leaf, TensorSpec):
-        _check_sendable(leaf)
-    return leaf
-
-
-def _check_sendable(leaf: object) -> None:
-    """Raise where a part of a batch, neither tensor nor TensorSpec, cannot go to the process which traces."""
-    if isinstance(leaf, Iterator):
-        raise UsageError(f"The batch holds a {type(leaf).__name__}: pass one batch of it, for example next(iter(loader)).")
-    try:
-        pickle.dumps(leaf)
-    except Exception as error:  # whatever its class raises
-        raise UsageError(
-            f"The batch holds a {type(leaf).__name__}, which cannot be sent to the process that traces "
-            f"({shorten(str(error))}): pass tensors, tuples, dicts and plain values."
-        ) from None

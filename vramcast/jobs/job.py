@@ -170,12 +170,27 @@ class TensorSpec:
         return replace(self, shape=(batch_size, *self.shape[1:]), content=content, least=least)
 
 
-# A batch: a TensorSpec, or tuples, lists and dicts of them (other leaves are passed on as they are).
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A part of a batch which is an object of the user's own.
+
+    Attributes:
+        maker: What makes it, called with its fields; pickled by `tracer.program.meta_pickle.dumps`.
+        fields: Its parts by name; none: it moves by its own `to(device)`, if it has one.
+    """
+
+    maker: bytes = field(repr=False)
+    fields: dict[str, Batch]
+
+
+# A batch: a TensorSpec, or tuples, lists, dicts and Records of them (other leaves are passed on as they are).
 Batch = Any
 
 
 def map_batch(batch: Batch, function: Any) -> Any:
-    """Return `batch` with `function` applied to every leaf, its tuples, lists and dicts kept."""
+    """Return `batch` with `function` applied to every leaf, its tuples, lists, dicts and Records kept."""
+    if isinstance(batch, Record):
+        return replace(batch, fields=map_batch(batch.fields, function))
     if isinstance(batch, dict):
         return {key: map_batch(value, function) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):

@@ -255,6 +255,7 @@ def test_a_worker_which_was_killed_is_started_again_for_the_next_job(worker: War
         ("import os; print('bye'); os._exit(0)", r"exit code 0: see its last output.\nbye"),
         ("import os; os.closerange(0, 256)", "must not close file descriptors which it has not opened"),
         ("import os; os.kill(os.getppid(), 9); import time; time.sleep(60)", "The worker was killed"),
+        ("import os; os.kill(os.getppid(), 15); import time; time.sleep(60)", "The worker was ended by SIGTERM while it ran"),
     ],
 )
 def test_a_job_which_ends_its_process_is_told_at_once(worker: WarmWorker, code: str, message: str) -> None:
