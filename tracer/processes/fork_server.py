@@ -90,17 +90,19 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
         try:
             request = receive(caller.connection)
         except Unreadable as error:
+            _passed(caller.connection)
             send(caller.connection, {"unreadable": str(error)})
             continue
         if "stop" in request:  # of a job which has ended meanwhile
             continue
+        lent = _passed(caller.connection)
         with _ended_with(caller.connection), _kept():
             _preload(request["preload"])
         if "twin" not in request:
-            _Job(caller, run, request, inherited).run()
+            _Job(caller, run, request, inherited, lent).run()
             continue
-        _, (theirs, *_), _, _ = socket.recv_fds(caller.connection, 1, 1)
-        connection = socket.socket(fileno=theirs)
+        assert lent is not None
+        connection = socket.socket(fileno=lent)
         pid = os.fork()
         if pid == 0:
             caller.connection.close()
@@ -110,6 +112,12 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
         _twins.add(pid)
         connection.close()
     raise Gone
+
+
+def _passed(connection: socket.socket) -> int | None:
+    """Return the descriptor which comes with the byte behind a request; None: it came alone."""
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+    return descriptors[0] if descriptors else None
 
 
 def _is_no_more(pid: int) -> bool:
@@ -172,9 +180,11 @@ def _preload(packages: list[str]) -> None:
 class _Job:
     """One request, from the fork of its process to the end of everything which that has started."""
 
-    def __init__(self, caller: _Caller, run: Run, request: dict[str, Any], inherited: frozenset[str]) -> None:
+    def __init__(
+        self, caller: _Caller, run: Run, request: dict[str, Any], inherited: frozenset[str], stdin: int | None
+    ) -> None:
         self._connection, self._caller, self._run, self._request = caller.connection, caller, run, request
-        self._inherited = inherited
+        self._inherited, self._stdin = inherited, stdin
         # A model's chatter is kept for the error message; a script speaks to its user.
         self._is_script = getattr(request["job"], "command", None) is not None
         self._frame = Frame()
@@ -197,9 +207,11 @@ class _Job:
             self._connection.close()
             self._answers.close()
             os.close(self._said)
-            _child(worker, answer, say, self._run, self._request, self._inherited)
+            _child(worker, answer, (self._stdin, say), self._run, self._request, self._inherited)
         answer.close()
         os.close(say)
+        if self._stdin is not None:
+            os.close(self._stdin)
         try:
             status = self._follow()
             self._kill()
@@ -300,8 +312,9 @@ def _reap() -> None:
 
 
 def _child(
-    worker: int, answers: socket.socket, output: int, run: Run, request: dict[str, Any], inherited: frozenset[str]
-) -> NoReturn:
+    worker: int, answers: socket.socket, streams: tuple[int | None, int], run: Run, request: dict[str, Any],
+    inherited: frozenset[str],
+) -> NoReturn:  # fmt: skip
     """Run the job, answer, and leave without any of the parent's clean-up."""
     code = 1
     me = os.getpid()
@@ -310,9 +323,7 @@ def _child(
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the worker nobody would end this job
         if os.getppid() != worker:
             os._exit(code)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
+        _set_streams(*streams)
         with contextlib.suppress(Exception):  # what it prints is not lost when it dies
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         os.register_at_fork(after_in_child=answers.close)
@@ -338,6 +349,18 @@ def _child(
             _flush()
     finally:
         os._exit(code)
+
+
+def _set_streams(stdin: int | None, output: int) -> None:
+    """Put a job's own streams in place of the worker's, which reads nothing."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    if stdin is not None:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        encoding, errors = sys.stdin.encoding, sys.stdin.errors
+        sys.stdin = sys.__stdin__ = open(0, encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115 it is the job's
 
 
 def _flush() -> None:

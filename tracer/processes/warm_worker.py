@@ -4,8 +4,8 @@ One job, one process: what an earlier job left behind would move the numbers of 
 the price of that at milliseconds. This is the caller's end; the worker's is in fork_server.py.
 
 Messages on the socket (see messages.py); `number` counts the requests of one worker:
-    request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}};
-              a closed socket: the caller is gone
+    request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}},
+              then a byte, with a command's standard input; a closed socket: the caller is gone
               {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker which serves that
     answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
               number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
@@ -23,11 +23,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import TimeLimit, WorkerError
+from vramcast.tracer.processes import standard_input
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
 from vramcast.tracer.processes.thread_pool import lane, widened
 from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, send
@@ -165,11 +166,15 @@ class _Running:
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"The worker {how} while it ran the job: try again, and report it if that happens again."
 
-    def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """Return the answer to a request; what a script says in between goes to stderr."""
+    def ask(self, request: Mapping[str, Any], deadline: float, stdin: int | None = None) -> dict[str, Any]:
+        """Return the answer to a request; what a script says in between goes to stderr, and `stdin` is what it reads."""
         self.in_step = False
         self.number += 1
         send(self.connection, {"number": self.number, **request}, deadline)
+        try:
+            socket.send_fds(self.connection, [b"\0"], [] if stdin is None else [stdin])
+        except OSError:
+            raise Gone from None
         while True:
             message = receive(self.connection, deadline)
             if "unreadable" in message:
@@ -317,7 +322,8 @@ class WarmWorker:
                     "preload": self._preload,
                     "environment": dict(environment),
                 }
-                answer = running.ask(request, deadline.at_s)
+                with _input_of(job) as stdin:
+                    answer = running.ask(request, deadline.at_s, stdin)
             except Late:
                 raise TimeLimit.within(timeout_s, advice) from None
             except Gone:
@@ -396,6 +402,17 @@ class WarmWorker:
         self._idle = None
         self._asked.clear()
         self._lanes.clear()
+
+
+@contextlib.contextmanager
+def _input_of(job: Any) -> Iterator[int | None]:
+    """Lend what a command reads while it is asked for."""
+    stdin = standard_input.of_one_run() if getattr(job, "command", None) is not None else None
+    try:
+        yield stdin
+    finally:
+        if stdin is not None:
+            os.close(stdin)
 
 
 def _content(file: Any) -> bytes:

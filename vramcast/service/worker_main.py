@@ -14,7 +14,6 @@ import base64
 import binascii
 import json
 import os
-import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
@@ -114,10 +113,12 @@ def main() -> None:
     parser.add_argument("--artifact")
     parser.add_argument("--timeout-s", type=float, default=1800.0)
     options = parser.parse_args()
-    answers = os.fdopen(os.dup(1), "w")
+    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # a job reads its caller's standard input, and is not to read other questions
     os.dup2(2, 1)
     NullGpuTracer.start_ahead()
-    serve(sys.stdin, answers, options.artifact, options.timeout_s)
+    serve(questions, answers, options.artifact, options.timeout_s)
 
 
 if __name__ == "__main__":
