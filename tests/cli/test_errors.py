@@ -149,6 +149,11 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
     ("source", "words"),
     [
         ("print('no training here')", ("without asking the GPU for memory", "on device 'cuda'")),
+        (
+            "import sys; sys.modules['jax'] = sys",
+            ("train.py' ended without asking the GPU for memory by PyTorch: it imports JAX",),
+        ),
+        ("input('continue? ')", ("EOFError", "echo yes | vramcast run")),
         ("raise ValueError('bad\\ndata')", ("ValueError: bad",)),
         ("import sys; sys.exit(1)", ("ended with exit code 1 (", "train.py:1, in <module>)", "--verbose")),
         ("import no_such_package", ("No module named 'no_such_package'",)),
@@ -166,6 +171,37 @@ def test_a_script_which_fails_is_one_line_and_exit_3(call: Call, tmp_path: Path,
     code, out, _ = call("run", "--json", "--", str(script))
     assert code == 3
     assert set(json.loads(out)) >= {"schema", "error", "message"}
+
+
+@pytest.mark.usefixtures("tracer")
+def test_a_limit_of_the_jobs_own_is_named(call: Call, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    limit = "torch.cuda.set_per_process_memory_fraction(0.25)"
+    script.write_text(f"import torch\n{limit}\ntorch.empty(6 << 30, dtype=torch.uint8, device='cuda')\n")
+    code, _, err = call("run", "--device", "rtx4090", "--", str(script))
+    assert code == 1
+    assert "own limit, 5.91 GiB of the card (torch.cuda.set_per_process_memory_fraction)" in one_line(err)
+    assert "more than any card" not in err
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), "(numpy is not installed here, or in part: pip install"),
+        (ImportError("libtorch.so: failed to map segment"), "is main memory short"),
+        (MemoryError(), "is main memory short"),
+    ],
+)
+def test_what_is_missing_is_said_by_its_cause(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    def raises(options: object) -> int:
+        raise error
+
+    monkeypatch.setattr("vramcast.cli.verbs.devices.main", raises)
+    code, _, err = call("devices")
+    assert code == 3
+    assert words in one_line(err)
 
 
 @pytest.mark.usefixtures("tracer")

@@ -28,6 +28,7 @@ TREE = {
     "OtherAllocator": ("CannotEstimate", 3),
     "IncompleteTrace": ("CannotEstimate", 3),
     "DoesNotFit": ("CannotEstimate", 1),
+    "NothingAsked": ("CannotEstimate", 3),
     "MissingPeerValue": ("CannotEstimate", 3),
     "JobError": ("CannotEstimate", 3),
     "WorkerError": ("CannotEstimate", 3),

@@ -14,7 +14,7 @@ from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered, Entry
-from vramcast.tracer.format.trace import COURSE, TIME_UP, Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Action, Category, Phase, Trace
 from vramcast.tracer.observation import Observation
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -27,15 +27,15 @@ class Clock:
 
     name = "clock"
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *takes_s: float, is_full: bool) -> None:
-        self.now_s, self.given_s, self._takes_s, self._is_full = 1000.0, [], list(takes_s), is_full
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *takes_s: float, is_full: bool, ended: str) -> None:
+        self.now_s, self.given_s, self._takes_s, self._is_full, self._ended = 1000.0, [], list(takes_s), is_full, ended
         monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
     def observe(self, job: Job, options: RunOptions, *, timeout_s: float) -> Observation:
         self.given_s.append(timeout_s)
         takes_s = self._takes_s.pop(0)
         self.now_s += min(takes_s, timeout_s)
-        ended = f"{TIME_UP} after {timeout_s:.0f} s" if takes_s > timeout_s else ""
+        ended = f"{TIME_UP} after {timeout_s:.0f} s" if takes_s > timeout_s else self._ended
         columns: dict[str, Any] = {
             "action": [Action.ALLOC], "size_bytes": [1 << 20], "block": [0], "step": [0], "phase": [Phase.FORWARD],
             "category": [Category.PARAMETER],
@@ -47,8 +47,10 @@ class Clock:
         return Observation(trace, "null", "2.11.0", steps=1, out_of_memory="the card is full" if self._is_full else "")
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, *takes_s: float, is_full: bool = False) -> tuple[Estimate, list[float]]:
-    clock = Clock(monkeypatch, *takes_s, is_full=is_full)
+def answered(
+    monkeypatch: pytest.MonkeyPatch, *takes_s: float, is_full: bool = False, ended: str = ""
+) -> tuple[Estimate, list[float]]:
+    clock = Clock(monkeypatch, *takes_s, is_full=is_full, ended=ended)
     return Estimator("t4", clock, timeout_s=LIMIT_S).uncorrected(JOB), clock.given_s
 
 
@@ -69,6 +71,12 @@ def test_a_run_for_which_no_time_is_left_is_named(monkeypatch: pytest.MonkeyPatc
     assert given_s == [LIMIT_S]
     assert len(found.unbounded_calls) == 1
     assert "the run with largest answers" in found.unbounded_calls[0]
+
+
+def test_a_job_that_its_user_stopped_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, given_s = answered(monkeypatch, 5, 5, ended=INTERRUPTED)
+    assert len(given_s) == 1
+    assert found.unbounded_calls == (f"the run with largest answers ({INTERRUPTED})",)
 
 
 def test_an_unlimited_card_is_within_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from vramcast.cli.main import main
 from vramcast.core.errors import UsageError
 from vramcast.jobs.stub_checkpoint import StubTensor, write_safetensors, write_stub
-from vramcast.tracer.protocol.job_result import missing_files_advice
+from vramcast.tracer.protocol.job_advice import missing_files_advice
 
 TINY = {
     "model_type": "llama", "vocab_size": 96, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,

@@ -272,10 +272,19 @@ class NullGpuTracer:
         return {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
 
     @classmethod
-    def stop_command(cls) -> None:
-        """Let the training command which runs now in this process's tracer end, with what was seen of it."""
-        if cls._shared is not None:
-            cls._shared._worker.stop()
+    @contextlib.contextmanager
+    def stoppable(cls) -> Iterator[Callable[[], None]]:
+        """Yield what lets the training command that runs inside end, in whichever of its runs, with what was seen of it."""
+
+        def stop() -> None:
+            if cls._shared is not None:
+                cls._shared._worker.stop()
+
+        try:
+            yield stop
+        finally:
+            if cls._shared is not None:
+                cls._shared._worker.go_on()
 
     def close(self) -> None:
         """End the worker and the oracles."""

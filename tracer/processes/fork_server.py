@@ -55,6 +55,7 @@ def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
         fd: The socket.
         warm_up: Imports what jobs need. Returns what runs one job, in a forked child, and what the caller is told now.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # a job which is told before it can hear it hears it then
     inherited = frozenset(os.environ)  # a job has its caller's variables instead
     parent = os.getppid()
     caller = _Caller(socket.socket(fileno=fd), lambda: os.getppid() != parent)

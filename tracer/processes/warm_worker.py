@@ -85,6 +85,7 @@ class _Running:
 
     def __init__(self, start: Callable[[_Running, socket.socket], subprocess.Popen[bytes] | _Fork]) -> None:
         self.in_step = True  # whether no question is open
+        self.is_told = self._is_sending = False  # to stop; while a request is on its way, that waits
         self.number = 0
         self._is_ready = False
         self._ready: Any = None
@@ -168,13 +169,16 @@ class _Running:
 
     def ask(self, request: Mapping[str, Any], deadline: float, stdin: int | None = None) -> dict[str, Any]:
         """Return the answer to a request; what a script says in between goes to stderr, and `stdin` is what it reads."""
-        self.in_step = False
+        self.in_step, self._is_sending = False, True
         self.number += 1
         send(self.connection, {"number": self.number, **request}, deadline)
         try:
             socket.send_fds(self.connection, [b"\0"], [] if stdin is None else [stdin])
         except OSError:
             raise Gone from None
+        self._is_sending = False
+        if self.is_told:  # before, or meanwhile
+            self.stop()
         while True:
             message = receive(self.connection, deadline)
             if "unreadable" in message:
@@ -193,6 +197,9 @@ class _Running:
 
     def stop(self) -> None:
         """Let the job end now, with what was seen of it, if it can be stopped; its answer comes as ever."""
+        self.is_told = True
+        if self.in_step or self._is_sending:
+            return
         with contextlib.suppress(OSError):
             send(self.connection, {"stop": self.number}, time.monotonic() + _END_S)
 
@@ -249,6 +256,7 @@ class WarmWorker:
         self._lane = lane
         self._preload: Sequence[str] = ()
         self._lanes: dict[int, WarmWorker] = {}  # beside this one, which is lane 0
+        self._is_told = False
         self._asked: list[_Running] = []  # more than one, where a signal handler asks while we wait
         forget_in_forks(self)
         self._idle: _Running | None = running or _Running.started(self._command, self._environment)
@@ -313,9 +321,11 @@ class WarmWorker:
             return self._of_lane(lane()).ask(job, environment, options, timeout_s=timeout_s, advice=advice)
         with self._lock:
             running = self._take()
+            running.is_told = False
             self._asked.append(running)
             try:
                 running.ready()
+                running.is_told |= self._is_told
                 request = {
                     "job": job,
                     "options": () if options is None else (options,),
@@ -338,9 +348,14 @@ class WarmWorker:
         return answer["answer"]
 
     def stop(self) -> None:
-        """Let the training command which runs now end, with what was seen of it."""
+        """Let the training command which runs now end, with what was seen of it, and each that comes before `go_on`."""
+        self._is_told = True
         for running in list(self._asked):
             running.stop()
+
+    def go_on(self) -> None:
+        """Let commands run again as they like."""
+        self._is_told = False
 
     def widen(self, lanes: int) -> None:
         """Fork the processes of other lanes now; later they wait until this one's job has ended."""

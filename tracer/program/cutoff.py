@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from vramcast.core.process_tree import running
-from vramcast.tracer.format.trace import TIME_UP
+from vramcast.tracer.format.trace import INTERRUPTED, TIME_UP
 from vramcast.tracer.program.training_loop import Course
 
 # A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
@@ -46,7 +46,7 @@ def stoppable(
     idle_at: list[float] = []  # when the job was last found idle, and told so
 
     def stop(number: int, frame: Any) -> None:
-        why = "its user stopped it"
+        why = INTERRUPTED
         if idle_at:
             if time.monotonic() - idle_at.pop() > _LOOK_S:
                 return  # it was in a call which has ended now: cuDNN was asked, in a process of its own
@@ -58,6 +58,7 @@ def stoppable(
         signal.pthread_kill(main, STOP)
 
     signal.signal(STOP, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})  # the worker has it blocked
     if limit_s is not None:
         late = f"{TIME_UP} after {limit_s:.0f} s: raise the limit (--timeout)"
         left_s = limit_s if left_s is None else max(left_s, 0.0)

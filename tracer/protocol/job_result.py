@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +16,7 @@ from vramcast.core.text import one_line
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
+from vramcast.tracer.protocol.job_advice import advice
 from vramcast.tracer.protocol.run_options import Tape
 
 _TRACER = Path(__file__).parents[1]
@@ -26,10 +25,6 @@ _SPEAKS_FOR_THE_JOB = frozenset(
     {*(f"program/{name}" for name in _PROGRAM), "nullgpu/child/main.py", "nullgpu/child/program.py"}
 )
 _SHOWN_MESSAGE: Final = 600  # arbitrary: characters of what an exception says
-# Exceptions of huggingface_hub, by name: it need not be installed.
-_OFFLINE: Final = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled"})
-_HUB: Final = re.compile(r"huggingface\.co|is not a local folder and is not a valid model identifier|HF_HUB_OFFLINE")
-_NAME: Final = re.compile(r"'([\w.-]+/[\w.-]+)'")
 UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
 
 
@@ -106,7 +101,7 @@ class Result:
         self.error = "JobError"
         self.is_ours = _is_ours(error)
         place = place_of(error)
-        self.message = f"{_what(error)}{f' ({place})' if place else ''}{missing_files_advice(error)}"
+        self.message = f"{_what(error)}{f' ({place})' if place else ''}{advice(error)}"
         self.job_traceback = "".join(traceback.format_exception(error))
 
 
@@ -155,28 +150,6 @@ def _message(error: BaseException) -> str:
         return one_line("".join([str(error)]), _SHOWN_MESSAGE) or "no message"
     except Exception as second:
         return f"no message (its __str__ raised {type(second).__name__})"
-
-
-def missing_files_advice(error: BaseException) -> str:
-    """Return how to do without the files which a job did not get from a hub; "" where it did not fail for want of them."""
-    chain = list(_chain_of(error))
-    if not any(type(one).__name__ in _OFFLINE or (isinstance(one, OSError) and _HUB.search(str(one))) for one in chain):
-        return ""
-    found = _NAME.search(" ".join(str(one) for one in chain))
-    name = found[1] if found is not None else "org/name"
-    return (
-        " The weights need not be there: vramcast stub-checkpoint CONFIG.json --out DIR writes a checkpoint of the true shapes "
-        f"without them, from the config.json of '{name}' or from a model type (llama); give DIR in its place."
-    )
-
-
-def _chain_of(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or one.__context__
 
 
 def peak_resident_bytes() -> int:

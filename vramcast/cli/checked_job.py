@@ -82,5 +82,5 @@ def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
     """Return the estimate of a command, which Ctrl-C ends early."""
     from vramcast.tracer.nullgpu.client import NullGpuTracer
 
-    with first_interrupt(NullGpuTracer.stop_command):
+    with NullGpuTracer.stoppable() as stop, first_interrupt(stop):
         return estimator.estimate_job(text.job(estimator.card))

@@ -218,7 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             named = shorten(str(error.filename))
             return _failed(error, f"'{named}' cannot be used: {error.strerror}.", _CANNOT_ESTIMATE, is_json=options.json)
         words = "".join(traceback.format_exception_only(error)).strip()
-        if isinstance(error, MemoryError | ImportError):
+        if isinstance(error, ModuleNotFoundError):
+            words += f" ({error.name} is not installed here, or in part: pip install vramcast installs what it needs)"
+        elif isinstance(error, MemoryError | ImportError):
             words += " (is main memory short, or limited by ulimit -v?)"
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
         text = f"{shorten(words, _LONGEST_MESSAGE)}. This error is unexpected, and is no answer: please report it; {report}."

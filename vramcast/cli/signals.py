@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vramcast.cli.streams import say
-from vramcast.core.errors import VramcastError
+from vramcast.core.errors import NothingAsked, TimeLimit, WorkerError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _told: list[int] = []
@@ -35,7 +35,7 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first Ctrl-C while what is inside runs; the second one interrupts it as ever.
 
     Raises:
-        KeyboardInterrupt: what was stopped had nothing to tell yet.
+        KeyboardInterrupt: what was stopped had nothing to tell yet; an error of its own is told.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
@@ -54,8 +54,8 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     signal.signal(signal.SIGINT, stopped)
     try:
         yield
-    except VramcastError:
-        if told:
+    except (NothingAsked, WorkerError) as error:
+        if told and not isinstance(error, TimeLimit):
             raise KeyboardInterrupt from None
         raise
     finally:

@@ -18,6 +18,7 @@
         ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
         ├── IncompleteTrace       what was recorded is not all that the job took
         ├── DoesNotFit            no peak is known, but it is certain that the job does not fit           exit 1
+        ├── NothingAsked          the job ended without asking the card for memory
         ├── MissingPeerValue               a rank waits for what another one says, which did not come so far
         ├── JobError              the user's model, batch, loss or script raised
         └── WorkerError           the process which traces died or ran out of memory
@@ -127,6 +128,10 @@ class DoesNotFit(CannotEstimate):
     """No peak can be given, but it is certain that the job does not fit on its card."""
 
     exit_code = 1
+
+
+class NothingAsked(CannotEstimate):
+    """The job ended without asking the card for memory."""
 
 
 class MissingPeerValue(CannotEstimate):

@@ -12,14 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core.checks import number
 from vramcast.core.deadline import Deadline
-from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, NullGpuError, TimeLimit, UsageError, WorkerError
+from vramcast.core.errors import (
+    CannotEstimate,
+    DoesNotFit,
+    JobError,
+    NothingAsked,
+    NullGpuError,
+    TimeLimit,
+    UsageError,
+    WorkerError,
+)
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib
 from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import job_of_model
-from vramcast.estimates.phases import course_of
+from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
@@ -27,7 +36,7 @@ from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.job import TRACERS, Batch, Job, Mode, Precision, Training, ZeroGrad
+from vramcast.jobs.job import TRACERS, Batch, Command, Job, Mode, Precision, Training, ZeroGrad
 from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
 from vramcast.simulator.curves import process_bytes
@@ -148,8 +157,7 @@ class Estimator:
         _ = self._artifact  # a wrong one is reported before the job is traced
         found = self.apply_artifact(self.uncorrected(job, options))
         if job.command is not None and not found.allocated:
-            why = f" ({found.course.ended})" if found.course.ended else ": does it train, on device 'cuda'?"
-            raise CannotEstimate(f"The command ended without asking the GPU for memory{why}")
+            raise NothingAsked(_nothing_asked(job.command, found.course))
         return found
 
     def try_estimate(self, job: Job) -> Estimate | CannotEstimate:
@@ -270,7 +278,7 @@ class Estimator:
 
     def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions, deadline: Deadline) -> Estimate:
         """Return `found` with its peaks on an infinitely slow card, where the card's speed may change them and it is wanted."""
-        if options.answers != "drawn" or not found.streams.decides:
+        if options.answers != "drawn" or not found.streams.decides or found.course.is_interrupted:
             return found
         took_s = found.seconds["trace"]
         is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
@@ -313,6 +321,8 @@ class Estimator:
         self, found: Estimate, tracer: Tracer, way: RunOptions, deadline: Deadline, most_s: float
     ) -> Estimate | CannotEstimate:
         """Return the estimate of a job that is answered otherwise, or why there is none."""
+        if found.course.is_interrupted:
+            return CannotEstimate(found.course.ended)
         try:
             # arbitrary: the other way may be an endless loop
             return self._by(tracer, found.job, way, Deadline.after(min(deadline.left_s(), most_s)))
@@ -465,6 +475,18 @@ def _check_settings(job: Job) -> None:
     except UsageError as error:
         place = "the environment's PYTORCH_CUDA_ALLOC_CONF" if job.alloc_conf is None else "alloc_conf"
         raise UsageError(f"{place} is '{value}': {error}") from None
+
+
+def _nothing_asked(command: Command, course: Course) -> str:
+    """Return what to say of a command which took nothing of the card."""
+    program = "The code" if command.is_code else f"'{command.program}'"
+    said = f"{program} ended without asking the GPU for memory"
+    if course.ended:
+        return f"{said} ({course.ended})"
+    if course.frameworks:
+        others = " and ".join(course.frameworks)
+        return f"{said} by PyTorch: it imports {others}, and only what PyTorch's allocator takes can be estimated."
+    return f"{said}: does it train, on device 'cuda'?"
 
 
 def _first_line(error: Exception) -> str:

@@ -73,7 +73,7 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
     found = set()
     for answers, other in others.items():
         if isinstance(other, Estimate):
-            why = other.course.ended if other.course.is_late else ""
+            why = other.course.ended if other.course.is_cut else ""
         else:
             is_an_end = isinstance(other, JobError) and not (answers == "largest" and has_largest)
             why = "" if is_an_end else str(other)

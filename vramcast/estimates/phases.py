@@ -8,7 +8,7 @@ from typing import Any
 
 from vramcast.core.errors import TraceFileError
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import COURSE, TIME_UP, Trace
+from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,13 @@ class Course:
         phases: In the order in which a job meets them.
         not_reached: What was not seen, in words.
         ended: Why the command ended before its time; "": it did not.
+        frameworks: Others than PyTorch which the command has imported.
     """
 
     phases: tuple[Phase, ...] = ()
     not_reached: tuple[str, ...] = ()
     ended: str = ""
+    frameworks: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -49,9 +51,14 @@ class Course:
         return not self.not_reached and not self.ended
 
     @property
-    def is_late(self) -> bool:
-        """Whether a limit of time ended the command."""
-        return self.ended.startswith(TIME_UP)
+    def is_interrupted(self) -> bool:
+        """Whether its user ended the command."""
+        return self.ended.startswith(INTERRUPTED)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit of time, or its user, ended the command."""
+        return self.is_interrupted or self.ended.startswith(TIME_UP)
 
 
 def course_of(trace: Trace) -> Course:
@@ -80,4 +87,5 @@ def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
         peaks[name] = max(before[0], int(live[inside].max(initial=0))), max(before[1], int(held[inside].max(initial=0)))
     names = {name for _, name in spans}
     phases = tuple(Phase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items())
-    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]))
+    frameworks = tuple(map(str, said.get("frameworks", ())))  # a trace of before has none
+    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from vramcast.tracer.observation import Observation, Tracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
+_ALLOWED = re.compile(r"([\d.]+ \w+) allowed;")  # spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp
 _COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job which was not seen yet
 
 
@@ -111,7 +113,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             seen = tracer.observe(job, replace(options, limited=False), timeout_s=deadline.left_s())
         found = _answered(job, seen, cuda_major, limited=False)
         if found.out_of_memory is not None:
-            raise DoesNotFit(f"The job asks for more than any card has: {found.out_of_memory}")
+            raise DoesNotFit(_never_fits(found.out_of_memory))
         needed = context(seen.libraries).bytes
         if seen.is_answered and needed < options.context_bytes:  # it does not touch all the libraries which were assumed
             again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=deadline.left_s())
@@ -124,6 +126,16 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     if beside is not None:
         beside = beside[0], with_context(beside[1], [(0, found.context.bytes)])
     return replace(found, min_feasible=smallest, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
+
+
+def _never_fits(message: str) -> str:
+    """Return why a job has no peak on a card without an end, from torch's message."""
+    if (own := _ALLOWED.search(message)) is not None:
+        return (
+            f"The job does not fit into its own limit, {own[1]} of the card (torch.cuda.set_per_process_memory_fraction): "
+            f"raise it, or leave it out to learn what the job needs. {message}"
+        )
+    return f"The job asks for more than any card has: {message}"
 
 
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> OnCard:

@@ -135,7 +135,8 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     except BaseException as error:  # the user's code may raise anything
         result.fail(shared_memory.explained(error, gpu.ledger(), place_of(error)))
         if job.command is not None and result.error == "JobError" and watched.recorder.has_requests:
-            result.status, ended = "ok", f"it {result.message}"
+            stopped_by = watched.recorder.course.stopped_by
+            result.status, ended = "ok", f"{stopped_by}; it {result.message}" if stopped_by else f"it {result.message}"
     if job.command is not None:
         end_others()
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 # Helpers which compile for the job: they see the card, and take nothing of it.
 _HELPERS: Final = (torch_api.COMPILE_WORKER,)
+_FRAMEWORKS: Final = {"jax": "JAX", "tensorflow": "TensorFlow", "paddle": "PaddlePaddle", "cupy": "CuPy", "mxnet": "MXNet"}
 _KEPT: list[Any] = []  # what only weak references would know, and what a process, which ends soon, need not take apart
 
 
@@ -100,7 +101,7 @@ class Watched:
         Args:
             is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
         """
-        from vramcast.tracer.nullgpu.child import compiled_optimizers, distributed_checkpoints
+        from vramcast.tracer.nullgpu.child import absent_hub, compiled_optimizers, distributed_checkpoints, trackers
         from vramcast.tracer.ranks.simulated_peers import Absent
         from vramcast.tracer.values.follower import beside
 
@@ -109,6 +110,8 @@ class Watched:
             self._around.enter_context(self._absent.answered())
         if self._job.command is not None:
             self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
+            self._around.enter_context(trackers.kept_apart(os.environ[LENT]))
+            self._around.enter_context(absent_hub.noticed())
             self._around.enter_context(compiled_optimizers.not_compiled(self.values))
         if self.values is not None:
             self._around.enter_context(beside(self.values, self._absent))
@@ -166,6 +169,7 @@ class Watched:
         if self._job.command is None:
             return trace
         course = self.recorder.course.facts(self.recorder.phases(trace), is_whole=is_whole, ended=ended)
+        course["frameworks"] = [name for module, name in _FRAMEWORKS.items() if module in sys.modules]
         return replace(trace, header={**trace.header, COURSE: course})
 
     def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:

@@ -1,0 +1,63 @@
+"""What to do about an exception of a job which comes of where it runs: without the network, or without a terminal."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+# Exceptions of huggingface_hub, by name: it need not be installed.
+_OFFLINE: Final = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled"})
+_HUB: Final = re.compile(r"huggingface\.co|is not a local folder and is not a valid model identifier|HF_HUB_OFFLINE")
+_NAME: Final = re.compile(r"'([\w.-]+/[\w.-]+)'")
+# Exceptions of a connection which does not come about, in urllib, http.client, requests, httpx and aiohttp.
+_UNCONNECTED: Final = frozenset({"URLError", "gaierror", "ConnectionError", "ConnectError", "ClientConnectorError"})
+_LOADS_WEIGHTS: Final = ("torch/hub.py", "torchvision/models", "timm/models")
+
+
+def advice(error: BaseException) -> str:
+    """Return what to do about what a job raised, as a sentence behind a space; "" where that is the job's own matter."""
+    return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error)
+
+
+def missing_files_advice(error: BaseException) -> str:
+    """Return how to do without the files which a job did not get from a hub; "" where it did not fail for want of them."""
+    chain = list(_chain_of(error))
+    if not any(type(one).__name__ in _OFFLINE or (isinstance(one, OSError) and _HUB.search(str(one))) for one in chain):
+        return ""
+    found = _NAME.search(" ".join(str(one) for one in chain))
+    name = found[1] if found is not None else "org/name"
+    return (
+        " The weights need not be there: vramcast stub-checkpoint CONFIG.json --out DIR writes a checkpoint of the true shapes "
+        f"without them, from the config.json of '{name}' or from a model type (llama); give DIR in its place. Models of timm "
+        "take pretrained=False."
+    )
+
+
+def _download_advice(error: BaseException) -> str:
+    if not any(type(one).__name__ in _UNCONNECTED for one in _chain_of(error)):
+        return ""
+    files = [Path(frame.f_code.co_filename).as_posix() for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(name in file for file in files for name in _LOADS_WEIGHTS):
+        return (
+            " The weights need not be there, for their values move no memory: build the model with weights=None (torchvision) "
+            "or pretrained=False (timm, torch.hub)."
+        )
+    return " This machine does not reach that host: fetch the file before, and let the job read it from disk."
+
+
+def _terminal_advice(error: BaseException) -> str:
+    if not isinstance(error, EOFError) or "reading a line" not in str(error):  # spec: what input() says
+        return ""
+    return " A traced command gets no terminal: give it what it asks for by a pipe or a file (echo yes | vramcast run ...)."
+
+
+def _chain_of(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
