@@ -67,11 +67,28 @@ def test_a_cell_gives_an_estimate_and_leaves_the_notebook_alone(
 
 @pytest.mark.usefixtures("tracer")
 def test_a_cell_sees_nothing_of_the_others_and_is_told_so(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    shell.run_cell("width = 8")
-    done, text = said(shell, capsys, "", "import torch\ntorch.zeros(width, device='cuda')")
+    shell.run_cell("import torch\nwidth = 8\nclass Net: pass", store_history=True)
+    done, text = said(shell, capsys, "", "import torch\ntorch.zeros(width, device='cuda')\nNet()")
     assert not done.success
+    assert "NameError: name 'width' is not defined (<string>:3" in text
+    assert "sees of other cells their imports alone: move into it what makes Net of cell [1], width of cell [1])" in text
+
+
+@pytest.mark.usefixtures("tracer")
+def test_a_name_that_is_missing_half_way_is_told_beside_the_estimate(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_cell("width = 8", store_history=True)
+    done, text = said(shell, capsys, "", "import torch\nkept = torch.zeros(1 << 20, device='cuda')\nwidth")
+    assert done.result.allocated == 4 << 20
     assert "NameError: name 'width' is not defined" in text
-    assert "sees nothing of other cells" in text
+    assert "move into it what makes width of cell [1]" in text
+
+
+@pytest.mark.usefixtures("tracer")
+def test_a_cell_has_the_imports_of_earlier_ones(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.run_cell("import torch, json\nfrom torch import nn as layers", store_history=True)
+    done, text = said(shell, capsys, "", "kept = layers.Linear(1024, 1024, device=torch.device('cuda'))")
+    assert "NameError" not in text
+    assert done.result.allocated >= 4 << 20
 
 
 @pytest.mark.integration

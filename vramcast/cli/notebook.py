@@ -1,8 +1,7 @@
 """`%load_ext vramcast` gives a notebook `%%vram`: how much GPU memory the cell takes, without running it in the notebook.
 
 %%vram --device a100-40gb --steps 3 --report job.html
-import torch
-model = ...                       a whole training script: a cell sees nothing of the others
+model = ...                       a whole training script: of other cells it has their imports, and nothing else
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from vramcast.cli.earlier_cells import EarlierCells
 from vramcast.core.errors import JobError, UsageError, VramcastError
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def vram(line: str, cell: str) -> Estimate | None:
     """Estimate a cell which trains, as `vramcast run -- python -c CELL` would.
 
     The cell runs in a process of its own on the null GPU, never in the kernel: no variable of the notebook reaches it, and it
-    changes none. It imports what it needs; magics and `!commands` are no Python, and are not understood.
+    changes none. What earlier cells have imported and it uses, it imports too; magics and `!commands` are no Python, and are
+    not understood.
 
     Args:
         line: Options of `vramcast run`: --device, --memory, --steps, --level, --report job.html, ...
@@ -37,14 +38,33 @@ def vram(line: str, cell: str) -> Estimate | None:
     """
     from IPython.core.error import UsageError as ShownError
 
+    earlier = EarlierCells.read(_sources())
     try:
-        return _estimate(line, cell)
+        estimate = _estimate(line, earlier.completed(cell))
+        if "NameError" in estimate.course.ended:
+            print(f"{estimate.course.ended}{_hint(earlier.missing(cell))}")
+        return estimate
     except SystemExit:  # argparse's, after its message or its help
         return None
     except VramcastError as error:
         lost = isinstance(error, JobError) and "NameError" in str(error)
-        hint = " (a %%vram cell sees nothing of other cells: import and build in it what it needs)" if lost else ""
-        raise ShownError(f"{error}{hint}") from None
+        raise ShownError(f"{error}{_hint(earlier.missing(cell)) if lost else ''}") from None
+
+
+def _sources() -> list[str]:
+    """Return what was run of each cell of the notebook, by number."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    return list(shell.history_manager.input_hist_parsed) if shell is not None else []
+
+
+def _hint(missing: dict[str, int]) -> str:
+    """Return what to move into a cell that misses a name."""
+    if not missing:
+        return " (a %%vram cell sees of other cells their imports alone: build in it what it needs)"
+    names = ", ".join(f"{name} of cell [{number}]" for name, number in missing.items())
+    return f" (a %%vram cell sees of other cells their imports alone: move into it what makes {names})"
 
 
 def _estimate(line: str, cell: str) -> Estimate:
