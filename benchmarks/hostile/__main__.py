@@ -22,8 +22,8 @@ from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
 GROUPS: tuple[str, ...] = (
-    "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values", "host_reads",
-    "verdicts",
+    "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values",
+    "host_reads", "verdicts", "behaviour",
 )  # fmt: skip
 
 
