@@ -361,7 +361,8 @@ def _set_streams(stdin: int | None, output: int) -> None:
         os.dup2(stdin, 0)
         os.close(stdin)
         encoding, errors = sys.stdin.encoding, sys.stdin.errors
-        sys.stdin = sys.__stdin__ = open(0, encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115 it is the job's
+        sys.stdin = open(0, encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115 it is the job's
+        vars(sys)["__stdin__"] = sys.stdin
 
 
 def _flush() -> None:

@@ -74,7 +74,7 @@ def _end_bytes(tensor: torch.Tensor) -> int:
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return int(tensor.storage_offset() + last + 1) * tensor.element_size()
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:

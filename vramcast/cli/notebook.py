@@ -56,7 +56,8 @@ def _sources() -> list[str]:
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    return list(shell.history_manager.input_hist_parsed) if shell is not None else []
+    history = shell.history_manager if shell is not None else None
+    return list(history.input_hist_parsed) if history is not None else []
 
 
 def _hint(missing: dict[str, int]) -> str:

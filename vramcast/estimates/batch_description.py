@@ -122,7 +122,7 @@ def _record(maker: Any, fields: Mapping[str, Any]) -> Record:
     return Record(meta_pickle.dumps(maker), {name: _described(value) for name, value in fields.items()})
 
 
-def _made(kind: type, **fields: Any) -> Any:
+def _made(kind: Any, **fields: Any) -> Any:
     """Return an object of a class as it was found: what its `__init__` does was done."""
     made = kind.__new__(kind)
     for name, value in fields.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,14 +49,11 @@ def kept_apart(folder: str) -> Iterator[None]:
 
 def _keep_address(stack: contextlib.ExitStack) -> None:
     """Let a script's own `mlflow.set_tracking_uri` change nothing."""
-    import mlflow
-
-    _replace(stack, mlflow, "set_tracking_uri", lambda original: lambda *args, **kwargs: None)
+    _replace(stack, sys.modules["mlflow"], "set_tracking_uri", lambda original: lambda *args, **kwargs: None)
 
 
 def _move_events(module: str, place: Path, stack: contextlib.ExitStack) -> None:
     """Let TensorBoard's files of events go to a folder of ours."""
-    import sys
 
     def moved(original: Callable[..., None]) -> Callable[..., None]:
         def begin(writer: Any, logdir: str, *args: Any, **kwargs: Any) -> None:
