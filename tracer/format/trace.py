@@ -43,6 +43,7 @@ _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a t
 COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/program/training_loop.py` saw them
 TIME_UP: Final = "its time was up"  # with this begins why a course ended, where that was a limit of time
 INTERRUPTED: Final = "its user stopped it"  # the same, where that was Ctrl-C
+LOOPS: Final = "loops"  # in the header: where their steps ended (`tracer/program/loops.py`), and who asked for what is kept
 RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
 PROCESSES: Final = "processes"  # in the header: of a job of several processes on one card, what each took (`rank_facts.py`)
 SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`rank_facts.py`)

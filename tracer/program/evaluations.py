@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Final
 
 from vramcast.core.location import FOLDER
-from vramcast.tracer.protocol.job_result import is_library
+from vramcast.tracer.protocol.source_places import is_library
 
 # arbitrary: words that code which evaluates, validates, tests or generates is likely to use; one too many costs a certainty
 _SIGNS: Final = re.compile(rb"no_grad|inference_mode|set_grad_enabled|eval|valid|\bval|test|predict|generat|sampl")

@@ -16,15 +16,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.units import gib
 from vramcast.jobs.job import Until
 from vramcast.tracer.program.evaluations import may_evaluate
+from vramcast.tracer.program.loops import EVALUATION, TRAINING, Loop, Loops
+from vramcast.tracer.protocol.run_options import LoopWatch
 
-BUILD, TRAINING, EVALUATION, CHECKPOINT = "build", "training", "evaluation", "checkpoint"
+BUILD, CHECKPOINT = "build", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
 _BATCHES: Final = 3  # arbitrary: of a data loader which is cut; the second batch meets what the first one left
 _PATIENCE: Final = 10  # arbitrary: how many times the wanted steps one optimizer makes while another one makes none
@@ -57,8 +59,9 @@ class _Optimizer:
 @dataclass(slots=True)
 class _Loader:
     is_late: bool  # it began after the last wanted step
+    steps: int  # which were made before it began
     batches: int = 0
-    live_bytes: list[int] = field(default_factory=list)  # before each batch of an evaluation
+    loop: Loop | None = None  # in which nothing is trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,16 @@ class Limits:
     until: Until = "steps"
     budget_s: float | None = None
 
+    @classmethod
+    def of_watch(cls, watch: LoopWatch, steps: int) -> Limits:
+        """Return how far a command is followed while a loop of it is watched, which stops it itself.
+
+        Args:
+            watch: Which loop.
+            steps: Training steps which are wanted before an evaluation.
+        """
+        return cls(watch.steps + 1 if watch.is_training else steps, "evaluation")
+
 
 class Course:
     """Follows one job.
@@ -84,8 +97,10 @@ class Course:
         position: Returns the place in the allocator's history.
         live_bytes: Returns what is allocated now.
         say: Is told of progress, a line at a time; None: nobody wants to know.
+        watch: Which loop is watched; None: none.
 
     Attributes:
+        loops: What was seen of the job's loops.
         spans: (place in the history, phase) where each phase begins.
         counts: Of each phase: how often it was seen; forward passes of an evaluation, files which were written.
         in_backward: How many backward passes run, one within the other.
@@ -95,8 +110,9 @@ class Course:
 
     def __init__(
         self, limits: Limits | None, position: Callable[[], int], live_bytes: Callable[[], int],
-        say: Callable[[str], None] | None = None,
+        say: Callable[[str], None] | None = None, watch: LoopWatch | None = None,
     ) -> None:  # fmt: skip
+        self.loops = Loops(position, watch)
         self.spans: list[tuple[int, str]] = [(0, BUILD)]
         self.counts = dict.fromkeys(PHASES, 0)
         self._limits = limits
@@ -111,7 +127,6 @@ class Course:
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
         self._may_evaluate = True
-        self._growth = ""
         self._is_cut = False  # the budget ended inside of an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
@@ -134,12 +149,15 @@ class Course:
 
     def _count(self, known: _Optimizer) -> None:
         backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside of the backward pass
+        before = self.steps
         if backwards > known.after_backward:
             self._look_at_source()
             known.steps += 1
             known.after_backward = backwards
             known.calls, known.calls_before = 0, known.calls
         known.calls += 1
+        if self.steps > before:
+            self._step_ended()
         self._look_whether_enough()
         if self._enough_at is not None and self._limits is not None and self._limits.until == "steps" and self._is_complete():
             self.is_stopped = True
@@ -153,12 +171,17 @@ class Course:
         if trains and has_grad:
             self._steps_unseen()
             self._step_by_hand()
+            if not self._backwards:  # perhaps there never will be one
+                self._passes()
             self._boundary(TRAINING)
         elif trains and not module.training:
+            self._passes()
             self._boundary(EVALUATION)
             self.counts[EVALUATION] += 1
             self._evaluated |= self.steps > 0
         else:
+            if not self._backwards:  # a job which only infers
+                self._passes()
             self._boundary(None)
 
     @contextmanager
@@ -169,6 +192,8 @@ class Course:
             return
         if not self.in_backward:
             self._boundary(TRAINING)
+            if self.loops.watcher is not None:
+                self.loops.watcher.calls_backward()
         self.in_backward += 1
         try:
             yield
@@ -195,16 +220,18 @@ class Course:
             return True
         is_late = self._enough_at is not None
         if loader not in self._loaders:
-            self._loaders[loader] = _Loader(is_late)
+            self._loaders[loader] = _Loader(is_late, self.steps)
         known = self._loaders[loader]
         self._boundary(None)
         if self._limits.until == "steps" or loader in self._endless:
             return True
-        if not has_grad:
-            known.live_bytes.append(self._live_bytes())
-        limit = _BATCHES if known.is_late or not has_grad else 0 if is_late else None
+        if (known.is_late or not has_grad) and known.steps == self.steps:
+            self._evaluates(known, loader)
+        most = self.loops.batches(known.loop, _BATCHES)
+        limit = most if known.is_late or not has_grad else 0 if is_late else None
         if limit is not None and known.batches >= limit:
-            self._note_growth(known, loader)
+            if known.loop is not None:
+                known.loop.is_cut = True
             return False
         known.batches += 1
         return True
@@ -273,8 +300,7 @@ class Course:
         missing = ["the rest of the evaluation"] if self._is_cut else []
         if not self._evaluated and self._may_evaluate:
             missing = ["evaluation"]
-        missing += [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
-        return missing + ([self._growth] if self._growth else [])
+        return missing + [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
 
     # -------------------------------------------------------------------------------------------- how it goes on
     def _idle(self) -> list[Any]:
@@ -324,7 +350,17 @@ class Course:
             self._look_at_source()
             self._by_hand += 1
             self._by_hand_at = self._backwards
+            self._step_ended()
             self._look_whether_enough()
+
+    def _step_ended(self) -> None:
+        self.loops.trained()
+        self.is_stopped |= self.loops.is_over and self.is_limited
+
+    def _passes(self) -> None:
+        """Note a forward pass in which nothing is trained."""
+        self.loops.passes(goes_on=self.spans[-1][1] == EVALUATION or not self._backwards)
+        self.is_stopped |= self.loops.is_over and self.is_limited
 
     def _boundary(self, phase: str | None) -> None:
         """Stop here if enough was seen; else `phase` begins."""
@@ -347,16 +383,14 @@ class Course:
         if self.spans[-1][1] != phase:
             self.spans.append((self._position(), phase))
 
-    def _note_growth(self, loader: _Loader, of: Any) -> None:
-        """Note it where an evaluation holds more after each batch: all of them would hold more than was seen."""
-        grown = [after - before for before, after in zip(loader.live_bytes, loader.live_bytes[1:], strict=False)]
-        if len(grown) < 2 or min(grown[-2:]) <= 0:
-            return
-        try:
-            more = f", of {len(of)}"
-        except TypeError:
-            more = ""
-        self._growth = f"an evaluation which holds {gib(grown[-1])} more after each batch ({_BATCHES} seen{more})"
+    def _evaluates(self, known: _Loader, loader: Any) -> None:
+        """Note that a data loader is asked for another batch of an evaluation."""
+        if known.loop is None:
+            known.loop = self.loops.begin(EVALUATION)
+            with suppress(TypeError, NotImplementedError):
+                known.loop.length = len(loader)
+        self.loops.step_ends(known.loop)
+        self.is_stopped |= self.loops.is_over
 
     def _tell(self) -> None:
         now = time.monotonic()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import sysconfig
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +15,7 @@ from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
 from vramcast.tracer.protocol.job_advice import advice
 from vramcast.tracer.protocol.run_options import Tape
+from vramcast.tracer.protocol.source_places import Place, users_place
 
 _TRACER = Path(__file__).parents[1]
 _PROGRAM = ("model_program.py", "meta_model.py", "meta_pickle.py", "variations.py")
@@ -122,26 +120,10 @@ def _what(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
-    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    others = [(code, line) for code, line in frames if _TRACER not in Path(code.co_filename).parents]
-    users = [(code, line) for code, line in others if not is_library(code.co_filename)]
-    if not (users or others):
-        return ""
-    code, line = (users or others)[-1]
-    name = code.co_filename
-    with contextlib.suppress(OSError, ValueError):  # the current folder was removed; it is no path
-        name = str(Path(name).relative_to(Path.cwd()))
-    return f"{name}:{line}, in {code.co_name}"
-
-
-def is_library(file: str) -> bool:
-    """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
-    if file.startswith("<"):
-        return file != "<string>"  # spec: python -c
-    path = Path(file)
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__)}
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
-    return bool(installed) or any(Path(folder) in path.parents for folder in folders)
+    walked = traceback.walk_tb(error.__traceback__)
+    stack = [Place(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
+    place = users_place(reversed(stack))
+    return "" if place is None else f"{place}, in {place.function}"
 
 
 def _message(error: BaseException) -> str:

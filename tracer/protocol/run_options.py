@@ -7,6 +7,23 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
+LEAST_WATCHED: Final = 32  # arbitrary: steps of a loop that is watched; a quarter is for what the first steps make
+MOST_WATCHED: Final = 128  # arbitrary: what fills up (windows, buffers of so many entries) has done so
+
+
+@dataclass(frozen=True, slots=True)
+class LoopWatch:
+    """Which loop of a job is followed to see whether it keeps more and more.
+
+    Attributes:
+        number: Of the loop, from 0, in the order in which they begin.
+        is_training: Whether it trains.
+        steps: For how many steps; then the job is stopped.
+    """
+
+    number: int
+    is_training: bool
+    steps: int
 
 
 @dataclass(slots=True)
@@ -53,6 +70,7 @@ class RunOptions:
         slow: Whether the card is infinitely slow (docs/multi-gpu.md, "Streams and time"); else it is infinitely fast.
         rank: Which of a command's ranks the traced process is.
         tape: What its ranks said which were traced before.
+        watch: Which loop is followed to see whether it keeps more and more; None: the job is followed as it says itself.
     """
 
     context_bytes: int = 0
@@ -66,6 +84,7 @@ class RunOptions:
     slow: bool = False
     rank: int = 0
     tape: Tape = field(default_factory=Tape, compare=False)
+    watch: LoopWatch | None = None
 
 
 AS_USUAL: Final = RunOptions()

@@ -6,7 +6,7 @@ they would, and what is kept here is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -30,14 +30,18 @@ class Account:
 
     Args:
         device_index: Which card of this machine.
+        stacks: Whether the Python stack of each block that lives is kept.
 
     Attributes:
         emptied: Places in the history at which the cache was emptied, which the history itself does not know.
         earlier: Parts of the history which were taken out of torch's, where an entry takes some kilobyte when it is read.
     """
 
-    def __init__(self, device_index: int = 0) -> None:
+    def __init__(self, device_index: int = 0, *, stacks: bool = False) -> None:
         self._device = device_index
+        self._kept: dict[str, Any] = {"context": "state" if stacks else None, "max_entries": _MAX_EVENTS}
+        if stacks:
+            self._kept["stacks"] = "python"
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
         self._replaced: list[Replaced] = []
@@ -53,7 +57,7 @@ class Account:
         torch_api.lazy_call(self._begin)
 
     def _begin(self) -> None:
-        self._record(context=None, max_entries=_MAX_EVENTS)
+        self._record(**self._kept)
         self._origin = _events(self._device)
         self._has_begun = True
         self._replace()
@@ -92,11 +96,21 @@ class Account:
         if _events(self._device) != before:
             return
         try:
-            self._record(context=None, max_entries=_MAX_EVENTS, clear_history=True)
+            self._record(**self._kept, clear_history=True)
         except TypeError:  # torch 2.6, which never clears it: all is read at the end
             self._can_clear = False
             return
         self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))  # takes seconds
+
+    def live_stacks(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Yield the address of each block that lives, and the stack which asked for it, innermost frame first."""
+        if not self._has_begun:
+            return
+        for segment in self._snapshot()["segments"]:
+            if segment["device"] == self._device:
+                for block in segment["blocks"]:
+                    if block["state"] == "active_allocated":
+                        yield block["address"], block.get("frames", [])
 
     def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what gives a script its own snapshot with what was taken out of the history before."""

@@ -36,9 +36,11 @@ from vramcast.tracer.hooks.torch_api import EventType, RecordFunctionFast, tree_
 from vramcast.tracer.program.model_program import DATA_RANGE
 from vramcast.tracer.program.training_loop import Course, Limits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
+from vramcast.tracer.protocol.run_options import LoopWatch
 from vramcast.tracer.recording import accesses, owners
 from vramcast.tracer.recording.allocator_history import Account
 from vramcast.tracer.recording.job_profiles import JobProfiles
+from vramcast.tracer.recording.kept_blocks import KeptBlocks
 from vramcast.tracer.recording.shards import Holdings
 
 _MODULE_RANGE = "vramcast::"
@@ -89,6 +91,7 @@ class Recorder:
         roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
         step_over: Is called when an optimizer has stepped.
         device_index: Which card of this machine.
+        watch: Which loop is watched for what it keeps; None: none.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
     their own names but no module; blocks which die on another stream count until the allocator completes their free.
@@ -97,10 +100,13 @@ class Recorder:
     def __init__(
         self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
         shapes: bool = False, roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None,
-        device_index: int = 0,
+        device_index: int = 0, watch: LoopWatch | None = None,
     ) -> None:  # fmt: skip
-        self._account = Account(device_index)
-        self.course = Course(limits, self._position, self._account.live_bytes, say)
+        self._account = Account(device_index, stacks=watch is not None)
+        self.course = Course(limits, self._position, self._account.live_bytes, say, watch)
+        self._kept: KeptBlocks | None = None
+        if watch is not None:
+            self._kept = self.course.loops.watcher = KeptBlocks(self._account)
         self.holdings = Holdings()
         self._device = device_index
         self._step_over = step_over
@@ -189,8 +195,19 @@ class Recorder:
 
     def phases(self, trace: Trace) -> list[tuple[int, str]]:
         """Return (row, phase) where each phase of the job's course begins in its trace."""
-        position = _positions(trace)
-        return [(int(np.searchsorted(position, at, side="right")), phase) for at, phase in self.course.spans]
+        row_of = _rows_of(trace)
+        return [(row_of(at), phase) for at, phase in self.course.spans]
+
+    def loops(self, trace: Trace, *, is_whole: bool) -> dict[str, Any]:
+        """Return what a trace's header says of the job's loops, as JSON.
+
+        Args:
+            trace: Of the job.
+            is_whole: Whether the job came to its own end.
+        """
+        row_of = _rows_of(trace)
+        kept = self._kept.facts(trace, row_of) if self._kept is not None else []
+        return {"all": self.course.loops.facts(row_of, is_whole=is_whole), "kept": kept}
 
     def _step_ends(self) -> list[int]:
         return [self._ends[number] for number in sorted(self._ends)]
@@ -376,6 +393,12 @@ def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
 def _positions(trace: Trace) -> Any:
     """Return of each row how many requests and frees there were, itself included."""
     return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+
+
+def _rows_of(trace: Trace) -> Callable[[int], int]:
+    """Return what tells the first row behind a place in the history."""
+    position = _positions(trace)
+    return lambda at: int(np.searchsorted(position, at, side="right"))
 
 
 def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+from vramcast.tracer.protocol.run_options import LoopWatch
 
 
 class Job:
     """A job in few words, whose parameters lie on the card."""
 
-    def __init__(self, limits: Limits | None, live_bytes: list[int] | None = None) -> None:
+    def __init__(self, limits: Limits | None, live_bytes: list[int] | None = None, watch: LoopWatch | None = None) -> None:
         live = iter(live_bytes or [])
         self.at = 0
-        self.course = Course(limits, lambda: self.at, lambda: next(live, 0))
+        self.course = Course(limits, lambda: self.at, lambda: next(live, 0), watch=watch)
 
     def optimizer(self, n_parameters: int = 1) -> Any:
         parameter = _Parameter(n_parameters)
@@ -256,12 +257,52 @@ def test_an_iterator_of_a_sampler_without_a_length_is_not_cut(need: Callable[[st
             handle.remove()
 
 
-def test_a_loader_without_gradients_ends_early_and_its_growth_is_told() -> None:
-    mib = 2**20
-    job = Job(Limits(steps=9, until="evaluation"), [0, 10 * mib, 22 * mib, 34 * mib])
+def test_a_loader_without_gradients_ends_early_and_its_length_is_known() -> None:
+    job = Job(Limits(steps=9, until="evaluation"))
     loader = _Iterator(400)
     assert [job.course.gives(loader, has_grad=False) for _ in range(4)] == [True] * 3 + [False]
-    assert job.course.not_reached()[-1] == "an evaluation which holds 12.0 MiB more after each batch (3 seen, of 400)"
+    loop = job.course.loops.all[0]
+    assert (loop.phase, len(loop.ends), loop.length, loop.is_cut) == ("evaluation", 4, 400, True)
+
+
+def test_a_loader_that_is_watched_gives_as_many_batches_as_steps_are_wanted() -> None:
+    job = Job(Limits(steps=9, until="evaluation"), watch=LoopWatch(0, is_training=False, steps=40))
+    loader = _Iterator(400)
+    assert all(job.course.gives(loader, has_grad=False) for _ in range(40))
+    with pytest.raises(StopJob):
+        job.course.gives(loader, has_grad=False)
+
+
+def test_each_training_step_ends_once_whatever_optimizers_make_it() -> None:
+    job = Job(Limits(steps=100))
+    generator, discriminator = job.optimizer(), job.optimizer()
+    job.train(generator, discriminator, times=5)
+    (loop,) = job.course.loops.facts(lambda at: at, is_whole=False)
+    assert (loop["phase"], loop["ends"], loop["is_open"]) == ("training", [1, 2, 3, 4, 5], True)
+
+
+def test_a_training_that_is_watched_ends_with_the_wanted_step() -> None:
+    watch = LoopWatch(1, is_training=True, steps=33)
+    job = Job(Limits.of_watch(watch, 3), watch=watch)
+    optimizer = job.optimizer()
+    with pytest.raises(StopJob):
+        job.train(optimizer, times=50)
+    assert job.course.steps == 33
+
+
+def test_forward_passes_without_training_are_a_loop_of_their_own_each_time() -> None:
+    job = Job(Limits(steps=100))
+    optimizer = job.optimizer()
+    for _ in range(2):
+        job.train(optimizer)
+        for _ in range(3):
+            job.evaluate()
+    loops = job.course.loops.facts(lambda at: at, is_whole=True)
+    assert [(one["phase"], len(one["ends"]), one["is_open"]) for one in loops] == [
+        ("training", 2, False),
+        ("evaluation", 3, False),
+        ("evaluation", 3, False),
+    ]
 
 
 def test_a_job_of_a_model_is_never_stopped_nor_cut() -> None:

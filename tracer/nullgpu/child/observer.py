@@ -25,7 +25,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, SHARDING, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
@@ -35,7 +35,7 @@ from vramcast.tracer.program.cutoff import STOP, stoppable
 from vramcast.tracer.program.training_loop import Limits, StopJob
 from vramcast.tracer.protocol.job_result import Result, peak_resident_bytes
 from vramcast.tracer.protocol.messages import LENT
-from vramcast.tracer.protocol.run_options import RunOptions
+from vramcast.tracer.protocol.run_options import LoopWatch, RunOptions
 
 if TYPE_CHECKING:
     from vramcast.tracer.protocol.alloc_conf import Watch
@@ -76,9 +76,9 @@ class Watched:
         is_command = job.command is not None
         self.rank = Rank(options.rank, job.world)
         self.recorder = Recorder(
-            limits=_limits(job), say=_say if is_command else None, shapes=options.shapes,
+            limits=_limits(job, options.watch), say=_say if is_command else None, shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,
-            step_over=self._step_over, device_index=self.rank.local,
+            step_over=self._step_over, device_index=self.rank.local, watch=options.watch,
         )  # fmt: skip
         host_weights = HostWeights() if job.world.size > 1 else None
         is_followed = is_command or options.follow_values
@@ -166,7 +166,10 @@ class Watched:
         if self._job.world.size > 1:
             header[SHARDING] = self.recorder.holdings.to_header()
         trace = self.recorder.stop(header=header, workspace_sizes=sizes)
-        if self._job.command is None:
+        is_command = self._job.command is not None
+        loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one
+        trace = replace(trace, header={**trace.header, LOOPS: loops})
+        if not is_command:
             return trace
         course = self.recorder.course.facts(self.recorder.phases(trace), is_whole=is_whole, ended=ended)
         course["frameworks"] = [name for module, name in _FRAMEWORKS.items() if module in sys.modules]
@@ -314,9 +317,11 @@ def _when_touched(action: Callable[[], None]) -> None:
     replaced += [Replaced(owner, name, first) for owner, name in torch_api.places("lazy_init")]
 
 
-def _limits(job: Job) -> Limits | None:
+def _limits(job: Job, watch: LoopWatch | None) -> Limits | None:
     if job.command is None:
         return None
+    if watch is not None:
+        return Limits.of_watch(watch, job.training.steps)
     return Limits(job.training.steps, job.command.until, job.command.budget_s)
 
 

@@ -1,0 +1,58 @@
+"""Places in source files: which of a stack's frames is in the user's own code, and how a place is told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+_TRACER: Final = Path(__file__).parents[1]
+_GENERATED: Final = "torchinductor_"  # spec: torch 2.6 to 2.11, the folder in which torch.compile writes its code
+
+
+class Place(NamedTuple):
+    """A line of a function in a file."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        """Return `train.py:41`, by the current folder."""
+        name = self.file
+        with contextlib.suppress(OSError, ValueError):  # the current folder was removed; it is no path
+            name = str(Path(name).relative_to(Path.cwd()))
+        return f"{name}:{self.line}"
+
+
+def users_place(stack: Iterable[Place]) -> Place | None:
+    """Return the first place of a stack, innermost first, which is in no library's file, else the first which is not ours."""
+    others = [place for place in stack if not is_ours(place.file) and _GENERATED not in place.file]
+    users = (place for place in others if not is_library(place.file))
+    return next(users, others[0] if others else None)
+
+
+def stack_of(frame: FrameType | None) -> Iterator[Place]:
+    """Yield the places of a frame and of those which called it."""
+    while frame is not None:
+        yield Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is one of the tracer's."""
+    return _TRACER in Path(file).parents
+
+
+def is_library(file: str) -> bool:
+    """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
+    if file.startswith("<"):
+        return file != "<string>"  # spec: python -c
+    path = Path(file)
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__)}
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return bool(installed) or any(Path(folder) in path.parents for folder in folders)
