@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.estimates.test_result import make
 from vramcast.estimates import verdict
+from vramcast.estimates.growth import Growth
 from vramcast.estimates.result import Estimate
 from vramcast.schedulers.request import Request
 from vramcast.tracer.format.trace import Trace
@@ -49,10 +50,19 @@ def with_course(**said: Any) -> dict[str, Trace]:
     return {"trace": replace(trace, header={**trace.header, "course": course})}
 
 
+def growth(phase: str = "training", *, full_at_step: int = 500, steps_known: int | None = None, **changes: Any) -> Growth:
+    """Return what a loop keeps that fills the card of `make()` in a step."""
+    card_bytes = make().card_bytes
+    return Growth(MIB, phase, "train.py:7", full_at_step, steps_known, steps_seen=64, card_bytes=card_bytes, **changes)
+
+
 DOUBTFUL: list[tuple[dict[str, Any], str]] = [
     ({"unbounded_calls": ("bincount",)}, "these calls have no largest shape: bincount"),
     (with_course(ended="ValueError: no data"), "the command ended early (ValueError: no data)"),
     (with_course(not_reached=["evaluation"]), "not seen: evaluation"),
+    ({"growth": growth()}, "train.py:7: the card is full in step 500"),
+    ({"growth": growth(steps_known=400)}, "in step 500, and 400 are made"),
+    ({"growth": growth(steps_known=600, is_judged=False)}, "64 were seen, too few to tell whether that stops"),
 ]
 
 
@@ -69,3 +79,22 @@ def test_what_is_unknown_and_matters_is_never_said_to_fit(changes: dict[str, Any
 @pytest.mark.parametrize(("changes", "reason"), DOUBTFUL)
 def test_what_was_seen_may_be_too_much_already(changes: dict[str, Any], reason: str) -> None:
     assert sized(MIB, **changes).verdict.value == "does not fit"
+
+
+def test_a_loop_that_goes_on_until_the_card_is_full_does_not_fit() -> None:
+    estimate = make(growth=growth(steps_known=501))
+    assert (estimate.verdict.value, estimate.verdict.exit_code) == ("does not fit", 1)
+    assert "the card is full in step 500 of 501" in estimate.verdict.reason
+    larger = estimate.job.device.with_memory(estimate.card_bytes + 2 * MIB)
+    assert estimate.verdict_on(larger).value == "uncertain"
+
+
+def test_the_bound_covers_what_an_evaluation_of_known_length_keeps() -> None:
+    settled = make()
+    keeps = growth("evaluation", full_at_step=10**6, steps_known=100, reserved_at_end=settled.reserved + 100 * MIB)
+    estimate = make(growth=keeps)
+    assert estimate.process == settled.process
+    assert estimate.upper_bound >= settled.process + 100 * MIB
+    assert (estimate.verdict.value, estimate.doubts) == ("fits", ())
+    assert sum(part.size_bytes for part in estimate.margin()) == estimate.upper_bound - estimate.process
+    assert sized(settled.upper_bound + 50 * MIB, growth=keeps).verdict.value == "uncertain"

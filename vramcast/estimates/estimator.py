@@ -32,6 +32,7 @@ from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
+from vramcast.estimates.watched_loop import watched
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
@@ -272,8 +273,12 @@ class Estimator:
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
         """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
-        on_card = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
-        found = self._with_ceiling(_estimate(self, job, on_card, start_s), tracer, options, on_card, deadline)
+        on_card, growth = observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), None
+        if options.answers == "drawn" and not options.slow:
+            found_loops = watched(tracer, job, options, on_card, deadline)
+            on_card, growth = found_loops.on_card, found_loops.growth
+        found = replace(_estimate(self, job, on_card, start_s), growth=growth)
+        found = self._with_ceiling(found, tracer, options, on_card, deadline)
         return self._with_slow_card(found, tracer, options, deadline)
 
     def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions, deadline: Deadline) -> Estimate:

@@ -11,6 +11,7 @@ from vramcast.estimates.bounds.learned import LearnedBound
 from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
+from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable
@@ -133,6 +134,7 @@ class Estimate(Viewable):
         max_resident_bytes: Peak of the main memory of the process that traced the job.
         traits: The job's class, which decides how far first principles may lie off; see `vramcast.learner.traits`.
         other_rank: Of a job of several ranks another one than the fullest, which reserves least: its number and its trace.
+        growth: What a loop of the job keeps from step to step, and with which step the card is full; None: all settle.
         estimator: How it was made: estimates of other jobs which are to be compared with it are made by the same one.
         bound: What stands above the peaks, which stay those of first principles: with a learned one `quantile(0.5)` is the
             corrected process peak.
@@ -166,6 +168,7 @@ class Estimate(Viewable):
     max_resident_bytes: int = 0
     traits: Mapping[str, str] = field(default_factory=dict)
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
+    growth: Growth | None = None
 
     # -------------------------------------------------------------------------------------------- what was seen
     @property
@@ -224,12 +227,20 @@ class Estimate(Viewable):
 
     def _quantile(self, level: float, card: Device, context: Context) -> int:
         found = self.bound.quantile(level, card, context)
-        slow = self.slow_card_peaks
-        others = [self.max_shape_reserved_bytes, slow.reserved if slow is not None else None]
-        above_bytes = max((size for size in others if size is not None), default=0)
+        above_bytes = max(self._other_runs().values(), default=0)
         if above_bytes <= self.reserved or level <= 0.5:
             return found
         return max(found, PublicBound(above_bytes, self.libraries, self.unknown).quantile(level, card, context))
+
+    def _other_runs(self) -> dict[str, int]:
+        """Return what other runs of the job reserve, by what they differ in."""
+        slow, growth = self.slow_card_peaks, self.growth
+        found = {
+            "values": self.max_shape_reserved_bytes,
+            "speed": slow.reserved if slow is not None else None,
+            "growth": growth.reserved_at_end if growth is not None else None,
+        }
+        return {kind: size for kind, size in found.items() if size is not None}
 
     @property
     def upper_bound(self) -> int:
@@ -247,7 +258,8 @@ class Estimate(Viewable):
         rest = self.quantile(level) - self.bound.quantile(level, self.job.device, self.context)
         if not rest:
             return tuple(found)
-        return (*found, part_of_another_run(rest, by_values=self.max_shape_reserved_bytes is not None))
+        others = self._other_runs()
+        return (*found, part_of_another_run(max(others, key=lambda kind: others[kind]), rest))
 
     @property
     def card_bytes(self) -> int:

@@ -163,11 +163,19 @@ def _settings(seen: Observation, stack: Stack) -> Settings:
     return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack.torch))
 
 
+def settings_of(found: OnCard) -> Settings:
+    """Return the settings of the allocator under which a job ran.
+
+    Raises:
+        UsageError: they are those of a newer torch, say.
+    """
+    return recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)
+
+
 def _smallest(found: OnCard) -> int | None:
-    """Return the smallest card on which the requests still run; None where the settings are those of a newer torch, say."""
+    """Return the smallest card on which the requests still run; None where the settings are not known."""
     try:
-        settings = recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)
-        return min_feasible(found.trace, settings)
+        return min_feasible(found.trace, settings_of(found))
     except UsageError:
         return None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from vramcast.core.units import gib
+from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course
 from vramcast.hardware.device import Device
 
@@ -71,6 +72,10 @@ class Seen(Protocol):
     def course(self) -> Course:
         """How far a training command was followed."""
 
+    @property
+    def growth(self) -> Growth | None:
+        """What a loop keeps from step to step."""
+
 
 def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
     """Return the verdict on a card.
@@ -83,6 +88,9 @@ def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     if need.runs_out_of_memory:
         return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
+    growth = estimate.growth
+    if growth is not None and growth.fills(need.card.total_bytes):
+        return Verdict("does not fit", f"{growth}; {card}")
     found = [*doubts(estimate)]
     if found:
         return Verdict("uncertain", f"{'; '.join(found)}. What was seen needs {gib(need.point_bytes)}; {card}")
@@ -98,3 +106,5 @@ def doubts(estimate: Seen) -> Iterator[str]:
         yield f"the command ended early ({estimate.course.ended})"
     if estimate.course.not_reached:
         yield f"not seen: {', '.join(estimate.course.not_reached)}"
+    if estimate.growth is not None and estimate.growth.reserved_at_end is None:
+        yield str(estimate.growth)

@@ -27,6 +27,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "out_of_memory": estimate.out_of_memory,
         **_ranks(estimate),
         **_course(estimate),
+        "growth": None if estimate.growth is None else estimate.growth.to_dict(),
         "seconds": {"simulate": None, "learn": None, **estimate.seconds},
         "artifact": estimate.bound.artifact,
         "out_of_distribution": estimate.bound.is_out_of_distribution,

@@ -83,6 +83,8 @@ def _limits(estimate: Estimate) -> Iterator[str]:
     if (slow := estimate.slow_card_peaks) is not None:
         why = "blocks of several streams come back as late as possible"
         yield _sized("on a slow card", gib(slow.reserved), f"reserved, {gib(slow.allocated)} allocated: {why}")
+    if (growth := estimate.growth) is not None:
+        yield f"growth            {growth}"
     if estimate.course.not_reached:
         yield f"not reached       {'; '.join(estimate.course.not_reached)}"
     for warning in estimate.warnings:

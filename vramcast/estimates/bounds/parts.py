@@ -21,6 +21,13 @@ _OF_TRAITS: Final[tuple[tuple[str, str, str], ...]] = (
     ("plans", "other", "ask the cuDNN of its stack (vramcast doctor --get-cudnn VERSION), where it is 9.12 or newer"),
     ("speed", "decides", "the card's speed decides when blocks of several streams come back: --bracket gives both ends"),
 )
+_ONCE: Final = "measure this job once on the card"
+# Why another run of the job reserves more, and what to do about it.
+_OTHER_RUNS: Final = {
+    "values": ("the run with the largest shapes reserves more", _ONCE),
+    "speed": ("the run on an infinitely slow card reserves more", _ONCE),
+    "growth": ("the whole evaluation keeps more", "move what it keeps to the host"),
+}
 _MEASURED: Final = "measure jobs like it on the card and calibrate (vramcast measure; vramcast calibrate)"
 _CONTEXT: Final = "measure the context once on the card (vramcast doctor --measure-context)"
 _LIBRARIES: Final = "measure one job of as many ranks on the cluster (vramcast measure)"
@@ -85,11 +92,14 @@ def explained(
     return tuple(sorted(found, key=lambda one: -one.size_bytes))
 
 
-def part_of_another_run(size_bytes: int, *, by_values: bool) -> MarginPart:
-    """Return what a bound owes to a run of the job with the largest shapes, or on a slow card, whose peak lies above it."""
-    run = "with the largest shapes" if by_values else "on an infinitely slow card"
-    remedy = "measure this job once on the card"
-    return MarginPart("values" if by_values else "speed", size_bytes, size_bytes, f"the run {run} reserves more", remedy)
+def part_of_another_run(kind: str, size_bytes: int) -> MarginPart:
+    """Return what a bound owes to another run of the job, whose peak lies above it.
+
+    Args:
+        kind: values, speed or growth.
+        size_bytes: How much that is.
+    """
+    return MarginPart(kind, size_bytes, size_bytes, *_OTHER_RUNS[kind])
 
 
 def _words(name: str, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]) -> tuple[str, str]:

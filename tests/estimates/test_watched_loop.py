@@ -1,0 +1,73 @@
+"""A loop that may grow is watched in a run of its own: which run the answer is made of, and what it says where time ran out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.estimates.test_growth import MIB, History, keeps, of_steps
+from vramcast.core.errors import WorkerError
+from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
+from vramcast.jobs.job import Job, TensorSpec
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.observation import Observation, RecordedTracer
+from vramcast.tracer.protocol.run_options import RunOptions
+
+
+def settles(history: History, step: int) -> None:
+    """Keep a block of the third step alone."""
+    if step == 2:
+        history.ask(MIB, "aten::mean")
+
+
+def estimate(first: Trace, watched: Trace | Exception) -> tuple[Estimate, list[RunOptions]]:
+    """Return the estimate of a job that gives one trace, and another one while a loop is watched, with how it was run."""
+    runs: list[RunOptions] = []
+
+    def observe(job: Job, options: RunOptions) -> Observation:
+        runs.append(options)
+        answer = first if options.watch is None else watched
+        if isinstance(answer, Exception):
+            raise answer
+        return Observation(answer, "recorded", steps=3)
+
+    job = Job(device("rtx4060"), target="torchvision:resnet18", batch=TensorSpec((1, 3, 32, 32)))
+    return Estimator(tracer=RecordedTracer(observe)).uncorrected(job), runs
+
+
+def test_a_job_that_has_settled_runs_once() -> None:
+    found, runs = estimate(of_steps(lambda history, step: None, 3).trace(), of_steps(keeps).trace())
+    assert (found.growth, len(runs)) == (None, 1)
+
+
+def test_growth_is_told_and_the_peaks_stay_those_of_the_first_run() -> None:
+    first = of_steps(keeps, 3).trace()
+    found, runs = estimate(first, of_steps(keeps, 128).trace())
+    assert found.growth is not None
+    assert (found.growth.bytes_per_step, found.growth.steps_seen, found.growth.is_judged) == (MIB, 128, True)
+    assert found.allocated == 21 * MIB
+    assert [options.limited for options in runs] == [True, False]
+
+
+def test_what_settles_changes_nothing() -> None:
+    first = of_steps(settles, 3).trace()
+    found, runs = estimate(first, of_steps(settles, 128).trace())
+    assert (found.growth, len(runs), found.verdict.value) == (None, 2, "fits")
+
+
+@pytest.mark.parametrize("watched", [WorkerError("killed"), of_steps(keeps, 9).trace()])
+def test_where_the_time_ends_before_growth_is_told_from_what_settles_the_answer_is_uncertain(watched: Any) -> None:
+    found, _ = estimate(of_steps(keeps, 3).trace(), watched)
+    assert found.growth is not None
+    assert (found.growth.bytes_per_step, found.growth.is_judged) == (MIB, False)
+    assert found.verdict.value == "uncertain"
+    assert "too few to tell whether that stops" in found.verdict.reason
+
+
+def test_a_loop_that_ends_by_itself_while_it_is_watched_has_a_known_length() -> None:
+    found, _ = estimate(of_steps(keeps, 3).trace(), of_steps(keeps, 20).trace(is_open=False))
+    assert found.growth is not None
+    assert (found.growth.steps_known, found.growth.is_judged) == (20, True)

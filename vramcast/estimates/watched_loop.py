@@ -1,0 +1,107 @@
+"""A loop that may keep more and more is watched: the job runs once more, to as many steps as it takes to tell.
+
+How many these are is decided by the job and not by the machine: by how often a step asks the allocator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vramcast.core.deadline import Deadline
+from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.estimates.growth import Growth, SeenLoop, kept_by, kept_so_far, loops_of, place_of, to_watch
+from vramcast.estimates.phases import course_of
+from vramcast.estimates.run_on_card import OnCard, observed_on_card, settings_of
+from vramcast.jobs.job import Job
+from vramcast.jobs.text import BUDGET_S
+from vramcast.simulator.repeated_steps import RepeatedSteps
+from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.trace import COURSE
+from vramcast.tracer.observation import Tracer
+from vramcast.tracer.protocol.run_options import LEAST_WATCHED, LoopWatch, RunOptions
+
+_FIRST_RUNS: Final = 2.0  # arbitrary: of the first run's time, which a run to watch a loop may take beside a command's budget
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What came of a job whose loops were looked at.
+
+    Attributes:
+        on_card: What the estimate is made of.
+        growth: What one of its loops keeps; None: all settle.
+    """
+
+    on_card: OnCard
+    growth: Growth | None
+
+
+def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadline: Deadline) -> Watched:
+    """Return what a job comes to, and what one of its loops keeps from step to step.
+
+    Args:
+        tracer: Whoever observed it.
+        job: The job.
+        options: How it was traced.
+        first: What came of that.
+        deadline: Of the whole answer.
+    """
+    found, seconds = Watched(first, None), dict(first.seconds)
+    for watch in to_watch(first.seen.trace):
+        second = _watched_run(tracer, job, options, first, watch, deadline)
+        if second is not None:
+            seconds = {name: spent_s + second.seconds[name] for name, spent_s in seconds.items()}
+        seen = second or first  # which says how much, and not whether it stops
+        loop = next((one for one in loops_of(seen.seen.trace) if one.number == watch.number), None)
+        growth = _growth(job, seen, loop, watch) if loop is not None else None
+        if growth is None or (found.growth is not None and not growth.is_judged):
+            continue
+        # How often a loop that nothing but time has ended was seen to grow is the machine's doing: then the other run counts.
+        found = Watched(seen if _was_ended_by_time(job, first) else first, growth)
+        if growth.is_judged:
+            break
+    return replace(found, on_card=replace(found.on_card, seconds=seconds))
+
+
+def _watched_run(
+    tracer: Tracer, job: Job, options: RunOptions, first: OnCard, watch: LoopWatch, deadline: Deadline
+) -> OnCard | None:
+    """Return what comes of a job while a loop of it is watched; None: it cannot be observed so long."""
+    if course_of(first.seen.trace).is_interrupted:
+        return None
+    longer = job if job.command is not None else job.with_training(steps=watch.steps)
+    way = replace(options, watch=watch, limited=False, expandable=first.seen.was_expandable)
+    try:
+        limit_s = min(deadline.left_s(), BUDGET_S + _FIRST_RUNS * first.seconds["trace"])
+        return observed_on_card(tracer, longer, way, timeout_s=limit_s)
+    except CannotEstimate:
+        return None
+
+
+def _was_ended_by_time(job: Job, first: OnCard) -> bool:
+    """Return whether the training went on behind the wanted steps, and no evaluation came."""
+    if job.command is None or first.seen.steps <= job.training.steps:
+        return False
+    phases = [str(name) for _, name in first.seen.trace.header[COURSE]["phases"]]
+    return "evaluation" not in phases[phases.index("training") :] if "training" in phases else True
+
+
+def _growth(job: Job, on_card: OnCard, loop: SeenLoop, watch: LoopWatch) -> Growth | None:
+    trace, ends = on_card.seen.trace, loop.ends
+    is_judged = len(ends) >= watch.steps or not loop.is_open
+    kept = (kept_by if len(ends) >= LEAST_WATCHED else kept_so_far)(trace, ends)
+    if kept is None:
+        return None
+    try:
+        settings = settings_of(on_card)
+    except UsageError:  # those of a newer torch
+        settings = Settings()
+    later = RepeatedSteps.of(trace, ends, settings, bytes_per_step=kept.bytes_per_step)
+    ends_it = not loop.is_open or loop.phase != "training"  # a training that was not seen to its end frees nothing there
+    n = loop.length if loop.is_open or loop.length is not None else len(ends)
+    return Growth(
+        kept.bytes_per_step, loop.phase, place_of(trace, kept), later.full_at(job.total_bytes, on_card.context.bytes), n,
+        steps_seen=len(ends), card_bytes=job.total_bytes, is_judged=is_judged,
+        reserved_at_end=later.reserved_after(n) if n is not None and is_judged and ends_it else None,
+    )  # fmt: skip
