@@ -63,7 +63,7 @@ def test_further_runs_have_what_the_first_has_left(monkeypatch: pytest.MonkeyPat
 def test_a_run_with_other_values_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 70, 500)
     assert sum(given_s[1:]) <= 30
-    assert found.unbounded_calls == (f"the rest of the run with largest answers ({TIME_UP} after {given_s[1]:.0f} s)",)
+    assert found.unbounded_calls == (f"the run with largest answers ({TIME_UP} after {given_s[1]:.0f} s)",)
 
 
 def test_a_run_for_which_no_time_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
