@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from vramcast.core.process_tree import running
+from vramcast.core.process_tree import descendants, held_bytes, running
 
 pytestmark = pytest.mark.integration
 BUSY = "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
@@ -25,3 +26,15 @@ def test_a_child_which_lives_is_its_parent_s() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert running()[child.pid].parent == os.getpid()
         child.communicate(b"\n")
+
+
+def test_what_a_process_started_counts_and_what_its_files_take(tmp_path: Path) -> None:
+    own = os.getpid()
+    assert held_bytes(own) > 10 << 20
+    assert own in descendants(os.getppid())
+    usage = os.statvfs(tmp_path)
+    assert held_bytes(own, [str(tmp_path)]) > (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+
+
+def test_a_process_that_is_no_more_holds_nothing() -> None:
+    assert (held_bytes(2**22), descendants(2**22)) == (0, [])

@@ -182,7 +182,8 @@ def checked(result: Result) -> Result:
         drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
         said = shorten(result.job_traceback, _LONGEST_TRACEBACK)
-        raise JobError(f"The job {shorten(message, _LONGEST_MESSAGE)}", said, after_reads=after_reads)
+        why = f"The job {shorten(message, _LONGEST_MESSAGE)}"
+        raise JobError(why, said, after_reads=after_reads, is_of_machine=result.is_of_machine)
     raise kind(shorten(message, _LONGEST_MESSAGE))
 
 

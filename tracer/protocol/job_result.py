@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from vramcast.tracer.protocol.job_advice import advice
 from vramcast.tracer.protocol.run_options import Tape
 from vramcast.tracer.protocol.source_places import Place, users_place
 
+_SHORT: Final = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ENOSPC, errno.EDQUOT)
+_NO_THREAD: Final = "can't start new thread"  # spec: CPython, a RuntimeError
 _TRACER = Path(__file__).parents[1]
 _PROGRAM = ("model_program.py", "meta_model.py", "meta_pickle.py", "variations.py")
 _SPEAKS_FOR_THE_JOB = frozenset(
@@ -43,6 +46,7 @@ class Result:
     `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
     `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
     `is_ours`: it was the tracer's own code which raised, and not the job's.
+    `is_of_machine`: no process, file, memory or room on the disk was to be had: it may go well another time.
     `notes`: what whoever reads the estimate should know.
     `said`: what this rank of several said; only processes of the job open it.
     `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
@@ -67,6 +71,7 @@ class Result:
     touched_s: float = 0.0
     taken: Taken | None = None
     is_ours: bool = False
+    is_of_machine: bool = False
     notes: tuple[str, ...] = ()
     said: Tape = field(default_factory=Tape)
     answers: dict[str, int] = field(default_factory=dict)
@@ -98,9 +103,20 @@ class Result:
             return
         self.error = "JobError"
         self.is_ours = _is_ours(error)
+        self.is_of_machine = _is_of_machine(error)
         place = place_of(error)
         self.message = f"{_what(error)}{f' ({place})' if place else ''}{advice(error)}"
         self.job_traceback = "".join(traceback.format_exception(error))
+
+
+def _is_of_machine(error: BaseException | None) -> bool:
+    """Return whether an exception, or one which it came of, says that the machine had no more of something."""
+    while error is not None:
+        is_full = isinstance(error, OSError) and error.errno in _SHORT
+        if is_full or isinstance(error, MemoryError | BlockingIOError) or _NO_THREAD in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -1,17 +1,22 @@
 """Messages between the caller and its worker: each a pickle behind its length. Both ends are our own processes.
 
+A job's code runs in one of these. Who must not believe it says so (`believe_data_alone`): then a pickle makes nothing but data.
+
 Waiting ends at a deadline of ours, not at the socket's: a signal handler of the caller may raise TimeoutError or OSError
 itself, and what is raised here must not be taken for that.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 import select
 import socket
 import struct
 import time
+from dataclasses import is_dataclass
+from enum import Enum
 from typing import Any
 
 # A variable of a job's environment: a folder which its caller has made for it. Who finds the caller gone removes it.
@@ -20,6 +25,43 @@ LENT = "VRAMCAST_SUBPROCESSES"
 _LENGTH = struct.Struct("<Q")
 _PIECE_BYTES = 1 << 20  # arbitrary
 _POLL_LIMIT_S = 3600.0  # arbitrary: poll(2) takes at most 24 days, and then waits once more
+_DATA = frozenset(
+    {("builtins", name) for name in ("bytearray", "complex", "frozenset", "range", "set", "slice")}
+    | {("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")}
+    | {("pathlib", name) for name in ("PosixPath", "PurePosixPath")}
+    | {("numpy", "dtype"), ("numpy", "ndarray")}
+    | {(f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")}
+    | {(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
+)
+_OURS = "vramcast."
+
+
+class _DataAlone(pickle.Unpickler):
+    """Makes plain values, arrays, and our own records; any other name in a pickle is an error."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class of which a pickle may make an instance."""
+        if (module, name) in _DATA:
+            return super().find_class(module, name)
+        if module.startswith(_OURS) and not module.endswith("__main__") and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum | tuple)):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no data")
+
+
+_Unpickler: type[pickle.Unpickler] = pickle.Unpickler
+
+
+def believe_data_alone() -> None:
+    """From now on, read no pickle in this process that makes more than data: a job may have written it."""
+    global _Unpickler
+    _Unpickler = _DataAlone
+
+
+def loads(data: bytes | memoryview) -> Any:
+    """Return what a pickle of a process of ours holds."""
+    return _Unpickler(io.BytesIO(data)).load()
 
 
 class Gone(Exception):
@@ -63,7 +105,7 @@ class Frame:
             Unreadable: a class is unknown here, or raises; memory ran out.
         """
         try:
-            return pickle.loads(memoryview(self._data)[_LENGTH.size :])
+            return loads(memoryview(self._data)[_LENGTH.size :])
         except Exception as error:  # the classes' own code runs
             raise Unreadable(f"{type(error).__name__}: {error}") from None
 

@@ -32,9 +32,15 @@ from __future__ import annotations
 
 
 class VramcastError(Exception):
-    """Base of all errors raised on purpose; `exit_code` is what the command line ends with."""
+    """Base of all errors raised on purpose.
+
+    Attributes:
+        exit_code: What the command line ends with.
+        is_of_machine: Whether this machine's state may be the reason: another time, the same job may have an answer.
+    """
 
     exit_code = 3
+    is_of_machine = False
 
 
 class UsageError(VramcastError, ValueError):
@@ -107,13 +113,19 @@ class CannotEstimate(VramcastError, RuntimeError):
 class CompilerError(CannotEstimate):
     """vramcast's C code cannot be compiled here, or its result cannot be kept; the message says what to do."""
 
+    is_of_machine = True
+
 
 class CacheError(CannotEstimate):
     """The cache, or something in it, may be somebody else's. No tracer works without it: the message says what to do."""
 
+    is_of_machine = True
+
 
 class NullGpuError(CannotEstimate):
     """The null GPU cannot run here: no compiler, a CPU-only torch, an unknown torch build."""
+
+    is_of_machine = True
 
 
 class OtherAllocator(CannotEstimate):
@@ -142,17 +154,22 @@ class JobError(CannotEstimate):
     """The job's own code raised an exception while it was traced.
 
     `after_reads`: it had read values which nobody knows, was refused a call, or it was the tracer's own code which raised: on a
-    GPU it may not raise.
+    GPU it may not raise. `is_of_machine`: no process, file, memory or room on the disk was to be had.
     """
 
-    def __init__(self, message: str, job_traceback: str = "", *, after_reads: bool = False) -> None:
+    def __init__(
+        self, message: str, job_traceback: str = "", *, after_reads: bool = False, is_of_machine: bool = False
+    ) -> None:
         super().__init__(message)
         self.job_traceback = job_traceback
         self.after_reads = after_reads
+        self.is_of_machine = is_of_machine
 
 
 class WorkerError(CannotEstimate):
     """The process which runs the job ended without an answer."""
+
+    is_of_machine = True
 
 
 class TimeLimit(WorkerError):

@@ -41,7 +41,7 @@ from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.fullest_rank import reserved_bytes
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.job_result import Result
-from vramcast.tracer.protocol.messages import LENT
+from vramcast.tracer.protocol.messages import LENT, loads
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _STARTUP: Final = Path(__file__).parents[1] / "startup"
@@ -137,7 +137,7 @@ class Shared:
         for claim in sorted(self.folder.glob(f"*{_CLAIM}")):
             said = claim.with_suffix(_SAID)
             if said.exists():
-                found.append(pickle.loads(said.read_bytes()))
+                found.append(loads(said.read_bytes()))
             else:
                 killed = Result("error", error="WorkerError", message="was killed before it said what it took")
                 found.append(Process(claim.read_text(encoding="utf-8"), killed))

@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,7 @@ class NullGpu:
 
     def show_tools(self) -> None:
         """Let the job's processes see nvidia-smi, and all of them what they hold of the card together."""
-        account = os.memfd_create("nullgpu-account")
+        account = _nameless_file("nullgpu-account")
         os.ftruncate(account, 8)
         os.environ["NULLGPU_ACCOUNT"] = f"/proc/{os.getpid()}/fd/{account}"
         os.environ["NULLGPU_PYTHON"] = sys.executable
@@ -87,6 +88,17 @@ class NullGpu:
         buffer = ctypes.create_string_buffer(size)
         self._driver.nullgpu_report(buffer, size)
         return [Entry.reported(line) for line in buffer.value.decode().splitlines()]
+
+
+def _nameless_file(name: str) -> int:
+    """Return the descriptor of a file which no folder shows: in memory, or on disk where that is refused, as in a sandbox."""
+    try:
+        return os.memfd_create(name)
+    except OSError:
+        file, path = tempfile.mkstemp(prefix=name)
+        os.unlink(path)
+        os.set_inheritable(file, False)
+        return file
 
 
 def foreign_libraries() -> list[str]:
