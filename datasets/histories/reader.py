@@ -249,7 +249,7 @@ def number(text: str, what: str) -> float | None:
     if is_missing(text):
         return None
     try:
-        value = float(text)
+        value = float(text) if text.isascii() and "_" not in text else math.nan  # Python's own forms are no one's CSV
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -12,6 +12,7 @@ from vramcast.core.errors import DatasetError, UsageError
 from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories import jobstats
 from vramcast.datasets.histories.formats import FORMATS, find
+from vramcast.datasets.histories.reader import number, size_bytes, whole
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Run
 from vramcast.hardware.cards import device
@@ -202,3 +203,10 @@ def test_sacct_reads_the_peak_that_our_epilog_noted_before_gpumem(tmp_path: Path
     assert (first.passport.gpu, first.workload.gpus, first.measurement.censored) == ("tesla-t4", 1, False)
     assert (two.measurement.process_bytes, two.measurement.message) == (9000 * MIB, "the fullest of 2 cards")
     assert full.measurement.censored
+
+
+@pytest.mark.parametrize("text", ["1_000", "１２３", "1_0.5", "٣"])
+def test_a_number_is_written_in_plain_digits(text: str) -> None:
+    for read in (number, whole, size_bytes):
+        with pytest.raises(DatasetError, match="expected"):
+            read(text, "process_bytes")
