@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.estimates.test_result import make
 from vramcast.core.errors import Overloaded, WorkerError
 from vramcast.service.access import Rules
 from vramcast.service.app import create_app
+from vramcast.service.clients import Client, Clients
 from vramcast.service.service import Service
 from vramcast.service.store import Store
 
@@ -43,6 +45,7 @@ class Instant:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.askers: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.waiting = 0
@@ -57,10 +60,11 @@ class Instant:
         """Note it."""
         self.is_started = False
 
-    async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
         """Answer."""
         name = (values["target"] or "").partition(":")[2]
         self.asked.append(name)
+        self.askers.append(asker)
         await self.gate.wait()
         if name == "resnet34":
             return {"error": {"kind": "cannot_estimate", "message": "it raised"}}
@@ -71,19 +75,25 @@ class Instant:
         return estimate()
 
 
+def known(name: str = "", token: str = "secret", **limits: float) -> Client:
+    """Return a client with a token."""
+    return Client(name, hashlib.sha256(token.encode()).digest(), **limits)
+
+
 @contextmanager
 def client(
     folder: Path,
     workers: Instant,
     *,
-    token: str = "",
+    clients: Sequence[Client] = (),
     body_bytes: int = 10_000,
     admits: bool = False,
     level: float = 0.99,
 ) -> Iterator[TestClient]:
     """Give a client of a service in a folder, which ends with it."""
     with closing(Store(folder)) as store:
-        service = Service(store, workers, "v1", level)  # type: ignore[arg-type]
-        rules = Rules(token, body_bytes=body_bytes, admits=admits)
+        who = Clients(clients)
+        service = Service(store, workers, "v1", level, weights=who.weights)  # type: ignore[arg-type]
+        rules = Rules(who, body_bytes=body_bytes, admits=admits)
         with TestClient(create_app(service, [workers], rules)) as found:  # type: ignore[arg-type]
             yield found

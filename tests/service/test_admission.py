@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi")
-from tests.service.doubles import Instant, client  # after the line above
+from tests.service.doubles import Instant, client, known  # after the line above
 
 NAMED = {"vramcast.dev/batch": "8x3x224x224", "vramcast.dev/labels": "8:int64<1000", "vramcast.dev/device": "a100"}
 
@@ -23,7 +23,7 @@ def workers() -> Instant:
 
 @pytest.fixture
 def http(tmp_path: Path, workers: Instant) -> Iterator[Any]:
-    with client(tmp_path, workers, token="secret", admits=True) as found:
+    with client(tmp_path, workers, clients=[known()], admits=True) as found:
         yield found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi")
-from tests.service.doubles import GIB, Instant, client  # after the lines above
+from tests.service.doubles import GIB, Instant, client, known  # after the lines above
 
 JOB = {"target": "torchvision:resnet18", "batch": ["8x3x224x224"], "labels": "8:int64<1000", "device": "a100"}
 
@@ -94,7 +94,7 @@ def test_a_large_body_is_not_read(http: Any) -> None:
 
 
 def test_another_token_is_refused_and_never_shown(tmp_path: Path, workers: Instant) -> None:
-    with client(tmp_path, workers, token="secret") as http:
+    with client(tmp_path, workers, clients=[known()]) as http:
         for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "secret"}, {"Authorization": "Bearer sécret"}):
             found = http.post("/v1/estimates", json=JOB, headers={k: v.encode() for k, v in headers.items()})
             assert found.status_code == 401
@@ -114,7 +114,7 @@ def test_an_observation_of_a_job_counts_once(http: Any) -> None:
     first, second = observed(http, job_id="17"), observed(http, job_id="17")
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
-    assert observed(http).status_code == observed(http).status_code == 201
+    assert [observed(http).status_code, observed(http, process_bytes=GIB).status_code] == [201, 200]  # nor one without a name
 
 
 def test_of_an_estimate_which_is_not_known_nothing_is_observed(http: Any) -> None:
@@ -124,8 +124,8 @@ def test_of_an_estimate_which_is_not_known_nothing_is_observed(http: Any) -> Non
 def test_jobs_which_die_raise_what_is_requested_and_a_restart_knows_it(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers) as http:
         before = http.post("/v1/checks", json=JOB).json()["request_bytes"]
-        for _ in range(2):
-            observed(http, outcome="out_of_memory", process_bytes=None)
+        for name in "ab":
+            observed(http, outcome="out_of_memory", process_bytes=None, job_id=name)
         after = http.post("/v1/checks", json=JOB).json()["request_bytes"]
         assert before == 6 * GIB < after
     with client(tmp_path, workers) as http:
@@ -135,8 +135,8 @@ def test_jobs_which_die_raise_what_is_requested_and_a_restart_knows_it(tmp_path:
 
 def test_prometheus_is_told_how_often_requests_held(http: Any) -> None:
     observed(http)
-    observed(http, process_bytes=7 * GIB)
-    observed(http, process_bytes=None, reserved_bytes=2 * GIB)  # and a context of one
+    observed(http, process_bytes=7 * GIB, job_id="a")
+    observed(http, process_bytes=None, reserved_bytes=2 * GIB, job_id="b")  # and a context of one
     text = http.get("/metrics").text
     group = '{group="operators convolution"}'
     assert f"vramcast_observed_jobs_total{group} 3.0" in text
@@ -159,6 +159,96 @@ def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:
     assert observed(http, request_bytes=3 * GIB).status_code == 201  # of a peak of four
     group = '{group="operators convolution"}'
     assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text
+
+
+def test_a_job_is_held_against_the_largest_request_that_what_it_was_given_is_enough_for(http: Any) -> None:
+    http.post("/v1/checks", json=JOB)  # six were answered
+    group = '{group="operators convolution"}'
+    assert observed(http, request_bytes=6 * GIB - 1000, process_bytes=5 * GIB).status_code == 201  # in whole MiB
+    assert observed(http, request_bytes=9 * GIB, process_bytes=7 * GIB, job_id="a").status_code == 201  # after it came back
+    assert f"vramcast_coverage{group} 0.5" in http.get("/metrics").text
+
+
+@pytest.mark.parametrize("given", [1, 5 * GIB, 41 * GIB, 1 << 50])
+def test_a_request_that_was_never_answered_is_refused(http: Any, given: int) -> None:
+    http.post("/v1/checks", json=JOB)
+    found = observed(http, request_bytes=given)
+    assert (found.status_code, found.json()["error"]["kind"]) == (400, "usage")
+    assert str(given) in found.json()["error"]["message"]
+
+
+def test_a_restart_knows_what_was_answered(tmp_path: Path, workers: Instant) -> None:
+    with client(tmp_path, workers) as http:
+        http.post("/v1/checks", json=JOB)
+    with client(tmp_path, workers) as http:
+        assert observed(http, request_bytes=5 * GIB).status_code == 400
+
+
+def test_lies_move_a_request_between_two_bounds_and_no_further(tmp_path: Path, workers: Instant) -> None:
+    """Ten do not ask for the whole card, nor do 120, of 0.0002 each, for the point estimate: 0.98 is the lowest level."""
+    with client(tmp_path, workers) as http:
+        for number in range(10):
+            observed(http, outcome="out_of_memory", process_bytes=None, job_id=f"a{number}")
+        raised = http.post("/v1/checks", json=JOB).json()["request_bytes"]
+        for number in range(120):
+            observed(http, process_bytes=1, job_id=f"b{number}")
+        lowered = http.post("/v1/checks", json=JOB).json()["request_bytes"]
+    assert 9 * GIB <= raised < 9.1 * GIB  # the bound at 0.9999; the card has 40
+    assert lowered == 6 * GIB  # the bound at 0.99
+
+
+def test_a_client_of_weight_1_reaches_the_whole_card_and_one_that_left_the_file_counts_no_more(
+    tmp_path: Path, workers: Instant
+) -> None:
+    epilog, submit = known("epilog", "e", weight=1.0), known("submit", "s")
+    shows = {name: {"Authorization": f"Bearer {name}"} for name in "es"}
+
+    def requested(http: Any) -> int:
+        return int(http.post("/v1/checks", json=JOB, headers=shows["s"]).json()["request_bytes"])
+
+    with client(tmp_path, workers, clients=[epilog, submit]) as http:
+        id_ = http.post("/v1/checks", json=JOB, headers=shows["s"]).json()["id"]
+        for number in range(7):
+            died = {"estimate_id": id_, "outcome": "out_of_memory", "job_id": str(number)}
+            assert http.post("/v1/observations", json=died, headers=shows["s"]).status_code == 201  # and it blocks nobody:
+            assert http.post("/v1/observations", json=died, headers=shows["e"]).status_code == 201
+        assert requested(http) == 40 * GIB
+    with client(tmp_path, workers, clients=[submit]) as http:
+        assert requested(http) < 9.1 * GIB
+
+
+def test_whose_questions_wait_is_told_to_the_pool(tmp_path: Path, workers: Instant) -> None:
+    with client(tmp_path, workers) as http:
+        http.post("/v1/checks", json=JOB)
+    with client(tmp_path / "other", workers, clients=[known("alice")]) as http:
+        http.post("/v1/checks", json=JOB, headers={"Authorization": "Bearer secret"})
+    assert workers.askers == ["testclient", "alice"]
+
+
+def test_who_asks_too_often_is_told_when_to_ask_again(tmp_path: Path, workers: Instant) -> None:
+    with client(tmp_path, workers, clients=[known("alice", rate=1.0)]) as http:
+        found = [http.post("/v1/checks", json=JOB, headers={"Authorization": "Bearer secret"}) for _ in range(3)]
+    assert {one.status_code for one in found} == {200, 429}
+    assert found[-1].headers["retry-after"] == "1"
+
+
+# ------------------------------------------------------------------------------------------------ a disk that takes nothing
+def test_a_disk_that_takes_nothing_still_answers_and_says_what_is_not_kept(http: Any, workers: Instant) -> None:
+    store = http.app.state.service._store
+    store._file.execute("PRAGMA query_only = 1")  # a full disk gives the same error: see test_kept.py
+    found = http.post("/v1/checks", json=JOB)
+    assert (found.status_code, found.json()["verdict"]["value"], found.json()["kept"]) == (200, "fits", False)
+    assert http.post("/v1/estimates", json=JOB).json()["kept"] is False
+    lost = observed(http)
+    assert (lost.status_code, lost.json()["error"]["kind"], lost.headers["retry-after"]) == (503, "not_kept", "60")
+    assert "not kept: attempt to write" in lost.json()["error"]["message"]
+    health = http.get("/healthz")
+    assert (health.status_code, health.json()["status"]) == (200, "degraded")
+    assert "not kept: attempt to write" in health.json()["reason"]
+    store._file.execute("PRAGMA query_only = 0")
+    assert observed(http).status_code == 201
+    assert http.get("/healthz").json() == {"status": "ok"}
+    assert workers.asked == ["resnet18"]
 
 
 def test_a_level_out_of_range_is_wrong_usage_whatever_was_requested(tmp_path: Path, workers: Instant) -> None:

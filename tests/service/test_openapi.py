@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("fastapi")
-from tests.service.doubles import Instant  # after the line above
+from tests.service.doubles import Instant, known  # after the line above
 from vramcast.jobs.job import Training
 from vramcast.service.access import Rules
 from vramcast.service.app import create_app
+from vramcast.service.clients import Clients
 from vramcast.service.service import Service
 from vramcast.service.store import Store
 
@@ -24,7 +25,7 @@ STATUSES = {
     ("post", "/v1/estimates"): {200, 202, 400, 401, 403, 413, 422, 429, 500},
     ("post", "/v1/checks"): {200, 202, 400, 401, 403, 413, 422, 429, 500},
     ("get", "/v1/estimates/{id}"): {200, 202, 400, 401, 404, 422, 429, 500},
-    ("post", "/v1/observations"): {200, 201, 400, 401, 413, 500},
+    ("post", "/v1/observations"): {200, 201, 400, 401, 413, 429, 500, 503},
     ("post", "/admission/fill/mutate"): {200, 400, 413, 500},
     ("post", "/admission/enforce/validate"): {200, 400, 413, 500},
 }
@@ -35,7 +36,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service whose workers answer at once, with a token and the webhook."""
     with closing(Store(tmp_path_factory.mktemp("service"))) as store:
         workers: Any = Instant()
-        yield create_app(Service(store, workers, "v1"), [workers], Rules("secret", body_bytes=10_000, admits=True))
+        yield create_app(Service(store, workers, "v1"), [workers], Rules(Clients([known()]), body_bytes=10_000, admits=True))
 
 
 def test_it_is_valid(app: Any) -> None:

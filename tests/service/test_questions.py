@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +63,13 @@ def test_equal_jobs_have_one_id_and_others_another() -> None:
         (body(level=1.0), "level"),
         (body(wait_s=10_000.0), "wait_s"),
         (body(capacity_bytes=-1), "capacity_bytes"),
+        (body(world_size=0), "world_size"),
+        (body(parallel="ddp", world_size=8, nproc_per_node=0), "nproc_per_node"),
+        (b'{"command": ["t.py"], "alloc_conf": "expandable_segments:True"}', "command and alloc_conf"),
+        (b'{"command": ["t.py"], "batch": ["8x3"], "precision": "bf16"}', "command and batch, precision"),
+        (b'{"trace": "AAAA", "optimizer": "sgd"}', "trace and optimizer"),
+        (b'{"command": ["t.py"], "environment": {"VRAMCAST_ARTIFACT": "mine"}}', "VRAMCAST_ARTIFACT"),
+        (b'{"command": ["t.py"], "environment": {"A=B": ""}}', "A=B"),
     ],
 )
 def test_what_is_wrong_is_said(text: bytes, said: str) -> None:
@@ -141,3 +149,20 @@ def test_an_observation_says_a_peak_or_that_memory_was_short() -> None:
     for wrong in ({"estimate_id": "x", "outcome": "finished"}, {"estimate_id": ID, "outcome": "finished"}, {"outcome": "lost"}):
         with pytest.raises(UsageError):
             read_observation(json.dumps(wrong).encode())
+
+
+def test_an_observation_s_card_is_a_name_and_opens_no_file(tmp_path: Path) -> None:
+    (tmp_path / "priv.toml").write_text("password = 1")
+    said = {"estimate_id": ID, "outcome": "out_of_memory"}
+    assert read_observation(json.dumps({**said, "device": "a100"}).encode()).device == "a100"
+    for card in (str(tmp_path / "priv.toml"), "/no/such.toml"):
+        with pytest.raises(UsageError, match="opens no file"):
+            read_observation(json.dumps({**said, "device": card}).encode())
+
+
+@pytest.mark.parametrize(
+    "number", ['"1_000"', '"１２３"', "１２", "1_000", "1e3", "1.0", "true", '"5"', "-5", "0", str(1 << 51)]
+)
+def test_a_size_is_a_plain_whole_number(number: str) -> None:
+    with pytest.raises(UsageError):
+        read_observation(f'{{"estimate_id": "{ID}", "outcome": "finished", "process_bytes": {number}}}'.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("psutil")
 from vramcast.core.errors import Overloaded, TimeLimit, WorkerError  # after the line above
-from vramcast.service.workers import Workers
+from vramcast.service.workers import Place, Workers
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -40,12 +41,19 @@ for line in sys.stdin:
     elif asked["do"] == "warn":
         print(*asked["lines"], sep="\\n", file=sys.stderr, flush=True)
     elif asked["do"] == "fail":
-        print(json.dumps({"error": {"kind": "cannot_estimate"}, "traceback": "Traceback: x"}), flush=True)
+        print(json.dumps({"error": {"kind": "worker", "message": "x"}, "traceback": "Traceback: x"}), flush=True)
         continue
     elif asked["do"] == "babble":
         print("no JSON", flush=True)
-    print(json.dumps({"pid": os.getpid(), "said": asked["do"]}), flush=True)
+    said = json.dumps({"pid": os.getpid(), "said": asked["do"], "folder": os.environ["TMPDIR"]})
+    print(json.dumps({"error": {"kind": "usage", "message": said}}), flush=True)
 """
+
+
+async def told(workers: Workers, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a worker says in the message of its answer."""
+    said: dict[str, Any] = json.loads((await workers.ask(asked))["error"]["message"])
+    return said
 
 
 def within(
@@ -56,7 +64,7 @@ def within(
     script.write_text(WORKER)
 
     async def whole() -> Any:
-        workers = Workers([sys.executable, str(script)], count, queue, time_s, 250 * MIB)
+        workers = Workers([Place([sys.executable, str(script)]) for _ in range(count)], queue, time_s, 250 * MIB)
         await workers.start()
         try:
             return await use(workers)
@@ -79,7 +87,7 @@ def is_alive(pid: int) -> bool:
 
 def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        return [await workers.ask({"do": "answer"}) for _ in range(3)]
+        return [await told(workers, {"do": "answer"}) for _ in range(3)]
 
     answers = within(use, tmp_path)
     assert len({one["pid"] for one in answers}) == 1
@@ -92,15 +100,15 @@ def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
         ("sleep", 0.5, TimeLimit, "--job-timeout"),
         ("fill", 30.0, WorkerError, "--job-memory"),
         ("exit", 30.0, WorkerError, "died"),
-        ("babble", 30.0, WorkerError, "died"),
+        ("babble", 30.0, WorkerError, "is no answer"),
     ],
 )
 def test_who_exceeds_a_limit_is_replaced(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:
     async def use(workers: Workers) -> Any:
-        first = (await workers.ask({"do": "answer"}))["pid"]
+        first = (await told(workers, {"do": "answer"}))["pid"]
         with pytest.raises(error, match=said):
-            await workers.ask({"do": do})
-        second = (await workers.ask({"do": "answer"}))["pid"]
+            await told(workers, {"do": do})
+        second = (await told(workers, {"do": "answer"}))["pid"]
         return first, second, workers.replaced
 
     first, second, replaced = within(use, tmp_path, time_s=time_s)
@@ -114,7 +122,7 @@ def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
 
     async def use(workers: Workers) -> Any:
         with pytest.raises(WorkerError, match="--job-memory"):
-            await workers.ask({"do": "fork", "note": str(note)})
+            await told(workers, {"do": "fork", "note": str(note)})
 
     within(use, tmp_path)
     children = [int(pid) for pid in note.read_text().split()]
@@ -127,14 +135,14 @@ def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
 
 def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        asked = [asyncio.create_task(workers.ask({"do": "sleep"})) for _ in range(3)]  # one is at work, two wait
+        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(3)]  # one is at work, two wait
         await asyncio.sleep(0.1)
         with pytest.raises(Overloaded) as refused:
-            await workers.ask({"do": "answer"})
+            await told(workers, {"do": "answer"})
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-        return refused.value.retry_after_s, await workers.ask({"do": "answer"})
+        return refused.value.retry_after_s, await told(workers, {"do": "answer"})
 
     retry_after_s, answer = within(use, tmp_path, queue=2)
     assert retry_after_s >= 1
@@ -143,11 +151,12 @@ def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_path: Path) -> None:
     async def use(workers: Workers) -> tuple[int, dict[str, Any], int]:
-        first = await workers.ask({"do": "say"})
+        first = await told(workers, {"do": "say"})
         os.kill(first["pid"], 9)
-        (process,) = workers._all
-        await process.wait()
-        return first["pid"], await workers.ask({"do": "say"}), workers.replaced
+        (place,) = workers._places
+        assert place.process is not None
+        await place.process.wait()
+        return first["pid"], await told(workers, {"do": "say"}), workers.replaced
 
     died, found, replaced = within(use, tmp_path)
     assert found["said"] == "say"
@@ -172,8 +181,8 @@ def events() -> Iterator[list[logging.LogRecord]]:
 
 def test_what_a_worker_says_on_stderr_is_logged_up_to_a_limit(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        await workers.ask({"do": "warn", "lines": ["a warning", "another"]})
-        return await workers.ask({"do": "warn", "lines": ["x"] * 100_000})
+        await told(workers, {"do": "warn", "lines": ["a warning", "another"]})
+        return await told(workers, {"do": "warn", "lines": ["x"] * 100_000})
 
     pid = within(use, tmp_path)["pid"]
     said = [one.getMessage() for one in events]
@@ -188,7 +197,7 @@ def test_the_traceback_of_an_unexpected_error_is_logged_and_not_answered(
     async def use(workers: Workers) -> Any:
         return await workers.ask({"do": "fail"})
 
-    assert within(use, tmp_path) == {"error": {"kind": "cannot_estimate"}}
+    assert within(use, tmp_path) == {"error": {"kind": "worker", "message": "x"}}
     (event,) = events
     assert event.levelname == "ERROR"
     assert event.exc_info is not None
@@ -198,7 +207,7 @@ def test_the_traceback_of_an_unexpected_error_is_logged_and_not_answered(
 def test_why_a_worker_is_replaced_is_logged(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         with pytest.raises(TimeLimit):
-            await workers.ask({"do": "sleep"})
+            await told(workers, {"do": "sleep"})
 
     within(use, tmp_path, time_s=0.5)
     (event,) = events

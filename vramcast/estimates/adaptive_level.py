@@ -1,8 +1,8 @@
 """Bounds whose coverage holds while jobs, cards and software change: each finished job moves the level asked of the next.
 
     online = Online(0.99, "state.jsonl")
-    request = online.request(estimate)         # bytes to ask the scheduler for
-    online.observe(estimate, measured_bytes)   # when the job has ended
+    request = online.request(estimate)                                  # bytes to ask the scheduler for
+    online.observe(estimate, measured_bytes, requested_bytes=request)   # when the job has ended
 
 Adaptive conformal inference: over any sequence of jobs the share which stayed below its request approaches the level. The
 state is an append-only file; a scheduler which is restarted goes on where it was.
@@ -22,6 +22,7 @@ _LEAST: Final = 1e-3  # arbitrary: the lowest level which an estimate is asked f
 _MOST: Final = 1 - 1e-4  # arbitrary: the highest level which an estimate is asked for
 RATE: Final = 0.02  # arbitrary: the paper uses 0.005 to 0.05; larger follows a change sooner and asks for more meanwhile
 _BEYOND: Final = 5 * RATE  # arbitrary: five jobs in a row above their requests, then the next asks for the whole card
+HIGHEST: Final = _MOST + _BEYOND  # from which on the whole card is asked for
 
 
 class Judged(Protocol):
@@ -82,15 +83,20 @@ class Online:
         beyond = min(max(0.0, self.asked - _MOST) / _BEYOND, 1.0)
         return quantile + round(beyond * (estimate.card_bytes - quantile))
 
-    def observe(self, estimate: Judged, measured_bytes: int, *, ran_out_of_memory: bool = False) -> float:
+    def observe(
+        self, estimate: Judged, measured_bytes: int, *, requested_bytes: int | None = None, ran_out_of_memory: bool = False
+    ) -> float:
         """Take in a finished job; return the level to ask for next.
 
         Args:
             estimate: As it was when the job was requested.
             measured_bytes: Its process peak.
+            requested_bytes: What `request` said for it then; default: what it says now, which is the same only if no other job
+                ended in between.
             ran_out_of_memory: It wanted more than it was given.
         """
-        covered = not ran_out_of_memory and measured_bytes <= self.request(estimate)
+        requested_bytes = self.request(estimate) if requested_bytes is None else requested_bytes
+        covered = not ran_out_of_memory and measured_bytes <= requested_bytes
         asked = self._adaptive.observe(covered=covered)
         self.observed += 1
         if self._path is not None:

@@ -2,13 +2,15 @@
 
 # Annotations are evaluated here: older releases of FastAPI read none of an instance's __call__ as text.
 import asyncio
-import hmac
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Final
 
 from fastapi import Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import ClientDisconnect, HTTPConnection
+
+from vramcast.service.clients import Client, Clients
 
 _BODY_S: Final = 10.0  # arbitrary: by then a body must be there
 
@@ -18,13 +20,13 @@ class Rules:
     """Whom the service answers.
 
     Attributes:
-        token: A client must show it; "": none is needed.
+        clients: Who may ask.
         allows_code: Whether what a client wrote is run, in a sandbox.
         body_bytes: No larger request is read.
         admits: Whether it answers Kubernetes' admission reviews, which show no token.
     """
 
-    token: str = ""
+    clients: Clients = field(default_factory=Clients)
     allows_code: bool = False
     body_bytes: int = 32 << 20
     admits: bool = False
@@ -40,21 +42,37 @@ class Refused(Exception):
 
 
 class Token(HTTPBearer):
-    """The security scheme of the API: each request shows the service's token, if it has one."""
+    """The security scheme of the API: each request shows its client's token, if the service has any."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, clients: Clients) -> None:
         super().__init__(
-            scheme_name="token", auto_error=False, description="That of `--token-file`; a service without one asks for none."
+            scheme_name="token", auto_error=False, description="One of `--token-file`; a service without one asks for none."
         )
-        self._token = token.encode()
+        self._clients = clients
 
     async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
-        """Raise where another token is shown, or none; the time that it takes does not tell how alike they are."""
+        """Note who asks; raise where another token is shown, or none, or where its client asks too often."""
         shown = await super().__call__(request)
-        if self._token and not hmac.compare_digest((shown.credentials if shown else "").encode(), self._token):
+        client = self._clients.showing(shown.credentials if shown else "")
+        if client is None:
             why = "Show the service's token: Authorization: Bearer TOKEN."
             raise Refused("unauthorized", why, {"WWW-Authenticate": "Bearer"})
+        if wait_s := client.wait_s():
+            why = f"The client '{client.name}' asks more than {client.rate:g} times a second."
+            raise Refused("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
+        request.state.client = client
         return shown
+
+
+def client_of(request: Request) -> Client:
+    """Return who asks; a token was looked at."""
+    client: Client = request.state.client
+    return client
+
+
+def asker_of(request: Request) -> str:
+    """Return on whose share of the queue a question waits: a client's, or where there is one for all, an address's."""
+    return client_of(request).name or (request.client.host if request.client else "")
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:

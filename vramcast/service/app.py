@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from vramcast._version import __version__
-from vramcast.core.errors import NoAnswer, UsageError
+from vramcast.core.errors import NoAnswer, OutputError, UsageError
 from vramcast.schedulers import answer as schedulers
 from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, AdmissionReview, ReviewedAdmission, read
-from vramcast.service.access import Refused, Rules, Token, read_body
+from vramcast.service.access import Refused, Rules, Token, asker_of, client_of, read_body
 from vramcast.service.openapi import DescribedApp, DescribedRoute, answers, reads
 from vramcast.service.prometheus import Measured, Metrics
 from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
@@ -29,6 +29,7 @@ from vramcast.service.responses import (
     EstimateAnswer,
     EstimateId,
     Failure,
+    Health,
     Observed,
     Problem,
     Running,
@@ -39,6 +40,8 @@ from vramcast.service.workers import Workers
 _JSON: Final = "application/json"
 _REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
 _REVIEW_S: Final = 5.0  # arbitrary: a webhook gets ten seconds by default, and somebody waits for kubectl
+_WEBHOOK: Final = "admission reviews"  # whose share of the queue a webhook's questions take
+_RETRY_S: Final = 60  # arbitrary: somebody has to make room on the disk
 _UNKNOWN: Final = "no estimate has this id: it was never asked for, or by another version"
 _ASKED: Final = ("usage", "unauthorized", "forbidden", "too_large", "cannot_estimate", "overloaded")
 
@@ -68,13 +71,14 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         lifespan=lifespan,
         swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=lambda route: route.name,
-        exception_handlers=dict.fromkeys((Refused, UsageError, HTTPException, RequestValidationError, Exception), _failed),
+        exception_handlers=dict.fromkeys(_ERRORS, _failed),
     )
+    app.state.service = service
     app.bodies = (JobRequest, Observation)
     metrics = Metrics(service, pools)
     app.add_middleware(Measured, metrics=metrics)
     app.router.route_class = DescribedRoute
-    shows_token = [Depends(Token(rules.token))]
+    shows_token = [Depends(Token(rules.clients))]
     asked: dict[str, Any] = {"tags": ["estimates"], "dependencies": shows_token, "openapi_extra": reads(JobRequest)}
     others = APIRouter()  # these are resolved by FastAPI
 
@@ -85,8 +89,8 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         responses=answers({200: CheckAnswer, 202: Running}, *_ASKED),
     )
     async def check(request: Request) -> Response:
-        id_, found = await service.answer(await question(request))
-        return _json(_checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
+        id_, found = await service.answer(await question(request), asker_of(request))
+        return _json(await _checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
 
     @app.post(
         "/v1/estimates",
@@ -95,7 +99,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         responses=answers({200: EstimateAnswer, 202: Running}, *_ASKED),
     )
     async def estimate(request: Request) -> Response:
-        return _answered(*await service.answer(await question(request)))
+        return _answered(*await service.answer(await question(request), asker_of(request)))
 
     @others.get(
         "/v1/estimates/{id}",
@@ -118,19 +122,22 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         dependencies=shows_token,
         summary="Say how a job went",
         openapi_extra=reads(Observation),
-        responses=answers({200: Observed, 201: Observed}, "usage", "unauthorized", "too_large"),
+        responses=answers({200: Observed, 201: Observed}, "usage", "unauthorized", "too_large", "overloaded", "not_kept"),
     )
     async def observe(request: Request) -> Response:
-        id_, is_new = await service.observe(read_observation(await read_body(request, rules.body_bytes)))
+        observed = read_observation(await read_body(request, rules.body_bytes))
+        id_, is_new = await service.observe(observed, client_of(request))
         return _json(Observed(id=id_), 201 if is_new else 200)
 
     if rules.admits:
         app.bodies += (AdmissionReview,)
         app.include_router(_admission(_asker(service)))
 
-    @others.get("/healthz", tags=["operation"], summary="Say that the service lives")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
+    @others.get(
+        "/healthz", tags=["operation"], summary="Say that the service lives, and what fails", response_model_exclude_none=True
+    )
+    async def health() -> Health:
+        return Health(status="degraded", reason=service.trouble) if service.trouble else Health()
 
     @others.get("/metrics", tags=["operation"], summary="Count for Prometheus", response_class=PlainTextResponse)
     async def prometheus() -> Response:
@@ -179,22 +186,23 @@ def _asker(service: Service) -> Ask:
         question = read_question(json.dumps({**asked, "wait_s": _REVIEW_S}).encode())
         if question.is_code or question.kind != "target":
             raise UsageError("a pod's job is a model's name")
-        _, found = await service.answer(question)
+        _, found = await service.answer(question, _WEBHOOK)
         if found is None:
             raise NoAnswer("it is not ready yet")
         if isinstance(found, dict):
             raise NoAnswer(str(found["error"]["message"]))
-        return schedulers.Answer.of(_checked(found, service).model_dump())
+        return schedulers.Answer.of((await _checked(found, service)).model_dump())
 
     return ask
 
 
-def _checked(answer: Answer, service: Service) -> CheckAnswer:
+async def _checked(answer: Answer, service: Service) -> CheckAnswer:
     """Return whether a job fits, and what to request."""
     return CheckAnswer(
         id=answer.id,
+        kept=answer.is_kept,
         verdict=answer.verdict,
-        request_bytes=service.request_bytes(answer),
+        request_bytes=await service.request_bytes(answer),
         process_bytes=answer.estimate["peaks"]["process"],
         capacity_bytes=answer.card_bytes,
         group=answer.group,
@@ -209,7 +217,7 @@ def _answered(id_: str, found: Answer | dict[str, Any] | None) -> Response:
         error = found["error"]
         headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
         return _failure(error["kind"], error["message"], headers, id_)
-    begin = f'{{"id": "{id_}", "state": "done", '.encode()
+    begin = f'{{"id": "{id_}", "state": "done", "kept": {str(found.is_kept).lower()}, '.encode()
     return Response(begin + found.text[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
 
 
@@ -220,6 +228,8 @@ async def _failed(_: Request, error: Exception) -> Response:
             return _failure(error.kind, str(error), error.headers)
         case UsageError():
             return _failure("usage", str(error))
+        case OutputError():
+            return _failure("not_kept", f"The service keeps nothing at present ({error}).", {"Retry-After": str(_RETRY_S)})
         case HTTPException():  # of no route, or of no method of one
             kinds = {status: kind for kind, status in STATUS.items()}
             return _failure(kinds.get(error.status_code, "usage"), str(error.detail), dict(error.headers or {}))
@@ -227,6 +237,9 @@ async def _failed(_: Request, error: Exception) -> Response:
             wrong = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
             return _failure("not_found", f"Nothing is there: {'; '.join(wrong)}.")
     return _failure("internal", "The service failed, and its log says why: tell its operator.")
+
+
+_ERRORS: Final = (Refused, UsageError, OutputError, HTTPException, RequestValidationError, Exception)
 
 
 def _failure(kind: str, message: str, headers: dict[str, str] | None = None, id_: str | None = None) -> Response:

@@ -58,6 +58,6 @@ def answers(models: dict[int, type[BaseModel]], *failures: str) -> dict[int | st
     """Return the descriptions of a route's answers by status, and of the kinds of failure that it may have."""
     described: dict[int | str, dict[str, Any]] = {status: {"model": model} for status, model in models.items()}
     for kind in (*failures, "internal"):
-        headers = {"headers": _RETRY_AFTER} if kind == "overloaded" else {}
+        headers = {"headers": _RETRY_AFTER} if kind in ("overloaded", "not_kept") else {}
         described[STATUS[kind]] = {"model": Failure, **headers}
     return described

@@ -52,11 +52,12 @@ class Metrics:
         coverage = GaugeMetricFamily("vramcast_coverage", "Share of jobs below their request", labels=["group"])
         over = GaugeMetricFamily("vramcast_overprovision", "Mean of request / measured - 1", labels=["group"])
         level = GaugeMetricFamily("vramcast_asked_level", "Level which the next job is asked for", labels=["group"])
-        for name, state in service.groups.items():
-            observed.add_metric([name], state.observed)
-            coverage.add_metric([name], state.covered / state.observed)
-            over.add_metric([name], state.over / state.observed)
-            level.add_metric([name], state.asked)
+        for name, by_client in service.groups.items():
+            count = sum(state.observed for state in by_client.values())
+            observed.add_metric([name], count)
+            coverage.add_metric([name], sum(state.covered for state in by_client.values()) / count)
+            over.add_metric([name], sum(state.over for state in by_client.values()) / count)
+            level.add_metric([name], service.asked(name))
         yield from (observed, coverage, over, level)
 
 

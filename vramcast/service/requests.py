@@ -23,10 +23,13 @@ from vramcast.jobs.targets import refusal
 from vramcast.jobs.text import JobText
 
 KINDS: Final = ("target", "trace", "run", "command")
-_WITH_A_RUN: Final = frozenset({"run", "level", "wait_s"})
+_OF_ALL: Final = frozenset({*KINDS, "level", "wait_s"})
 # A learning rate moves no memory, the card has `capacity_bytes`, and a command is followed as usual.
 _NOT_ASKED: Final = ("training", "lr", "memory", "ranks", "until", "budget_s")
 _OF_A_COMMAND: Final = ("command", "steps", "world_size", "nproc_per_node", "stack", "device", "capacity_bytes")
+# What is read beside a job of a kind that says the rest itself; a target says only its name.
+_BESIDE: Final = {"run": (), "trace": ("device", "capacity_bytes"), "command": (*_OF_A_COMMAND, "files", "environment")}
+_OURS: Final = "VRAMCAST_"  # settings of whoever answers: a client has none of them
 # What JSON has in place of a field's own type; an optimizer is a name, never a pickle.
 _FORMS: Final = {"optimizer": str, "command": list[str] | None, "batch": list[str], "stack": str | None, "alloc_conf": str}
 _LIMITS: Final[dict[str, dict[str, Any]]] = {
@@ -35,6 +38,8 @@ _LIMITS: Final[dict[str, dict[str, Any]]] = {
     "batch": {"default": [], "max_length": 100},
     "alloc_conf": {"default": "", "max_length": 1000, "description": "PYTORCH_CUDA_ALLOC_CONF of the job"},
     "stack": {"max_length": 200},
+    "world_size": {"ge": 1},
+    "nproc_per_node": {"ge": 1},
     "steps": {"ge": 1, "le": 20},  # arbitrary: peaks settle in the second step; more is somebody else's time
 }
 _SHOWN_ERRORS: Final = 3  # arbitrary
@@ -78,11 +83,15 @@ class Observation(BaseModel):
 
     estimate_id: str = Field(pattern=r"^[0-9a-f]{64}$")
     outcome: str = Field(pattern="^(finished|out_of_memory)$")
-    request_bytes: int | None = Field(None, gt=0, le=1 << 50, description="what was requested; default: what would be now")
+    request_bytes: int | None = Field(None, gt=0, le=1 << 50, description="what the job was given; default: what was answered")
     process_bytes: int | None = Field(None, gt=0, le=1 << 50, description="the process peak, as NVML says")
     reserved_bytes: int | None = Field(None, gt=0, le=1 << 50, description="torch.cuda.max_memory_reserved()")
-    job_id: str | None = Field(None, max_length=200, description="the scheduler's own; the same one is taken in once")
-    device: str | None = Field(None, max_length=100)
+    job_id: str | None = Field(
+        None,
+        max_length=200,
+        description="the scheduler's own; of a client's observations of it, and of those without, one counts",
+    )
+    device: str | None = Field(None, max_length=100, description="the card's name")
 
 
 @dataclass(frozen=True)
@@ -146,17 +155,15 @@ def _question(body: bytes) -> Question:
     given = [kind for kind in KINDS if values[kind] is not None]
     if len(given) != 1:
         raise UsageError(f"The request has {' and '.join(given) or 'no job'}: give exactly one of {', '.join(KINDS)}.")
-    if values["run"] is not None and asked.model_fields_set - _WITH_A_RUN:
-        others = ", ".join(sorted(asked.model_fields_set - _WITH_A_RUN))
-        raise UsageError(f"The request has a run and {others}: a run says itself what ran, and on which card.")
     if values["command"] is None and values["environment"]:
         raise UsageError("The request has an environment: it belongs to a command.")
+    _check_beside(given[0], asked)
+    if wrong := [name for name in values["environment"] if name.startswith(_OURS) or "=" in name or "\0" in name or not name]:
+        raise UsageError(f"environment has '{wrong[0][:200]}': give variables of the command's own.")
     for name in values["files"]:
         if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name:
             raise UsageError(f"files has '{name[:200]}': give paths within the job's folder.")
-    if values["device"].endswith(ENDING):
-        raise UsageError(f"device is '{values['device']}': give a card's name; the service opens no file.")
-    values["device"] = device(values["device"]).key
+    values["device"] = device(_named(values["device"])).key
     question = Question(values, values.pop("wait_s"))
     if question.kind in ("target", "run") and not question.is_code:
         if values["files"]:
@@ -164,6 +171,16 @@ def _question(body: bytes) -> Question:
         job = job_of_question(values)  # an error in it is reported before it waits for a worker
         values["device"], values["capacity_bytes"] = job.device.key, job.total_bytes
     return question
+
+
+def _check_beside(kind: str, asked: BaseModel) -> None:
+    """Raise UsageError where a request has a field which nothing would read beside a job of its kind."""
+    if (read := _BESIDE.get(kind)) is None:
+        return
+    defaults = {name: about.get_default(call_default_factory=True) for name, about in type(asked).model_fields.items()}
+    others = sorted(asked.model_fields_set - _OF_ALL - {*read})
+    if ignored := [name for name in others if kind == "run" or getattr(asked, name) != defaults[name]]:
+        raise UsageError(f"The request has a {kind} and {', '.join(ignored)}: a {kind} says itself how it trains, and on what.")
 
 
 def read_observation(body: bytes) -> Observation:
@@ -175,7 +192,16 @@ def read_observation(body: bytes) -> Observation:
     found: Observation = _read(Observation, body)
     if found.outcome == "finished" and found.process_bytes is None and found.reserved_bytes is None:
         raise UsageError("The job finished: give its process_bytes, or its reserved_bytes.")
+    if found.device is not None:
+        device(_named(found.device))
     return found
+
+
+def _named(card: str) -> str:
+    """Return a card's name; raise UsageError where it is a file's."""
+    if card.endswith(ENDING):
+        raise UsageError(f"device is '{card}': give a card's name; the service opens no file.")
+    return card
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -22,6 +22,7 @@ STATUS: Final = {
     "worker": 422,
     "overloaded": 429,
     "internal": 500,
+    "not_kept": 503,
 }
 EstimateId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="names a job, its card, and what answered it")]
 Bytes = Annotated[int, Field(ge=0)]
@@ -61,11 +62,15 @@ class Verdict(BaseModel):
     reason: str
 
 
+Kept: TypeAlias = Annotated[bool, Field(description="false: the disk did not take it, and a restart forgets it")]
+
+
 class EstimateAnswer(BaseModel):
     """An estimate that was asked for."""
 
     id: EstimateId
     state: Literal["done"] = "done"
+    kept: Kept = True
     estimate: Estimate
     levels: dict[str, Bytes] = Field(description="the bound of the process peak in bytes, by level")
 
@@ -75,6 +80,7 @@ class CheckAnswer(BaseModel):
 
     id: EstimateId
     state: Literal["done"] = "done"
+    kept: Kept = True
     verdict: Verdict
     request_bytes: Bytes = Field(description="what to ask the scheduler for")
     process_bytes: Bytes = Field(description="the point estimate of the process peak")
@@ -93,6 +99,13 @@ class Observed(BaseModel):
     """The observation is kept."""
 
     id: str = Field(description="of the observation")
+
+
+class Health(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok", "degraded"] = "ok"
+    reason: str | None = Field(None, description="what is not kept, and why")
 
 
 class Problem(BaseModel):

@@ -1,7 +1,8 @@
 """What the service does with a question: kept answers first, equal questions joined, workers for the others; and observations.
 
 Requests at the service's level are kept true per class of jobs (`vramcast.estimates.adaptive_level`): each observed job moves
-the level which is asked of the next one of its class.
+the level which is asked of the next one of its class, each client as far as its weight allows. What a job was given is held
+against what was answered for it.
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from vramcast.core.errors import Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
+from vramcast.core.errors import OutputError, Overloaded, TimeLimit, UsageError, VramcastError, WorkerError
 from vramcast.core.text import shorten
-from vramcast.estimates.adaptive_level import RATE, Online
-from vramcast.hardware.cards import device
+from vramcast.core.units import MIB
+from vramcast.estimates.adaptive_level import HIGHEST, RATE, Online
 from vramcast.learner.conformal import Adaptive
 from vramcast.learner.residual_tree import CAUSES
+from vramcast.service.clients import WEIGHT, Client
 from vramcast.service.requests import Observation, Question
 from vramcast.service.responses import Verdict
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
 _IN_MEMORY: Final = 10_000  # arbitrary: answers; some 4 kB each
+_IN_MEMORY_BYTES: Final = 256 << 20  # arbitrary: of them together
 _FAILURES: Final = 1_000  # arbitrary
 LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
 _TRANSIENT: Final = "worker"  # another time it may go well
+_LOWEST: Final = 0.9  # arbitrary: no observation moves a request below it, where a bound is little more than the point estimate
+_ROUNDED_BYTES: Final = MIB  # spec: Slurm and Kubernetes count in it: a job may have been given so much less than was said
+_MOST_OVER: Final = 100.0  # arbitrary: one job which took a hundredth of its request says no more than one which took nothing
 NO_CAUSE: Final = "no known cause"
 _LONGEST_NAME: Final = 200  # arbitrary: characters of a target in the log
 _LOG: Final = logging.getLogger(__name__)
@@ -52,10 +58,12 @@ class Answer:
     Attributes:
         id: Of the question.
         text: The estimate's JSON, and its bound at several levels, ascending.
+        is_kept: Whether a restart knows it too.
     """
 
     id: str
     text: bytes
+    is_kept: bool = True
 
     @cached_property
     def _found(self) -> dict[str, Any]:
@@ -102,23 +110,38 @@ class Service:
         sandboxes: Who answers what its client wrote; None: nobody.
         answered_by: What decides answers besides the questions: versions and the artifact.
         level: Of requests.
+        weights: How far each client's observations may move it; who is not named does not.
     """
 
     def __init__(
-        self, store: Store, workers: Workers, answered_by: str, level: float = 0.99, sandboxes: Workers | None = None
+        self,
+        store: Store,
+        workers: Workers,
+        answered_by: str,
+        level: float = 0.99,
+        sandboxes: Workers | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         self._store = store
         self._workers = workers
         self._sandboxes = sandboxes
         self._answered_by = answered_by
         self._kept: OrderedDict[str, Answer] = OrderedDict()
+        self._kept_bytes = 0
+        self._requests: OrderedDict[str, list[int]] = OrderedDict()  # what was answered for an estimate, the last one last
         self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # why questions have no answer, by id
         self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions which are being answered, or wait for it
         self._observing = asyncio.Lock()
         self.level = level
+        self._weights = {"": WEIGHT} if weights is None else weights
         self.groups = store.groups()
         self.from_cache = 0
         self.joined = 0
+
+    @property
+    def trouble(self) -> str:
+        """What is not kept at present, and why; "": everything is."""
+        return self._store.trouble
 
     def kept(self, id_: str) -> Answer | None:
         """Return the kept answer to a question."""
@@ -126,20 +149,25 @@ class Service:
             self._kept.move_to_end(id_)
         elif (text := self._store.answer(id_)) is not None:
             answer = Answer(id_, text)
-            self._remember(self._kept, answer.id, answer, _IN_MEMORY)
+            self._remember_answer(answer)
         return answer
 
-    async def answer(self, question: Question) -> tuple[str, Answer | dict[str, Any] | None]:
-        """Return the question's id, and its answer: an estimate, an error, or None if its client must go before."""
+    async def answer(self, question: Question, asker: str = "") -> tuple[str, Answer | dict[str, Any] | None]:
+        """Return the question's id, and its answer: an estimate, an error, or None if its client must go before.
+
+        Args:
+            question: What is asked.
+            asker: On whose share of the queue it waits.
+        """
         id_ = question.key(self._answered_by)
         if (answer := self.kept(id_)) is not None:
             self.from_cache += 1
             return id_, answer
-        if (failure := self.failures.get(id_)) is not None and failure["error"]["kind"] == LASTING:
-            return id_, failure
+        if (failure := self.failures.get(id_)) is not None and failure["error"]["kind"] == LASTING and not question.is_code:
+            return id_, failure  # why code failed, the machine may have decided: nobody can tell that from what it says
         task = self.asking.get(id_)
         if task is None:
-            task = asyncio.create_task(self._ask(id_, question))
+            task = asyncio.create_task(self._ask(id_, question, asker))
             self.asking[id_] = task
             task.add_done_callback(lambda _: self.asking.pop(id_, None))
         else:
@@ -150,7 +178,7 @@ class Service:
         found = task.result()
         return id_, found if "error" in found else self.kept(id_)
 
-    async def _ask(self, id_: str, question: Question) -> dict[str, Any]:
+    async def _ask(self, id_: str, question: Question, asker: str) -> dict[str, Any]:
         """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
         self.failures.pop(id_, None)
         began = time.monotonic()
@@ -158,7 +186,7 @@ class Service:
             pool = self._workers if not question.is_code else self._sandboxes
             if pool is None:
                 raise UsageError(f"The {question.kind} is code, and nobody runs it here.")
-            found = await pool.ask(question.values)
+            found = await pool.ask(question.values, asker)
         except VramcastError as error:
             found = error_of(error)
         outcome = found["error"]["message"] if "error" in found else found["estimate"]["verdict"]["value"]
@@ -167,10 +195,22 @@ class Service:
         if "error" in found:
             self._remember(self.failures, id_, found, _FAILURES)
             return found
-        text = json.dumps(found).encode()
-        await asyncio.to_thread(self._store.keep, id_, text)
-        self._remember(self._kept, id_, Answer(id_, text), _IN_MEMORY)
+        answer = Answer(id_, json.dumps(found).encode())
+        try:
+            await asyncio.to_thread(self._store.keep, id_, answer.text)
+        except OutputError as error:
+            _LOG.warning("estimate %s is not kept: %s", id_, error)
+            answer = replace(answer, is_kept=False)
+        self._remember_answer(answer)
         return found
+
+    def _remember_answer(self, answer: Answer) -> None:
+        if (before := self._kept.pop(answer.id, None)) is not None:
+            self._kept_bytes -= len(before.text)
+        self._kept[answer.id] = answer
+        self._kept_bytes += len(answer.text)
+        while len(self._kept) > _IN_MEMORY or self._kept_bytes > _IN_MEMORY_BYTES:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1].text)
 
     @staticmethod
     def _remember(where: OrderedDict[str, Any], id_: str, value: Any, most: int) -> None:
@@ -180,42 +220,92 @@ class Service:
             where.popitem(last=False)
 
     # -------------------------------------------------------------------------------------------- requests and how jobs went
-    def request_bytes(self, answer: Answer) -> int:
+    def asked(self, group: str) -> float:
+        """Return the level which the next job of a group is asked for: each client has moved it as far as its weight allows."""
+        moved = (self._within(client, state.asked) - self.level for client, state in self.groups.get(group, {}).items())
+        return min(max(self.level + sum(moved), self._lowest), HIGHEST)
+
+    @property
+    def _lowest(self) -> float:
+        return min(self.level, _LOWEST)
+
+    def _within(self, client: str, asked: float) -> float:
+        most = self._weights.get(client, 0.0) * (HIGHEST - self._lowest)
+        return min(max(asked, self.level - most), self.level + most)
+
+    async def request_bytes(self, answer: Answer) -> int:
+        """Return what to ask of the card for a job now, and remember it."""
+        request_bytes = self._request_now(answer)
+        known = self._answered(answer.id)
+        if request_bytes not in known[-1:]:
+            known[:] = [*(one for one in known if one != request_bytes), request_bytes]
+            try:
+                await asyncio.to_thread(self._store.request, answer.id, request_bytes)
+            except OutputError as error:
+                _LOG.warning("the request of estimate %s is not kept: %s", answer.id, error)
+        return request_bytes
+
+    def _request_now(self, answer: Answer) -> int:
         """Return what to ask of the card: at the level that jobs of its class ask for now, or all where no bound holds."""
         if answer.estimate["doubts"]:
             return answer.card_bytes
-        state = self.groups.get(answer.group)
-        return Online(self.level, asked=None if state is None else state.asked).request(answer)
+        return Online(self.level, asked=self.asked(answer.group)).request(answer)
 
-    async def observe(self, observed: Observation) -> tuple[str, bool]:
+    def _answered(self, id_: str) -> list[int]:
+        """Return the requests which were answered for an estimate, the last one last; the list is the one that is kept."""
+        if id_ not in self._requests:
+            self._remember(self._requests, id_, self._store.requests(id_), _IN_MEMORY)
+        return self._requests[id_]
+
+    async def observe(self, observed: Observation, client: Client) -> tuple[str, bool]:
         """Take in how a job went; return the observation's id, and whether it is new.
 
         Raises:
-            UsageError: its estimate is not known, or its card is not.
+            UsageError: its estimate is not known, or the job was not given what was answered.
+            OutputError: it cannot be kept.
         """
         async with self._observing:
-            if observed.job_id is not None and (known := self._store.observation(observed.job_id)) is not None:
+            job = (client.name, observed.estimate_id, observed.job_id or "")
+            if (known := self._store.observation(*job)) is not None:
                 return known, False
             answer = self.kept(observed.estimate_id)
             if answer is None:
                 raise UsageError(f"estimate_id {observed.estimate_id} is not known here: ask for the estimate first.")
-            if observed.device is not None:
-                device(observed.device)
-            state = self._judged(answer, observed)
-            id_ = await asyncio.to_thread(self._store.observe, observed.model_dump(), answer.group, state)
-            self.groups[answer.group] = state
+            state = self._judged(answer, observed, client.name)
+            id_ = await asyncio.to_thread(self._store.observe, client.name, observed.model_dump(), answer.group, state)
+            self.groups.setdefault(answer.group, {})[client.name] = state
             _LOG.info("observation %s of estimate %s: %s", id_, observed.estimate_id, observed.outcome)
             return id_, True
 
-    def _judged(self, answer: Answer, observed: Observation) -> GroupState:
-        """Return where a job's group stands after it."""
-        before = self.groups.get(answer.group, GroupState(self.level))
-        request_bytes = observed.request_bytes or self.request_bytes(answer)
+    def _judged(self, answer: Answer, observed: Observation, client: str) -> GroupState:
+        """Return where a job's group stands by a client after it."""
+        before = self.groups.get(answer.group, {}).get(client, GroupState(self.level))
+        judge = Adaptive(self.level, RATE, before.asked)
+        request_bytes = self._requested(answer, observed.request_bytes)
         died = observed.outcome == "out_of_memory"
         measured_bytes = observed.process_bytes
         if measured_bytes is None and observed.reserved_bytes is not None:
             measured_bytes = observed.reserved_bytes + int(answer.estimate["context_bytes"] or 0)
         covered = not died and measured_bytes is not None and measured_bytes <= request_bytes
-        asked = Adaptive(self.level, RATE, before.asked).observe(covered=covered)
-        over = request_bytes / measured_bytes - 1 if measured_bytes else 0.0
+        asked = self._within(client, judge.observe(covered=covered))
+        over = min(request_bytes / measured_bytes - 1, _MOST_OVER) if measured_bytes else 0.0
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
+
+    def _requested(self, answer: Answer, given_bytes: int | None) -> int:
+        """Return what was answered for a job which was given so much: the largest request that this is enough for.
+
+        Raises:
+            UsageError: no request which was answered is so small, or the card is smaller.
+        """
+        known = self._answered(answer.id) or list(answer.levels.values())
+        if given_bytes is None:
+            return (
+                known[-1] if self._answered(answer.id) else Online(self.level, asked=self.asked(answer.group)).request(answer)
+            )
+        least_bytes = min(known) - _ROUNDED_BYTES
+        if not least_bytes < given_bytes <= answer.card_bytes:
+            raise UsageError(
+                f"request_bytes is {given_bytes}: of this estimate at least {min(known)} was answered, and its card has "
+                f"{answer.card_bytes}. Send what the job was given, or leave it out."
+            )
+        return max(one for one in known if one - _ROUNDED_BYTES < given_bytes)

@@ -1,7 +1,8 @@
-"""What a restart must not lose: answers, observations, and where each group's online level stands. One SQLite file.
+"""What a restart must not lose: answers, the requests in them, observations, and how far each client moved each group's level.
 
-A write is durable when it returns (WAL with synchronous=FULL). Of several processes only one may have the file: the service
-which holds its lock.
+One SQLite file. A write is durable when it returns (WAL with synchronous=FULL); one which fails leaves nothing behind, and
+`trouble` says why until another one succeeds. Of several processes only one may have the file: the service which holds its
+lock.
 """
 
 from __future__ import annotations
@@ -11,29 +12,43 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.errors import DatasetError
+from vramcast.core.errors import DatasetError, OutputError
 
 _FILE: Final = "service.sqlite"
 _PORTION: Final = 10  # arbitrary: a tenth too many go at once
+_VERSION: Final = 1  # of the tables below; 0 knew no clients
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, answer BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS observations
-    (id TEXT PRIMARY KEY, job_id TEXT UNIQUE, estimate_id TEXT NOT NULL, text TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS groups
-    (name TEXT PRIMARY KEY, asked REAL NOT NULL, observed INTEGER NOT NULL, covered INTEGER NOT NULL, over REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS requests
+    (estimate_id TEXT, request_bytes INTEGER, at REAL NOT NULL, PRIMARY KEY (estimate_id, request_bytes)) WITHOUT ROWID;
+CREATE TABLE observed
+    (id TEXT PRIMARY KEY, client TEXT, estimate_id TEXT, job_id TEXT, text TEXT NOT NULL, at REAL NOT NULL,
+    UNIQUE (client, estimate_id, job_id));
+CREATE TABLE moves
+    (client TEXT, name TEXT, asked REAL NOT NULL, observed INTEGER NOT NULL, covered INTEGER NOT NULL, over REAL NOT NULL,
+    PRIMARY KEY (client, name)) WITHOUT ROWID;
+"""
+# Of a file which knew no clients: all it has is of the one without a name.
+_OLD: Final = """
+INSERT INTO observed SELECT id, '', estimate_id, coalesce(job_id, id), text, at FROM observations;
+INSERT INTO moves SELECT '', name, asked, observed, covered, over FROM groups;
+DROP TABLE observations;
+DROP TABLE groups;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What a group's jobs showed.
+    """What a group's jobs showed, as one client observed them.
 
     Attributes:
-        asked: The level which its next job is asked for.
+        asked: The level which its next job would be asked for if there were no other client.
         observed: Jobs.
         covered: Of these, which stayed below their request.
         over: Sum over jobs of request / measured - 1.
@@ -51,71 +66,146 @@ class Store:
     Args:
         folder: Where it lies.
         most: Answers which are kept; some 6 kB each.
+        most_bytes: Of these together.
     Raises:
         DatasetError: it cannot be opened, or another service has it.
     """
 
-    def __init__(self, folder: Path, most: int = 100_000) -> None:
+    def __init__(self, folder: Path, most: int = 100_000, most_bytes: int = 4 << 30) -> None:
         self._most = most
+        self._most_bytes = most_bytes
         self._lock = threading.Lock()
+        self.trouble = ""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = sqlite3.connect(folder / _FILE, timeout=1.0, check_same_thread=False, isolation_level=None)
             self._file.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._file.execute("PRAGMA journal_mode=WAL")
             self._file.execute("PRAGMA synchronous=FULL")
-            self._file.executescript(_SCHEMA)
+            self._make_tables()
+            sums = self._file.execute("SELECT COUNT(*), COALESCE(SUM(LENGTH(answer)), 0) FROM answers").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise DatasetError(
                 f"The file in '{folder}' cannot be opened ({error}): does another service have it? Choose another --data."
             ) from None
+        self._count, self._bytes = sums
+
+    def _make_tables(self) -> None:
+        (version,) = self._file.execute("PRAGMA user_version").fetchone()
+        if version == _VERSION:
+            return
+        if version > _VERSION:
+            raise sqlite3.DatabaseError(f"it is of a newer vramcast, version {version} of its tables")
+        has_old = self._file.execute("SELECT 1 FROM sqlite_master WHERE name = 'groups'").fetchone()
+        old = _OLD if has_old else ""
+        self._file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {old} PRAGMA user_version = {_VERSION}; COMMIT")
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._file.close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Give the file for statements of which all are durable afterwards, or none.
+
+        Raises:
+            OutputError: none is; the message says why.
+        """
+        with self._lock:
+            try:
+                self._file.execute("BEGIN IMMEDIATE")
+                yield self._file
+                self._file.execute("COMMIT")
+                self.trouble = ""
+            except sqlite3.Error as error:
+                self.trouble = f"answers and observations are not kept: {error}"
+                raise OutputError(self.trouble) from None
+            finally:
+                if self._file.in_transaction:  # a full disk has ended it already
+                    self._file.execute("ROLLBACK")
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        """Return what a query finds; nothing where the file cannot be read."""
+        with self._lock:
+            try:
+                return self._file.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                self.trouble = f"answers and observations cannot be read: {error}"
+                return []
+
     def answer(self, id_: str) -> bytes | None:
         """Return a kept answer."""
-        with self._lock:
-            row = self._file.execute("SELECT answer FROM answers WHERE id = ?", (id_,)).fetchone()
-        return row[0] if row else None
+        rows = self._rows("SELECT answer FROM answers WHERE id = ?", id_)
+        return rows[0][0] if rows else None
 
     def keep(self, id_: str, answer: bytes) -> None:
-        """Keep an answer; of more than `most` the oldest go."""
-        with self._lock:
-            self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (id_, answer, time.time()))
-            (count,) = self._file.execute("SELECT COUNT(*) FROM answers").fetchone()
-            if count > self._most + self._most // _PORTION:
-                oldest = "SELECT id FROM answers ORDER BY at LIMIT ?"
-                self._file.execute(f"DELETE FROM answers WHERE id IN ({oldest})", (count - self._most,))
+        """Keep an answer; of more than may be kept the oldest go.
 
-    def observation(self, job_id: str) -> str | None:
-        """Return the id of what was observed of a scheduler's job."""
-        with self._lock:
-            row = self._file.execute("SELECT id FROM observations WHERE job_id = ?", (job_id,)).fetchone()
-        return row[0] if row else None
+        Raises:
+            OutputError: it cannot be written.
+        """
+        with self._writing() as file:
+            replaced = file.execute("SELECT LENGTH(answer) FROM answers WHERE id = ?", (id_,)).fetchone()
+            file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (id_, answer, time.time()))
+            count = self._count + (replaced is None)
+            size = self._bytes + len(answer) - (replaced[0] if replaced else 0)
+            if count > self._most + self._most // _PORTION or size > self._most_bytes:
+                count, size = self._without_oldest(file, count, size)
+        self._count, self._bytes = count, size
 
-    def observe(self, observed: dict[str, Any], group: str, state: GroupState) -> str:
-        """Take in what was observed, and where its group stands then: both or neither; return its id."""
+    def _without_oldest(self, file: sqlite3.Connection, count: int, size: int) -> tuple[int, int]:
+        """Delete the oldest answers until a tenth fewer bytes are left than may be, and no more answers; return both."""
+        gone = []
+        for id_, length in file.execute("SELECT id, LENGTH(answer) FROM answers ORDER BY at"):
+            if count <= self._most and size <= self._most_bytes - self._most_bytes // _PORTION:
+                break
+            gone.append((id_,))
+            count, size = count - 1, size - length
+        file.executemany("DELETE FROM answers WHERE id = ?", gone)
+        file.executemany("DELETE FROM requests WHERE estimate_id = ?", gone)
+        return count, size
+
+    def requests(self, estimate_id: str) -> list[int]:
+        """Return the requests which were answered for an estimate, the last one last."""
+        found = self._rows("SELECT request_bytes FROM requests WHERE estimate_id = ? ORDER BY at", estimate_id)
+        return [request_bytes for (request_bytes,) in found]
+
+    def request(self, estimate_id: str, request_bytes: int) -> None:
+        """Keep that a request was answered for an estimate.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        with self._writing() as file:
+            file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", (estimate_id, request_bytes, time.time()))
+
+    def observation(self, client: str, estimate_id: str, job_id: str) -> str | None:
+        """Return the id of what a client observed of a job."""
+        where = "client = ? AND estimate_id = ? AND job_id = ?"
+        rows = self._rows(f"SELECT id FROM observed WHERE {where}", client, estimate_id, job_id)
+        return rows[0][0] if rows else None
+
+    def observe(self, client: str, observed: dict[str, Any], group: str, state: GroupState) -> str:
+        """Take in what a client observed, and where its group stands then: both or neither; return the observation's id.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
         id_ = uuid.uuid4().hex
-        row = (id_, observed.get("job_id"), observed["estimate_id"], json.dumps({**observed, "group": group}), time.time())
-        with self._lock:
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
-                self._file.execute("INSERT INTO observations VALUES (?, ?, ?, ?, ?)", row)
-                self._file.execute(
-                    "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)",
-                    (group, state.asked, state.observed, state.covered, state.over),
-                )
-                self._file.execute("COMMIT")
-            except BaseException:
-                self._file.execute("ROLLBACK")
-                raise
+        text = json.dumps({**observed, "group": group})
+        row = (id_, client, observed["estimate_id"], observed.get("job_id") or "", text, time.time())
+        moved = (client, group, state.asked, state.observed, state.covered, state.over)
+        with self._writing() as file:
+            file.execute("INSERT INTO observed VALUES (?, ?, ?, ?, ?, ?)", row)
+            file.execute("INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?, ?, ?)", moved)
         return id_
 
-    def groups(self) -> dict[str, GroupState]:
-        """Return where each group stands."""
+    def groups(self) -> dict[str, dict[str, GroupState]]:
+        """Return where each group stands by each client."""
+        found: dict[str, dict[str, GroupState]] = {}
         with self._lock:
-            rows = self._file.execute("SELECT name, asked, observed, covered, over FROM groups").fetchall()
-        return {name: GroupState(*numbers) for name, *numbers in rows}
+            rows = self._file.execute("SELECT name, client, asked, observed, covered, over FROM moves").fetchall()
+        for name, client, *numbers in rows:
+            found.setdefault(name, {})[client] = GroupState(*numbers)
+        return found

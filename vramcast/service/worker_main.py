@@ -1,9 +1,9 @@
 """Answers one question after the other in a process of its own; what goes wrong in it is one answer, never the service's end.
 
-    python -m vramcast.service.worker_main [--artifact DIR]
+    python -P -m vramcast.service.worker_main [--artifact DIR] [--sandboxed]
 
 A line of standard input is a question in JSON, a line of standard output its answer:
-`{"estimate": ..., "levels": ..., "check": ...}` or `{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an error
+`{"estimate": ..., "levels": ...}` or `{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an error
 that nobody expected: it is for the operator's log.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import contextlib
+import ctypes
 import json
 import os
 import tempfile
@@ -21,21 +23,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.errors import CannotEstimate, CompilerError, UsageError, VramcastError
 from vramcast.core.text import shorten
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.service.requests import job_of_question
+from vramcast.simulator import compiled
 from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.observation import Observation, RecordedTracer
+from vramcast.tracer.protocol.messages import believe_data_alone
 
 # arbitrary: at which the bound is kept, so that an online level between two of them has an answer
 LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999)
 _LONGEST_MESSAGE: Final = 2_000  # arbitrary: characters
+_LONGEST_TRACEBACK: Final = 50_000  # arbitrary: characters
+_PR_SET_DUMPABLE: Final = 4  # spec: Linux prctl(2)
 _NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; else it is a memory history
 
 
@@ -49,10 +55,10 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
     except UsageError as error:
         return failed("usage", error)
     except VramcastError as error:
-        return failed("cannot_estimate", error)
+        return failed("worker" if error.is_of_machine else "cannot_estimate", error)
     except Exception as error:  # an unexpected one, and the next question shall have an answer
-        unexpected = failed("cannot_estimate", CannotEstimate(f"{type(error).__name__}: {error}"))
-        return {**unexpected, "traceback": traceback.format_exc()}
+        unexpected = failed("worker", CannotEstimate(f"{type(error).__name__}: {error}"))
+        return {**unexpected, "traceback": traceback.format_exc()[-_LONGEST_TRACEBACK:]}
 
 
 def failed(kind: str, error: object) -> dict[str, Any]:
@@ -100,6 +106,18 @@ def _read(text: str) -> Trace:
         return read_trace(path)
 
 
+def stand_alone() -> None:
+    """Let no code of a client's reach this process, although it runs as the same user beside it.
+
+    It cannot be looked into (pidfd_getfd, ptrace, /proc/PID/fd), reads of the job's processes nothing but data, and loads no
+    library any more which they could have put into its way.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)
+    believe_data_alone()
+    with contextlib.suppress(CompilerError):  # then Python does it
+        compiled.library()
+
+
 def serve(questions: TextIO, answers: TextIO, artifact: str | None, timeout_s: float) -> None:
     """Answer until there are no more questions."""
     for line in questions:
@@ -112,12 +130,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--artifact")
     parser.add_argument("--timeout-s", type=float, default=1800.0)
+    parser.add_argument("--sandboxed", action="store_true", help="run code of clients, and keep it away from this process")
     options = parser.parse_args()
     questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # a job reads its caller's standard input, and is not to read other questions
     os.dup2(2, 1)
     NullGpuTracer.start_ahead()
+    if options.sandboxed:
+        stand_alone()
     serve(questions, answers, options.artifact, options.timeout_s)
 
 

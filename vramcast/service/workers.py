@@ -7,19 +7,21 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-import psutil
-
-from vramcast.core.errors import Overloaded, TimeLimit, WorkerError
+from vramcast.core.errors import TimeLimit, WorkerError
+from vramcast.core.process_tree import descendants, held_bytes
 from vramcast.core.units import gib
+from vramcast.service.control_group import ControlGroup
+from vramcast.service.turns import Turns
+from vramcast.service.worker_answer import LONGEST, read_answer
 
 _WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
-_LONGEST_ANSWER: Final = 64 << 20  # arbitrary: bytes of a line; a thousand ranks are about one MiB
-_RETRY_S: Final = 2  # arbitrary: a model takes about a second
 _READ_BYTES: Final = 1 << 16  # spec: Linux, what a pipe holds
 _LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a line that a worker says
 _MOST_EVENTS: Final = 200  # arbitrary: lines of one question; a job may print without end
@@ -30,162 +32,193 @@ class UnexpectedError(Exception):
     """The traceback of an error in a worker that was no answer; the operator's log has it, and no client."""
 
 
-@dataclass(eq=False)
-class Workers:
-    """A pool of processes which answer questions.
+@dataclass(eq=False, slots=True)
+class Place:
+    """Where one worker after the other runs.
 
     Attributes:
         command: Which starts one: it answers as `vramcast.service.worker_main` does.
-        count: How many.
-        queue: How many questions may wait for one of them.
-        time_s: Of one job, from its beginning in a worker.
-        memory_bytes: Of one job: resident memory of the worker and all that it started, what they share counted for each.
-        is_fresh: Each question has a process of its own, which ends with it.
+        group: Limits its memory; None: the pool looks itself what it and all that it started hold.
+        in_memory: Folders of the worker's root whose files are in memory, and count.
     """
 
     command: Sequence[str]
-    count: int
-    queue: int
-    time_s: float
-    memory_bytes: int
-    is_fresh: bool = False
+    group: ControlGroup | None = None
+    in_memory: Sequence[str] = ()
+    process: asyncio.subprocess.Process | None = field(default=None, init=False)
+    relay: asyncio.Task[None] | None = field(default=None, init=False)  # of its words
+    folder: str = field(default="", init=False)  # for its temporary files
+    may_say: int = field(default=_MOST_EVENTS, init=False)  # lines that are logged yet
 
-    def __post_init__(self) -> None:
-        self._free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
-        self._all: dict[asyncio.subprocess.Process, asyncio.Task[None]] = {}  # and what relays their words
-        self._may_say: dict[int, int] = {}  # by process id: lines that are logged yet
-        self.waiting = 0
+    def pids(self) -> list[int]:
+        """Return the worker and all that it started."""
+        started = [] if self.process is None else [self.process.pid, *descendants(self.process.pid)]
+        return [*(self.group.processes() if self.group else ()), *started]
+
+
+class Workers:
+    """A pool of processes which answer questions.
+
+    Args:
+        places: One a worker.
+        queue: How many questions may wait for one of them.
+        time_s: Of one job, from its beginning in a worker.
+        memory_bytes: Of one job: what the worker and all that it started hold, what they share counted for each.
+        is_fresh: Each question has a process of its own, which ends with it.
+    """
+
+    def __init__(
+        self, places: Sequence[Place], queue: int, time_s: float, memory_bytes: int, *, is_fresh: bool = False
+    ) -> None:
+        self._places = places
+        self._turns = Turns(list(places), queue)
+        self._time_s = time_s
+        self._memory_bytes = memory_bytes
+        self._is_fresh = is_fresh
         self.replaced = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for a worker."""
+        return self._turns.waiting
 
     async def start(self) -> None:
         """Start the processes."""
-        for _ in range(self.count):
-            self._free.put_nowait(await self._started())
+        for place in self._places:
+            await self._start(place)
 
     async def stop(self) -> None:
         """End them, and all that they started."""
-        for process in tuple(self._all):
-            await self._end(process)
+        for place in self._places:
+            await self._end(place)
+            if place.group is not None:
+                place.group.remove()
 
-    async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
         """Return the answer to a question's values.
 
         Raises:
             Overloaded: too many others wait.
-            WorkerError: it took too much, or its process died; TimeLimit: it took too long.
+            WorkerError: it took too much, or its process died or could not be started; TimeLimit: it took too long.
         """
-        if self.waiting >= self.queue:
-            raise Overloaded(self.waiting, max(_RETRY_S, round(_RETRY_S * self.waiting / self.count)))
-        self.waiting += 1
+        place = await self._turns.take(asker)
+        is_at_an_end = True
         try:
-            process = await self._free.get()
-        finally:
-            self.waiting -= 1
-        if process.returncode is not None:  # it died while it had nothing to do: the question is not to blame
-            _LOG.warning("worker %d is replaced: it died while it had nothing to do", process.pid)
-            self.replaced += 1
-            await self._end(process)
-            process = await self._started()
-        try:
-            found = await self._answer(process, values)
+            await self._make_ready(place)
+            found = await self._answer(place, values)
+            is_at_an_end = self._is_fresh
+            return found
         except BaseException as error:  # cancelled too: what it is at belongs to nobody any more
-            _LOG.warning("worker %d is replaced: %s", process.pid, error or type(error).__name__)
-            self.replaced += 1
-            await self._replace(process)
+            self._note_replaced(place, error or type(error).__name__)
             raise
-        if self.is_fresh:
-            await self._replace(process)
-        else:
-            self._free.put_nowait(process)
-        return found
+        finally:
+            if is_at_an_end:
+                await self._replace(place)
+            self._turns.give(place)
 
-    async def _replace(self, process: asyncio.subprocess.Process) -> None:
-        await self._end(process)
-        self._free.put_nowait(await self._started())
-
-    async def _answer(self, process: asyncio.subprocess.Process, values: dict[str, Any]) -> dict[str, Any]:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._may_say[process.pid] = _MOST_EVENTS
-        watched = asyncio.create_task(self._memory_exceeded(process.pid))
+    async def _make_ready(self, place: Place) -> None:
+        """See to it that a place has a worker which lives; one which died had nothing to do: the question is not to blame."""
+        if place.process is not None and place.process.returncode is None:
+            return
+        if place.process is not None:
+            self._note_replaced(place, "it died while it had nothing to do")
+        await self._end(place)
         try:
-            process.stdin.write(json.dumps(values).encode() + b"\n")
-            await process.stdin.drain()
-            line = asyncio.create_task(process.stdout.readline())
-            done, _ = await asyncio.wait({line, watched}, timeout=self.time_s, return_when=asyncio.FIRST_COMPLETED)
-            if watched in done:
-                raise WorkerError(f"The job took more than {gib(self.memory_bytes)} of main memory here (--job-memory).")
+            await self._start(place)
+        except OSError as error:
+            raise WorkerError(f"No process can be started for the job ({error}): try again.") from None
+
+    def _note_replaced(self, place: Place, why: object) -> None:
+        if place.process is not None:
+            _LOG.warning("worker %d is replaced: %s", place.process.pid, why)
+            self.replaced += 1
+
+    async def _replace(self, place: Place) -> None:
+        await self._end(place)
+        try:
+            await self._start(place)
+        except OSError as error:  # the next question tries it again
+            _LOG.warning("no worker can be started: %s", error)
+
+    async def _answer(self, place: Place, values: dict[str, Any]) -> dict[str, Any]:
+        assert place.process is not None
+        assert place.process.stdin is not None
+        assert place.process.stdout is not None
+        place.may_say = _MOST_EVENTS
+        too_much = WorkerError(f"The job took more than {gib(self._memory_bytes)} of main memory here (--job-memory).")
+        kills = place.group.kills() if place.group else 0
+        watched = asyncio.create_task(self._memory_exceeded(place, kills))
+        try:
+            place.process.stdin.write(json.dumps(values).encode() + b"\n")
+            await place.process.stdin.drain()
+            line = asyncio.create_task(place.process.stdout.readline())
+            done, _ = await asyncio.wait({line, watched}, timeout=self._time_s, return_when=asyncio.FIRST_COMPLETED)
+            if watched in done or (place.group and place.group.kills() > kills):
+                raise too_much
             if line not in done:
-                raise TimeLimit(f"The job did not end within {self.time_s:g} s (--job-timeout).")
+                raise TimeLimit(f"The job did not end within {self._time_s:g} s (--job-timeout).")
             if not (text := line.result()):
                 raise WorkerError("The process which traced the job died of it.")
-            found: dict[str, Any] = json.loads(text)
+            found = read_answer(text)
             if traceback := found.pop("traceback", None):
-                _LOG.error("worker %d: unexpected error", process.pid, exc_info=UnexpectedError(traceback))
+                _LOG.error("worker %d: unexpected error", place.process.pid, exc_info=UnexpectedError(traceback))
             return found
         except (ConnectionError, ValueError) as error:
             raise WorkerError(f"The process which traced the job died of it ({error}).") from None
         finally:
             watched.cancel()
 
-    async def _memory_exceeded(self, pid: int) -> None:
-        """Return once a worker and what it started hold more than they may."""
-        while await asyncio.to_thread(_resident_bytes, pid) <= self.memory_bytes:
+    async def _memory_exceeded(self, place: Place, kills: int) -> None:
+        """Return once a worker and what it started hold more than they may, or the kernel ended some of it for that."""
+        assert place.process is not None
+        while True:
+            if place.group is not None:
+                if place.group.kills() > kills:
+                    return
+            elif await asyncio.to_thread(held_bytes, place.process.pid, place.in_memory) > self._memory_bytes:
+                return
             await asyncio.sleep(_WATCH_S)
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            *self.command,
+    async def _start(self, place: Place) -> None:
+        place.folder = tempfile.mkdtemp(prefix="vramcast-")
+        place.process = await asyncio.create_subprocess_exec(
+            *place.command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            limit=_LONGEST_ANSWER,
+            limit=LONGEST,
+            env={**os.environ, "TMPDIR": place.folder},
         )
-        self._may_say[process.pid] = _MOST_EVENTS
-        self._all[process] = asyncio.create_task(self._relay(process))
-        return process
+        place.may_say = _MOST_EVENTS
+        place.relay = asyncio.create_task(self._relay(place, place.process))
 
-    async def _relay(self, process: asyncio.subprocess.Process) -> None:
+    async def _relay(self, place: Place, process: asyncio.subprocess.Process) -> None:
         """Write what a worker says on stderr into the operator's log, until it ends."""
         assert process.stderr is not None
         rest = b""
         while said := await process.stderr.read(_READ_BYTES):
-            left = self._may_say[process.pid]
+            left = place.may_say
             *lines, rest = (rest + said).split(b"\n") if left else [b""]
             if len(rest) > _LONGEST_EVENT:
                 lines, rest = [*lines, rest], b""
             events = [line[:_LONGEST_EVENT].decode(errors="replace") for line in lines if line][:left]
             for event in events:
                 _LOG.info("worker %d: %s", process.pid, event)
-            self._may_say[process.pid] = left - len(events)
+            place.may_say = left - len(events)
             if 0 < left == len(events):
                 _LOG.info("worker %d: what else it says of this question is left out", process.pid)
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        for pid in (*_children(process.pid), process.pid):
+    async def _end(self, place: Place) -> None:
+        """End a worker and all that it started, and remove its temporary files."""
+        for pid in reversed(place.pids()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        await process.wait()
-        if relay := self._all.pop(process, None):
-            await asyncio.wait({relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
-            relay.cancel()
-        self._may_say.pop(process.pid, None)
-
-
-def _children(pid: int) -> list[int]:
-    """Return all which a process started, and those which they did."""
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _resident_bytes(pid: int) -> int:
-    total_bytes = 0
-    for one in (pid, *_children(pid)):
-        try:
-            total_bytes += psutil.Process(one).memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total_bytes
+        if place.process is not None:
+            await place.process.wait()
+        if place.relay is not None:
+            await asyncio.wait({place.relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
+            place.relay.cancel()
+        if place.folder:
+            await asyncio.to_thread(shutil.rmtree, place.folder, ignore_errors=True)
+        place.process, place.relay, place.folder = None, None, ""

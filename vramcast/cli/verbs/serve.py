@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job-timeout", type=float, default=120.0, metavar="SECONDS", help="of one job (default: 120)")
     parser.add_argument("--artifact", metavar="DIR", help="a learned correction; default: $VRAMCAST_ARTIFACT, else the shipped")
     parser.add_argument("--level", type=float, default=0.99, help="of requests, kept true by observations (default: 0.99)")
-    parser.add_argument("--token-file", metavar="FILE", help="clients must show the token which is in it")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="clients must show a token of it: one, or lines NAME TOKEN [weight=W] [rate=R]"
+    )
     parser.add_argument(
         "--allow-code",
         action="store_true",
@@ -60,15 +62,16 @@ def main(options: argparse.Namespace) -> int:
 
         from vramcast.service.access import Rules
         from vramcast.service.app import create_app
+        from vramcast.service.clients import read_clients
         from vramcast.service.connections import Impatient, limit_connections
         from vramcast.service.requests import answered_by
-    from vramcast.service.sandbox import sandboxed
-    from vramcast.service.service import Service
-    from vramcast.service.store import Store
-    from vramcast.service.workers import Workers
+        from vramcast.service.sandbox import places
+        from vramcast.service.service import Service
+        from vramcast.service.store import Store
+        from vramcast.service.workers import Place, Workers
 
-    token = _token(options.token_file)
-    if options.allow_code and not token:
+    clients = read_clients(options.token_file)
+    if options.allow_code and not clients.needs_token:
         raise UsageError("--allow-code runs what clients write: give --token-file, so that you know them.")
     if bool(options.tls_cert) != bool(options.tls_key):
         raise UsageError("HTTPS needs --tls-cert and --tls-key: give both, or neither.")
@@ -76,18 +79,21 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
     store = Store(Path(options.data))
     try:
-        limits = (options.workers, options.queue, options.job_timeout, parse_bytes(options.job_memory))
+        limits = (options.queue, options.job_timeout, parse_bytes(options.job_memory))
         program = ["-m", "vramcast.service.worker_main", *(["--artifact", options.artifact] if options.artifact else [])]
-        workers = Workers([sys.executable, *program], *limits)
-        sandboxes = None
+        workers = Workers([Place([sys.executable, "-P", *program]) for _ in range(options.workers)], *limits)
+        sandboxes, held = None, ""
         if options.allow_code:
-            command = sandboxed(program, _prepared(Path(options.data).absolute() / "sandbox"))
-            sandboxes = Workers(command, *limits, is_fresh=True)
-        service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes)
+            cache = _prepared(Path(options.data).absolute() / "sandbox")
+            found, held = places([*program, "--sandboxed"], cache, options.workers, limits[2])
+            sandboxes = Workers(found, *limits, is_fresh=True)
+        service = Service(store, workers, answered_by(options.artifact), options.level, sandboxes, clients.weights)
         pools = [workers] if sandboxes is None else [workers, sandboxes]
-        app = create_app(service, pools, Rules(token, options.allow_code, admits=options.admission))
+        app = create_app(service, pools, Rules(clients, options.allow_code, admits=options.admission))
         limit_connections()
         write_log(options.log_level)
+        if held:
+            say(f"sandbox: {held}")
         tls = _tls(options.tls_cert, options.tls_key)
         say(f"vramcast serves on http{'s' if tls else ''}://{options.host}:{options.port}, its API is shown at /docs")
         config = uvicorn.Config(
@@ -105,9 +111,12 @@ def _prepared(folder: Path) -> Path:
     Raises:
         CannotEstimate: it cannot be compiled here.
     """
-    code = "from vramcast.tracer.nullgpu.client import NullGpuTracer; NullGpuTracer.shared().close()"
+    code = (
+        "from vramcast.simulator import compiled; from vramcast.tracer.nullgpu.client import NullGpuTracer; "
+        "compiled.library(); NullGpuTracer.shared().close()"
+    )
     environment = {**os.environ, VARIABLE: str(folder)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotEstimate(f"The sandbox's null GPU cannot be prepared: {done.stderr.strip()[-500:]}")
     return folder
@@ -128,20 +137,3 @@ def _tls(certificate: str | None, key: str | None) -> dict[str, Any]:
             f"--tls-cert '{certificate}' cannot be used ({error}): give PEM files which belong together."
         ) from None
     return {"ssl_certfile": certificate, "ssl_keyfile": key}
-
-
-def _token(path: str | None) -> str:
-    """Return the token in a file.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if path is None:
-        return ""
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file '{path}' cannot be read ({error}).") from None
-    if not token:
-        raise UsageError(f"--token-file '{path}' is empty: write a token into it.")
-    return token

@@ -1,0 +1,96 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from vramcast.core.errors import Overloaded
+from vramcast.service.turns import Turns
+
+
+def run(use: Callable[[Turns[int]], Awaitable[Any]], *, most: int = 8) -> Any:
+    async def whole() -> Any:
+        return await use(Turns([0], most))
+
+    return asyncio.run(whole())
+
+
+async def queued(turns: Turns[int], askers: str) -> list[asyncio.Task[int]]:
+    tasks = []
+    for asker in askers:
+        tasks.append(asyncio.create_task(turns.take(asker)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def order(turns: Turns[int], tasks: list[asyncio.Task[int]], askers: str) -> str:
+    """Return who gets the thing, one after the other."""
+    found = ""
+    for _ in tasks:
+        turns.give(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        new = [number for number, task in enumerate(tasks) if task.done() and number not in seen(found)]
+        found += "".join(f"{number}," for number in new)
+    return "".join(askers[number] for number in seen(found))
+
+
+def seen(found: str) -> list[int]:
+    return [int(word) for word in found.split(",") if word]
+
+
+def test_the_turn_goes_round_the_askers() -> None:
+    async def use(turns: Turns[int]) -> str:
+        await turns.take("x")
+        return await order(turns, await queued(turns, "aaaabbc"), "aaaabbc")
+
+    assert run(use) == "abcabaa"
+
+
+def test_who_has_most_in_a_full_queue_makes_room_for_who_has_less() -> None:
+    async def use(turns: Turns[int]) -> tuple[list[bool], str]:
+        await turns.take("x")
+        tasks = await queued(turns, "aaaab")
+        await asyncio.sleep(0)
+        refused = [task.done() and isinstance(task.exception(), Overloaded) for task in tasks]
+        with pytest.raises(Overloaded):
+            await turns.take("a")
+        left = [task for task in tasks if not task.done()]
+        return refused, await order(turns, left, "aaab")
+
+    assert run(use, most=4) == ([False, False, False, True, False], "abaa")
+
+
+def test_in_a_full_queue_of_equal_shares_nobody_makes_room() -> None:
+    async def use(turns: Turns[int]) -> int:
+        await turns.take("x")
+        tasks = await queued(turns, "abcd")
+        for asker in "abcde":
+            with pytest.raises(Overloaded) as refused:
+                await turns.take(asker)
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert turns.waiting == 0
+        return refused.value.retry_after_s
+
+    assert run(use, most=4) >= 1
+
+
+def test_who_leaves_loses_nothing() -> None:
+    async def use(turns: Turns[int]) -> None:
+        await turns.take("x")
+        before, late = await queued(turns, "ab")
+        before.cancel()
+        await asyncio.gather(before, return_exceptions=True)
+        turns.give(0)
+        late.cancel()  # it has its turn already, and does not know it yet
+        await asyncio.gather(late, return_exceptions=True)
+        assert await asyncio.wait_for(turns.take("c"), 1) == 0
+
+    run(use)

@@ -1,0 +1,81 @@
+"""What a worker's answer may be, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+from tests.service.doubles import estimate  # after the line above
+from vramcast.core.errors import WorkerError
+from vramcast.service.worker_answer import read_answer
+
+
+def line(change: Callable[[dict[str, Any]], object]) -> bytes:
+    answer = json.loads(json.dumps(estimate()))
+    change(answer)
+    return json.dumps(answer).encode()
+
+
+def test_an_answer_and_an_error_are_read() -> None:
+    assert read_answer(json.dumps(estimate()).encode())["estimate"]["verdict"]["exit_code"] == 0
+    error = {"error": {"kind": "cannot_estimate", "message": "it raised"}, "traceback": "x"}
+    assert read_answer(json.dumps(error).encode()) == error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[]",
+        b"null",
+        b"1",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"error": {}}',
+        b'{"error": {"kind": "x", "message": ""}}',
+    ],
+)
+def test_what_is_no_answer_is_none(text: bytes) -> None:
+    with pytest.raises(WorkerError, match="is no answer"):
+        read_answer(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: answer.update(more=1),
+        lambda answer: answer.update(error={"kind": "usage", "message": ""}),
+        lambda answer: answer.pop("levels"),
+        lambda answer: answer.update(levels={}),
+        lambda answer: answer["levels"].update({"0.99": -1}),
+        lambda answer: answer["levels"].update({"0.99": 1 << 60}),
+        lambda answer: answer["levels"].update({"0.99": 1.5}),
+        lambda answer: answer["levels"].update({"0.99": True}),
+        lambda answer: answer["levels"].update({"0.9999": 1}),
+        lambda answer: answer["levels"].update({"1.5": 1 << 50}),
+        lambda answer: answer.update(levels={f"0.{number:09}": 1 for number in range(1, 200)}),
+        lambda answer: answer["estimate"]["verdict"].update(exit_code=3),
+        lambda answer: answer["estimate"]["verdict"].update(exit_code="0"),
+        lambda answer: answer["estimate"].pop("peaks"),
+        lambda answer: answer["estimate"].update(traits={"operators": {"x": 1}}),
+        lambda answer: answer["estimate"].update(memory_bytes="40"),
+        lambda answer: answer["estimate"].update(memory_bytes=1 << 60),
+        lambda answer: answer["estimate"]["peaks"].update(process=float("nan")),
+        lambda answer: answer["estimate"].update(context_bytes=float("inf")),
+    ],
+)
+def test_a_forged_answer_is_none(change: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(WorkerError, match="is no answer"):
+        read_answer(line(change))
+
+
+def test_why_it_is_none_repeats_nothing_of_it() -> None:
+    with pytest.raises(WorkerError) as error:
+        read_answer(line(lambda answer: answer["estimate"].update(memory_bytes="s3cret")))
+    assert "s3cret" not in str(error.value)

@@ -1,0 +1,97 @@
+"""What a worker may answer: the published form, or it is no answer. Who runs a client's code cannot be believed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Annotated, Any, Final, Literal
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError as SchemaError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
+
+from vramcast.core.errors import WorkerError
+from vramcast.service.responses import Estimate, Verdict
+
+LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks are about one MiB
+_LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: up to here all readers agree on integers
+_Bytes = Annotated[int, Field(ge=0, le=_LARGEST)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Estimated(_Strict):
+    """An estimate, and its bound at several levels."""
+
+    estimate: dict[str, Any]
+    levels: dict[Annotated[str, Field(pattern=r"^0\.\d{1,9}$")], _Bytes] = Field(min_length=1, max_length=100)
+
+    @model_validator(mode="after")
+    def _rises(self) -> _Estimated:
+        """Raise ValueError where a higher level has a lower bound: what is requested goes by their order."""
+        sizes = list(self.levels.values())
+        if sorted(self.levels, key=float) != list(self.levels) or sizes != sorted(sizes):
+            raise ValueError("levels do not ascend")
+        return self
+
+
+class _Error(_Strict):
+    kind: Literal["usage", "cannot_estimate", "worker"]
+    message: str = Field(max_length=2_000)
+
+
+class _Failed(_Strict):
+    """Why there is no estimate."""
+
+    error: _Error
+    traceback: str | None = Field(None, max_length=100_000)
+
+
+class _Answer(RootModel[_Estimated | _Failed]):
+    pass
+
+
+@functools.cache
+def _schema() -> Draft202012Validator:
+    return Draft202012Validator(Estimate.model_json_schema())
+
+
+def read_answer(line: bytes) -> dict[str, Any]:
+    """Return a worker's answer.
+
+    Raises:
+        WorkerError: it is none.
+    """
+    try:
+        found = json.loads(line, parse_constant=_refuse)
+        _Answer.model_validate(found)
+        if "estimate" in found:
+            _schema().validate(found["estimate"])
+            Verdict.model_validate(found["estimate"]["verdict"])
+            _check_numbers(found["estimate"])
+    except (ValidationError, SchemaError, ValueError, RecursionError) as error:
+        raise WorkerError(f"What the job's process answered is no answer ({_short(error)}).") from None
+    answer: dict[str, Any] = found
+    return answer
+
+
+def _check_numbers(part: Any) -> None:
+    """Raise ValueError where a number is none that other readers of JSON have too."""
+    if isinstance(part, dict | list):
+        for one in part.values() if isinstance(part, dict) else part:
+            _check_numbers(one)
+    elif isinstance(part, int) and abs(part) > _LARGEST:
+        raise ValueError("a number is too large")
+
+
+def _short(error: Exception) -> str:
+    """Return what is wrong without what the job wrote."""
+    if isinstance(error, ValidationError):
+        return "; ".join(one["type"] for one in error.errors(include_input=False, include_url=False)[:3])
+    return f"{error.validator} of its schema" if isinstance(error, SchemaError) else type(error).__name__
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
