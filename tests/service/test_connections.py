@@ -92,6 +92,12 @@ def test_headers_which_do_not_end_close_the_connection(monkeypatch: pytest.Monke
     assert ended(monkeypatch, *pieces) == "closed"
 
 
+def test_who_asks_ever_more_before_it_has_an_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert ended(monkeypatch, asked * 5000) == "closed"
+    assert ended(monkeypatch, asked * 10) == ""
+
+
 def test_a_large_body_is_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(monkeypatch, START + b"Content-Length: 1000000\r\n\r\n", *[b"x" * 100_000] * 9) == ""
 

@@ -63,6 +63,7 @@ def test_what_is_no_answer_is_none(text: bytes) -> None:
         lambda answer: answer["estimate"]["verdict"].update(exit_code=3),
         lambda answer: answer["estimate"]["verdict"].update(exit_code="0"),
         lambda answer: answer["estimate"].pop("peaks"),
+        lambda answer: answer["estimate"].update(html="<script>"),
         lambda answer: answer["estimate"].update(traits={"operators": {"x": 1}}),
         lambda answer: answer["estimate"].update(memory_bytes="40"),
         lambda answer: answer["estimate"].update(memory_bytes=1 << 60),

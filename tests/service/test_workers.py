@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("psutil")
+pytest.importorskip("pydantic")
 from vramcast.core.errors import Overloaded, TimeLimit, WorkerError  # after the line above
 from vramcast.service.workers import Place, Workers
 

@@ -49,6 +49,13 @@ class _DataAlone(pickle.Unpickler):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no data")
 
+    def load(self) -> Any:
+        """Return what the pickle holds; whatever is wrong with it is an UnpicklingError."""
+        try:
+            return super().load()
+        except Exception as error:
+            raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from None
+
 
 _Unpickler: type[pickle.Unpickler] = pickle.Unpickler
 
@@ -60,8 +67,15 @@ def believe_data_alone() -> None:
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Return what a pickle of a process of ours holds."""
-    return _Unpickler(io.BytesIO(data)).load()
+    """Return what a pickle of a process of ours holds.
+
+    Raises:
+        Unreadable: a class is unknown here, memory ran out.
+    """
+    try:
+        return _Unpickler(io.BytesIO(data)).load()
+    except _UNREADABLE as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from None
 
 
 class Gone(Exception):
@@ -102,12 +116,9 @@ class Frame:
         """Return the message, which is whole. Only between our own processes.
 
         Raises:
-            Unreadable: a class is unknown here, or raises; memory ran out.
+            Unreadable: see `loads`.
         """
-        try:
-            return loads(memoryview(self._data)[_LENGTH.size :])
-        except Exception as error:  # the classes' own code runs
-            raise Unreadable(f"{type(error).__name__}: {error}") from None
+        return loads(memoryview(self._data)[_LENGTH.size :])
 
 
 def pack(message: Any) -> bytes:

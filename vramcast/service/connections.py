@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HEADERS_S: Final = 10.0  # arbitrary: by then a request's headers must be there
 _HEADERS_BYTES: Final = 32 << 10  # arbitrary: of a request, its first line included
+_MOST_PIPELINED: Final = 16  # arbitrary: requests of a connection which wait for their turn; each takes some 5 kB here
 _READ_S: Final = 10.0  # arbitrary: by then a client must have read what it was sent
 
 
@@ -58,8 +59,10 @@ class Impatient(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop waiting."""
+        """Stop waiting; who sends ever more before it has an answer is told that this is no HTTP."""
         self._stop_waiting()
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            raise ValueError(f"more than {_MOST_PIPELINED} requests at once")
         super().on_headers_complete()
 
     def pause_writing(self) -> None:

@@ -94,6 +94,17 @@ def control_groups(count: int, size_bytes: int, own: tuple[Path, int] | None = N
     return groups
 
 
+def refusal() -> str:
+    """Return why this machine lends no groups, as far as one sees without making one; "": it does."""
+    try:
+        folder, version = _own()
+        if version == 2 and "memory" not in (folder / "cgroup.controllers").read_text().split():
+            return f"{folder} lends no memory"
+        return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written"
+    except OSError as error:
+        return str(error)
+
+
 def _own() -> tuple[Path, int]:
     """Return the folder of this process's group that counts memory, and the version.
 

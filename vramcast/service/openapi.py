@@ -41,7 +41,9 @@ class DescribedApp(FastAPI):
     bodies: tuple[type[BaseModel], ...] = ()
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
+        """Return the OpenAPI document, made at the first call."""
+        if self.openapi_schema is not None:
+            return self.openapi_schema
         document = super().openapi()
         _, schemas = models_json_schema([(model, "validation") for model in self.bodies], ref_template=_SCHEMA)
         document["components"]["schemas"] |= schemas["$defs"]

@@ -32,7 +32,7 @@ _CPU_S: Final = 600  # arbitrary: the pool's limit of time is shorter on most ma
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")  # spec: Debian's programs
 JOB: Final = "/job"
 _CACHE: Final = "/cache"
-_IN_MEMORY: Final = ("/tmp", JOB, "/dev/shm")
+FOLDERS_IN_MEMORY: Final = ("/tmp", JOB, "/dev/shm")
 _FILTER: Final = "system-calls.bpf"
 # Each start reads the filter from a descriptor of its own, and enters its control group before anything counts.
 _ENTER: Final = 'if [ -n "$1" ]; then echo $$ > "$1" || exit 1; fi; filter=$0; shift; exec "$@" 9< "$filter"'
@@ -67,7 +67,7 @@ def places(program: Sequence[str], cache: Path, count: int, memory_bytes: int) -
             "holds for pipes and sockets is not seen. Give the service a group of its own (systemd: Delegate=yes)"
         )
     return [
-        Place(sandboxed(program, cache, number, group), group, () if group else _IN_MEMORY)
+        Place(sandboxed(program, cache, number, group), group, () if group else FOLDERS_IN_MEMORY)
         for number, group in enumerate(groups)
     ], held
 
@@ -89,7 +89,8 @@ def sandboxed(program: Sequence[str], cache: Path, number: int = 0, group: Contr
     above = {str(parent): None for path in own for parent in reversed(Path(path).parents[:-1])}
     folders = [word for path in above for word in ("--perms", "0755", "--dir", path)]  # bubblewrap's own are for root alone
     shown = [word for path in (*_SYSTEM, *dict.fromkeys(own)) for word in ("--ro-bind-try", path, path)]
-    scratch = [word for path in _IN_MEMORY for word in ("--perms", "1777", "--size", str(_SCRATCH_BYTES), "--tmpfs", path)]
+    size = ["--perms", "1777", "--size", str(_SCRATCH_BYTES)]
+    scratch = [word for path in FOLDERS_IN_MEMORY for word in (*size, "--tmpfs", path)]
     environment = {"PATH": "/usr/bin:/bin", "HOME": JOB, VARIABLE: _CACHE, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     alone = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent"]
     user = _FIRST_USER + number

@@ -69,6 +69,8 @@ def read_answer(line: bytes) -> dict[str, Any]:
         _Answer.model_validate(found)
         if "estimate" in found:
             _schema().validate(found["estimate"])
+            if not found["estimate"].keys() <= _schema().schema["properties"].keys():
+                raise ValueError("a field that the schema does not know")
             Verdict.model_validate(found["estimate"]["verdict"])
             _check_numbers(found["estimate"])
     except (ValidationError, SchemaError, ValueError, RecursionError) as error:

@@ -22,6 +22,7 @@ from vramcast.service.turns import Turns
 from vramcast.service.worker_answer import LONGEST, read_answer
 
 _WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
+_LOOK_S, _MOST_LOOKS = 0.01, 500  # arbitrary: how often one looks whether a control group is empty, and how long
 _READ_BYTES: Final = 1 << 16  # spec: Linux, what a pipe holds
 _LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a line that a worker says
 _MOST_EVENTS: Final = 200  # arbitrary: lines of one question; a job may print without end
@@ -211,11 +212,16 @@ class Workers:
 
     async def _end(self, place: Place) -> None:
         """End a worker and all that it started, and remove its temporary files."""
-        for pid in reversed(place.pids()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if place.process is not None:
-            await place.process.wait()
+        for _ in range(_MOST_LOOKS):
+            pids = place.pids()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if place.process is not None:
+                await place.process.wait()
+            if place.group is None or not pids:
+                break
+            await asyncio.sleep(_LOOK_S)  # until the kernel has ended all who were in the group
         if place.relay is not None:
             await asyncio.wait({place.relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
             place.relay.cancel()

@@ -41,7 +41,7 @@ from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.fullest_rank import reserved_bytes
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.job_result import Result
-from vramcast.tracer.protocol.messages import LENT, loads
+from vramcast.tracer.protocol.messages import LENT, Unreadable, loads
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _STARTUP: Final = Path(__file__).parents[1] / "startup"
@@ -136,11 +136,14 @@ class Shared:
         found = []
         for claim in sorted(self.folder.glob(f"*{_CLAIM}")):
             said = claim.with_suffix(_SAID)
+            why = "was killed before it said what it took"
             if said.exists():
-                found.append(loads(said.read_bytes()))
-            else:
-                killed = Result("error", error="WorkerError", message="was killed before it said what it took")
-                found.append(Process(claim.read_text(encoding="utf-8"), killed))
+                try:
+                    found.append(loads(said.read_bytes()))
+                    continue
+                except Unreadable as error:
+                    why = f"said what cannot be read ({error})"
+            found.append(Process(claim.read_text(encoding="utf-8"), Result("error", error="WorkerError", message=why)))
         return found
 
     def only(self, own: Result) -> Result:

@@ -73,7 +73,22 @@ def report() -> dict[str, Any]:
         "simulator": _simulator(),
         "artifact": _try(_artifact),
         "site": _try(_site),
+        "sandbox": _sandbox(),
     }
+
+
+def _sandbox() -> dict[str, Any]:
+    """Return whether the service can run code of its clients here, and how far it is held."""
+    try:
+        from vramcast.service import control_group, sandbox
+    except ImportError as error:
+        return {"works": False, "why": f"{error.name} is not installed: run pip install 'vramcast[serve]'"}
+    if lacking := sandbox.missing():
+        return {"works": False, "why": f"{lacking} is not there"}
+    refusal = control_group.refusal()
+    memory = f"looked at four times a second ({refusal})" if refusal else "limited by control groups"
+    users = "each job has a user of its own" if os.geteuid() == 0 else "jobs run as this user"
+    return {"works": True, "why": f"bubblewrap; the memory of jobs is {memory}; {users}"}
 
 
 def _site() -> str | None:
@@ -187,6 +202,7 @@ def main(options: argparse.Namespace) -> int:
         answer(f"cuDNN: {_words(facts['cudnn'])}")
         answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
         answer(f"bounds by artifact: {facts['artifact']}")
+        answer(f"serve --allow-code: {'works' if facts['sandbox']['works'] else 'does not work'}: {facts['sandbox']['why']}")
         answer(f"site file: {facts['site'] or f'none; {SITE_VARIABLE} names one (docs/contexts.md)'}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3
 
