@@ -640,7 +640,7 @@ def _left(service: Tried) -> Iterator[Case]:
     yield Case(
         "what is left",
         "unexpected errors in the log",
-        lambda: _if("Traceback" in log, log[log.find("Traceback") :][:300], Wrong.TRACEBACK),
+        lambda: _if("unexpected error" in log, log[log.find("unexpected error") :][:300], Wrong.TRACEBACK),
     )
 
 

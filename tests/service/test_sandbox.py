@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from vramcast.service.sandbox import JOB, missing, sandboxed
+pytest.importorskip("pydantic")
+from vramcast.service.sandbox import JOB, missing, sandboxed  # after the line above
+from vramcast.service.workers import Place, Workers
 
 pytestmark = [
     pytest.mark.integration,
@@ -35,7 +41,10 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
 
 
 def test_it_is_nobody_in_a_folder_of_its_own(tried: Tried) -> None:
-    assert tried("import os; print(os.getuid(), os.getcwd(), os.listdir())") == f"65000 {JOB} []"
+    assert (
+        tried("import os; print(os.getuid(), os.getcwd(), os.listdir())")
+        == f"{65000 if os.geteuid() == 0 else os.geteuid()} {JOB} []"
+    )
     assert tried("open('x', 'w').write('1'); print(open('x').read())") == "1"
 
 
@@ -107,3 +116,68 @@ def test_it_gains_no_rights(tried: Tried) -> None:
     assert "Error" in tried("import os; os.setuid(0)")
     code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('NoNewPrivs', 'CapEff'))])"
     assert tried(code) == "['0000000000000000', '1']"
+
+
+def test_one_that_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
+    """Its first process had a child which no list had yet, and which nobody ended."""
+    tmp_path.chmod(0o755)
+    mark = f"mark = {os.getpid()}; input()"
+
+    async def start_and_end(delay_s: float) -> None:
+        workers = Workers([Place(sandboxed(["-c", mark], tmp_path))], 1, 9.0, 1 << 30)
+        await workers.start()
+        await asyncio.sleep(delay_s)
+        await asyncio.wait_for(workers.stop(), 9)
+
+    for number in range(20):
+        asyncio.run(start_and_end(number / 1000))
+    latest_s = time.monotonic() + 9
+    while any(mark in line for line in command_lines()):  # the kernel ends a killed process in its own time
+        assert time.monotonic() < latest_s
+        time.sleep(0.01)
+
+
+def command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
+def test_each_has_a_user_of_its_own_where_the_service_is_root(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    command = [sandboxed(["-c", "import os; print(os.getuid())"], tmp_path, number) for number in (0, 7)]
+    said = [int(subprocess.run(one, capture_output=True, text=True, check=True).stdout) for one in command]
+    assert said == ([65000, 65007] if os.geteuid() == 0 else [os.geteuid()] * 2)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import multiprocessing as m\nwith m.Pool(2) as pool: print(pool.map(abs, [-1, -2]))",
+        "import multiprocessing as m\nq = m.Queue(); q.put([1, 2]); print(q.get())",
+        "import multiprocessing as m\ns = m.Semaphore(); s.acquire(); print([1, 2])",
+    ],
+    ids=["pool", "queue", "semaphore"],
+)
+def test_multiprocessing_works(tried: Tried, code: str) -> None:
+    assert tried(code) == "[1, 2]"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.memfd_create('x')",
+        "import mmap; mmap.mmap(-1, 1 << 20)",
+        "import mmap, os; mmap.mmap(os.open('/dev/zero', os.O_RDWR), 1 << 20)",
+        "import subprocess; subprocess.run(['unshare', '-Urm', 'true'], check=True)",
+        "open('/x', 'w')",
+        "open('/dev/x', 'w')",
+    ],
+    ids=["memfd", "shared and anonymous", "zero", "user namespace", "root", "dev"],
+)
+def test_memory_of_nobody_and_name_spaces_are_refused(tried: Tried, code: str) -> None:
+    assert "Error" in tried(code)
+
+
+def test_code_in_its_folder_is_imported_by_nobody(tried: Tried) -> None:
+    assert tried("import sys; print('' in sys.path, '/job' in sys.path)") == "False False"

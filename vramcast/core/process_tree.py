@@ -36,6 +36,14 @@ def running() -> dict[int, Running]:
     return found
 
 
+def is_active(pid: int) -> bool:
+    """Return whether a process goes on: it has neither ended nor been stopped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX"
+    except OSError:
+        return False
+
+
 def descendants(pid: int) -> list[int]:
     """Return all which a process started, and those which they did."""
     children: dict[int, list[int]] = {}

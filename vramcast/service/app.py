@@ -137,7 +137,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         "/healthz", tags=["operation"], summary="Say that the service lives, and what fails", response_model_exclude_none=True
     )
     async def health() -> Health:
-        return Health(status="degraded", reason=service.trouble) if service.trouble else Health()
+        return Health(status="degraded" if service.trouble else "ok", reason=service.trouble or None)
 
     @others.get("/metrics", tags=["operation"], summary="Count for Prometheus", response_class=PlainTextResponse)
     async def prometheus() -> Response:

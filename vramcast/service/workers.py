@@ -10,19 +10,20 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vramcast.core.errors import TimeLimit, WorkerError
-from vramcast.core.process_tree import descendants, held_bytes
+from vramcast.core.process_tree import descendants, held_bytes, is_active
 from vramcast.core.units import gib
 from vramcast.service.control_group import ControlGroup
 from vramcast.service.turns import Turns
 from vramcast.service.worker_answer import LONGEST, read_answer
 
 _WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
-_LOOK_S, _MOST_LOOKS = 0.01, 500  # arbitrary: how often one looks whether a control group is empty, and how long
+_LOOK_S, _END_S = 0.02, 5.0  # arbitrary: how often one looks whether a control group is empty, and how long
 _READ_BYTES: Final = 1 << 16  # spec: Linux, what a pipe holds
 _LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a line that a worker says
 _MOST_EVENTS: Final = 200  # arbitrary: lines of one question; a job may print without end
@@ -31,6 +32,12 @@ _LOG: Final = logging.getLogger(__name__)
 
 class UnexpectedError(Exception):
     """The traceback of an error in a worker that was no answer; the operator's log has it, and no client."""
+
+
+def _send(number: signal.Signals, pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 @dataclass(eq=False, slots=True)
@@ -51,10 +58,25 @@ class Place:
     folder: str = field(default="", init=False)  # for its temporary files
     may_say: int = field(default=_MOST_EVENTS, init=False)  # lines that are logged yet
 
-    def pids(self) -> list[int]:
-        """Return the worker and all that it started."""
-        started = [] if self.process is None else [self.process.pid, *descendants(self.process.pid)]
-        return [*(self.group.processes() if self.group else ()), *started]
+    async def _stop(self) -> None:
+        """Stop the worker where it is: then it starts nothing that a list of what it started would lack."""
+        assert self.process is not None
+        _send(signal.SIGSTOP, [self.process.pid])
+        until = time.monotonic() + _END_S
+        while is_active(self.process.pid) and time.monotonic() < until:
+            await asyncio.sleep(0)
+
+    async def kill(self) -> None:
+        """Kill the worker and all that it started, and wait until they have ended."""
+        if self.process is not None:
+            await self._stop()
+            _send(signal.SIGKILL, [*descendants(self.process.pid), self.process.pid])
+            with contextlib.suppress(TimeoutError):  # who escaped may hold its pipes
+                await asyncio.wait_for(self.process.wait(), _END_S)
+        until = time.monotonic() + _END_S
+        while self.group and (left := self.group.processes()) and time.monotonic() < until:
+            _send(signal.SIGKILL, left)
+            await asyncio.sleep(_LOOK_S)
 
 
 class Workers:
@@ -212,16 +234,7 @@ class Workers:
 
     async def _end(self, place: Place) -> None:
         """End a worker and all that it started, and remove its temporary files."""
-        for _ in range(_MOST_LOOKS):
-            pids = place.pids()
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if place.process is not None:
-                await place.process.wait()
-            if place.group is None or not pids:
-                break
-            await asyncio.sleep(_LOOK_S)  # until the kernel has ended all who were in the group
+        await place.kill()
         if place.relay is not None:
             await asyncio.wait({place.relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
             place.relay.cancel()
