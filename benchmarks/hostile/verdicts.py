@@ -177,7 +177,7 @@ class _Pool:
     async def stop(self) -> None:
         """Do nothing."""
 
-    async def ask(self, values: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
         """Answer as a worker does."""
         from vramcast.service.worker_main import answer
 
@@ -194,9 +194,9 @@ def _served(folder: Path, job: _Job) -> dict[str, Any]:
     body = {"target": job.target, "batch": [job.batch], "device": _CARD, "capacity_bytes": job.memory_bytes, "wait_s": 100}
     found = []
     for rules, path, sent in (
-        (Rules(""), "/v1/estimates", body),
-        (Rules(""), "/v1/checks", body),
-        (Rules("", admits=True), "/admission/watch/mutate", _review(job)),
+        (Rules(), "/v1/estimates", body),
+        (Rules(), "/v1/checks", body),
+        (Rules(admits=True), "/admission/watch/mutate", _review(job)),
     ):
         pool: Any = _Pool()
         with closing(Store(folder / "store")) as store, TestClient(_app(store, pool, rules)) as http:
