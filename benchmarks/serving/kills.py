@@ -65,9 +65,9 @@ def killed(folder: Path, kills: int) -> tuple[int, int, int, int]:
         acknowledged += known
         ids.add(id_)
     with contextlib.closing(Store(folder)) as store:
-        state = next(iter(store.groups().values()))
+        (state,) = next(iter(store.groups().values())).values()
     with contextlib.closing(sqlite3.connect(folder / "service.sqlite")) as file:
-        kept = [job_id for (job_id,) in file.execute("SELECT job_id FROM observations")]
+        kept = [job_id for (job_id,) in file.execute("SELECT job_id FROM observed")]
     lost = len(set(acknowledged) - set(kept))
     assert state.observed == len(kept), "a group counts another number of observations than there are"
     return len(acknowledged), lost, len(kept) - len(set(kept)), len(ids) - 1

@@ -84,3 +84,15 @@ def test_a_state_goes_on_where_it_was_also_after_a_torn_line(tmp_path: Path) -> 
 def test_a_level_is_a_level() -> None:
     with pytest.raises(UsageError, match="level is 2"):
         Online(2)
+
+
+def test_a_job_is_judged_by_its_own_request_and_not_by_what_others_moved_since() -> None:
+    told = Told(10 * GIB)
+    online = Online(0.9)
+    request = online.request(told)
+    for _ in range(200):  # of jobs which take nothing: the level falls meanwhile
+        online.observe(told, 1, requested_bytes=request)
+    assert online.request(told) < request
+    before = online.asked
+    held = online.observe(told, request, requested_bytes=request)
+    assert held < before < online.observe(told, request + 1, requested_bytes=request)

@@ -98,9 +98,8 @@ def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Pa
     words = checked_job.job_text(parser(["run"]).parse_args(["run", "--device", CARD, "--steps", "5", "--", "train.py"])).job(
         device(CARD)
     )
-    table = job_table.read("job", {"command": "train.py", "steps": 5}).text.job(device(CARD))
-    of_a_model = {"precision": "bf16", "batch": ["8x16"]}  # the service reads none of it for a command
-    body = json.dumps({"command": ["train.py"], "steps": 5, "device": CARD, **of_a_model})
+    table = job_table.read("job", {"command": "train.py", "steps": 5, "device": CARD}).text.job(device(CARD))
+    body = json.dumps({"command": ["train.py"], "steps": 5, "device": CARD})
     assert same(table, words)
     assert same(job_of_question(read_question(body.encode()).values), words)
     assert words.training == Training(steps=5)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pydantic")
+from vramcast.core.errors import JobError, WorkerError  # after the line above
+from vramcast.service import worker_main
 from vramcast.service.requests import read_question
-from vramcast.service.worker_main import answer, serve  # after the line above
+from vramcast.service.worker_main import answer, serve
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +37,7 @@ def resnet(**changes: Any) -> dict[str, Any]:
 def test_a_model_has_the_answer_of_the_command_line() -> None:
     pytest.importorskip("torchvision")
     found = answer(resnet(optimizer="sgdm"))
-    assert found["check"] == {"exit_code": 0, "reason": "fits"}
+    assert (found["estimate"]["verdict"]["value"], found["estimate"]["verdict"]["exit_code"]) == ("fits", 0)
     assert (found["estimate"]["device"], found["estimate"]["optimizer"]) == ("t4", "sgdm")
     assert found["levels"]["0.99"] == found["estimate"]["upper_bound"]["bytes"]
     assert list(found["levels"].values()) == sorted(found["levels"].values())
@@ -42,7 +46,7 @@ def test_a_model_has_the_answer_of_the_command_line() -> None:
 def test_a_small_card_is_one_on_which_it_does_not_fit() -> None:
     pytest.importorskip("torchvision")
     found = answer(resnet(capacity_bytes=300 << 20))
-    assert found["check"] == {"exit_code": 1, "reason": "does not fit"}
+    assert (found["estimate"]["verdict"]["value"], found["estimate"]["verdict"]["exit_code"]) == ("does not fit", 1)
 
 
 def test_a_trace_has_the_peaks_which_were_recorded(trace: Any, tmp_path: Path) -> None:
@@ -68,3 +72,31 @@ def test_a_wrong_job_does_not_end_the_worker() -> None:
     serve(questions, answers, None, 60.0)
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert [line["error"]["kind"] for line in lines] == ["cannot_estimate", "cannot_estimate"]
+
+
+def test_a_process_that_answers_for_code_cannot_be_looked_into_and_believes_data_alone() -> None:
+    code = """
+import ctypes, os, pickle
+from vramcast.service.worker_main import stand_alone
+from vramcast.tracer.protocol import messages
+class Runs:
+    def __reduce__(self): return os.system, ("true",)
+stand_alone()
+try: messages.loads(pickle.dumps(Runs()))
+except messages.Unreadable: print(ctypes.CDLL(None).prctl(3), "refused")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(MemoryError(), "worker"), (WorkerError("x"), "worker"), (JobError("x"), "cannot_estimate")]
+)
+def test_what_lies_at_the_machine_is_told_from_what_lies_at_the_job(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
+) -> None:
+    def raises(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(worker_main, "_estimate", raises)
+    assert answer(resnet())["error"]["kind"] == kind
