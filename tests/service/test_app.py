@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 from tests.service.doubles import GIB, Instant, client, known  # after the lines above
+from vramcast.service.requests import read_question
+from vramcast.service.service import Service
+from vramcast.service.store import Store
 
 JOB = {"target": "torchvision:resnet18", "batch": ["8x3x224x224"], "labels": "8:int64<1000", "device": "a100"}
 
@@ -153,6 +159,32 @@ def test_who_came_back_too_late_is_told_why_there_is_no_answer(http: Any, worker
         if found.status_code != 202:
             break
     assert (found.status_code, found.json()["error"]["kind"]) == (422, "worker")
+
+
+def test_who_did_not_wait_and_asks_again_is_told_once_why_there_is_no_answer(http: Any, workers: Instant) -> None:
+    body = {**named("resnet50"), "wait_s": 0.01}
+    workers.gate.clear()
+    assert http.post("/v1/checks", json=body).status_code == 202
+    http.portal.call(workers.gate.set)
+    while http.get("/metrics").text.count("vramcast_questions_in_flight 1.0"):
+        pass
+    found = [http.post("/v1/checks", json={**body, "wait_s": 5.0}) for _ in range(2)]
+    assert [one.json()["error"]["kind"] for one in found] == ["worker", "worker"]
+    assert workers.asked == ["resnet50", "resnet50"]  # the second time it is asked anew
+
+
+def test_why_code_failed_is_not_the_answer_to_the_next_question(tmp_path: Path, workers: Instant) -> None:
+    body = json.dumps({"target": "mine.py:resnet34", "batch": ["8x3"], "files": {"mine.py": ""}}).encode()
+
+    async def asked() -> None:
+        with closing(Store(tmp_path)) as store:
+            service = Service(store, workers, "v1", sandboxes=workers)  # type: ignore[arg-type]
+            for _ in range(2):
+                _, found = await service.answer(read_question(body), "alice")
+                assert isinstance(found, dict)
+
+    asyncio.run(asked())
+    assert workers.asked == ["resnet34", "resnet34"]
 
 
 def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:

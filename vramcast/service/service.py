@@ -130,6 +130,7 @@ class Service:
         self._kept_bytes = 0
         self._requests: OrderedDict[str, list[int]] = OrderedDict()  # what was answered for an estimate, the last one last
         self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # why questions have no answer, by id
+        self._untold: OrderedDict[str, str] = OrderedDict()  # who asked and did not wait for a failure, by id
         self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions which are being answered, or wait for it
         self._observing = asyncio.Lock()
         self.level = level
@@ -163,8 +164,8 @@ class Service:
         if (answer := self.kept(id_)) is not None:
             self.from_cache += 1
             return id_, answer
-        if (failure := self.failures.get(id_)) is not None and failure["error"]["kind"] == LASTING and not question.is_code:
-            return id_, failure  # why code failed, the machine may have decided: nobody can tell that from what it says
+        if (failure := self.failures.get(id_)) is not None and self._is_answer(failure, id_, question, asker):
+            return id_, failure
         task = self.asking.get(id_)
         if task is None:
             task = asyncio.create_task(self._ask(id_, question, asker))
@@ -176,7 +177,18 @@ class Service:
         if not done:
             return id_, None
         found = task.result()
+        self._untold.pop(id_, None)
         return id_, found if "error" in found else self.kept(id_)
+
+    def _is_answer(self, failure: dict[str, Any], id_: str, question: Question, asker: str) -> bool:
+        """Tell whether a failure is the answer to an equal question: once for who did not wait, and where it would fail again.
+
+        Why code failed, the machine may have decided: nobody can tell that from what it says.
+        """
+        if self._untold.get(id_) == asker:
+            del self._untold[id_]
+            return True
+        return failure["error"]["kind"] == LASTING and not question.is_code
 
     async def _ask(self, id_: str, question: Question, asker: str) -> dict[str, Any]:
         """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
@@ -194,6 +206,7 @@ class Service:
         _LOG.info("estimate %s of %s after %.1f s: %s", id_, about, time.monotonic() - began, outcome)
         if "error" in found:
             self._remember(self.failures, id_, found, _FAILURES)
+            self._remember(self._untold, id_, asker, _FAILURES)
             return found
         answer = Answer(id_, json.dumps(found).encode())
         try:
