@@ -34,12 +34,12 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_group_of_version_2_is_limited_as_a_whole_and_without_swap(lent: Path) -> None:
-    (lent / "cgroup.procs").write_text("17\n")
+    (lent / "cgroup.procs").write_text(f"{os.getpid()}\n")
     groups = control_groups(2, 5 * MIB, (lent, 2))
     assert [group.folder.name for group in groups] == [f"vramcast-{os.getpid()}-{number}" for number in (0, 1)]
     said = {name: (groups[1].folder / name).read_text() for name in ("memory.max", "memory.swap.max", "memory.oom.group")}
     assert said == {"memory.max": str(5 * MIB), "memory.swap.max": "0", "memory.oom.group": "1"}
-    assert (lent / "vramcast-service" / "cgroup.procs").read_text() == "17"  # who was in it makes room
+    assert (lent / "vramcast-service" / "cgroup.procs").read_text() == str(os.getpid())  # who was in it makes room
     assert (lent / "cgroup.subtree_control").read_text() == "+memory"
     (groups[0].folder / "memory.events").write_text("oom_group_kill 9\noom_kill 3\n")
     assert [group.kills() for group in groups] == [3, 0]
@@ -50,6 +50,12 @@ def test_a_group_of_version_1_is_limited(lent: Path) -> None:
     assert (group.folder / "memory.limit_in_bytes").read_text() == str(5 * MIB)
     group.entrance.write_text("1\n22\n")
     assert (group.processes(), group.kills()) == ([1, 22], 0)
+
+
+def test_others_who_are_in_a_group_are_not_moved(lent: Path) -> None:
+    (lent / "cgroup.procs").write_text(f"{os.getpid()}\n{os.getppid()}\n")
+    with pytest.raises(OSError, match="1 other processes"):
+        control_groups(1, MIB, (lent, 2))
 
 
 def test_a_group_that_lends_no_memory_is_none(lent: Path) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.process_tree import descendants
+
 _NAME: Final = "vramcast-{pid}-{number}"
 _OURS: Final = re.compile(r"vramcast-(\d+)-(\d+)")
 _PROCESSES: Final = "cgroup.procs"
@@ -139,11 +141,14 @@ def _hand_down(folder: Path) -> None:
         raise PermissionError(f"{folder} lends no memory")
     if "memory" in (folder / "cgroup.subtree_control").read_text().split():
         return
+    inside = {int(line) for line in (folder / _PROCESSES).read_text().split()}
+    if others := inside - {os.getpid(), *descendants(os.getpid())}:
+        raise PermissionError(f"{folder} has {len(others)} other processes, which are not this service's to move")
     inner = folder / "vramcast-service"
     inner.mkdir(exist_ok=True)
-    for line in (folder / _PROCESSES).read_text().split():
+    for pid in inside:
         with contextlib.suppress(ProcessLookupError):
-            (inner / _PROCESSES).write_text(line)
+            (inner / _PROCESSES).write_text(str(pid))
     (folder / "cgroup.subtree_control").write_text("+memory")
 
 
