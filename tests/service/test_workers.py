@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -147,6 +148,23 @@ def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
     retry_after_s, answer = within(use, tmp_path, queue=2)
     assert retry_after_s >= 1
     assert answer["said"] == "answer"
+
+
+def test_a_pool_that_is_stopped_starts_nobody_for_who_still_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    async def use(workers: Workers) -> list[Any]:
+        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(4)]
+        await asyncio.sleep(0.2)
+        assert len(list(folder.iterdir())) == 2
+        await workers.stop()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = within(use, tmp_path, count=2)
+    assert [type(one) for one in found] == [WorkerError] * 4
+    assert list(folder.iterdir()) == []
 
 
 def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ class Workers:
         self._time_s = time_s
         self._memory_bytes = memory_bytes
         self._is_fresh = is_fresh
+        self._is_stopped = False
         self.replaced = 0
 
     @property
@@ -107,11 +108,13 @@ class Workers:
 
     async def start(self) -> None:
         """Start the processes."""
+        self._is_stopped = False
         for place in self._places:
             await self._start(place)
 
     async def stop(self) -> None:
-        """End them, and all that they started."""
+        """End them, and all that they started; who still waits gets an error."""
+        self._is_stopped = True
         for place in self._places:
             await self._end(place)
             if place.group is not None:
@@ -203,6 +206,8 @@ class Workers:
             await asyncio.sleep(_WATCH_S)
 
     async def _start(self, place: Place) -> None:
+        if self._is_stopped:
+            raise InterruptedError("the service ends")
         place.folder = tempfile.mkdtemp(prefix="vramcast-")
         place.process = await asyncio.create_subprocess_exec(
             *place.command,
