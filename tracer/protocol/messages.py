@@ -15,6 +15,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
@@ -57,13 +58,17 @@ class _DataAlone(pickle.Unpickler):
             raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from None
 
 
-_Unpickler: type[pickle.Unpickler] = pickle.Unpickler
+def _read_data_alone(data: bytes | memoryview) -> Any:
+    return _DataAlone(io.BytesIO(data)).load()
+
+
+_read: Callable[[bytes | memoryview], Any] = pickle.loads
 
 
 def believe_data_alone() -> None:
     """From now on, read no pickle in this process that makes more than data: a job may have written it."""
-    global _Unpickler
-    _Unpickler = _DataAlone
+    global _read
+    _read = _read_data_alone
 
 
 def loads(data: bytes | memoryview) -> Any:
@@ -73,7 +78,7 @@ def loads(data: bytes | memoryview) -> Any:
         Unreadable: a class is unknown here, memory ran out.
     """
     try:
-        return _Unpickler(io.BytesIO(data)).load()
+        return _read(data)
     except _UNREADABLE as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from None
 

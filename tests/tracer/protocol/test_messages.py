@@ -21,7 +21,7 @@ from vramcast.tracer.protocol.job_result import Result
 
 @pytest.fixture(autouse=True)
 def _believes_data_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_Unpickler", pickle.Unpickler)  # is put back
+    monkeypatch.setattr(messages, "_read", pickle.loads)  # is put back
     messages.believe_data_alone()
 
 
