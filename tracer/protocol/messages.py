@@ -75,11 +75,11 @@ def loads(data: bytes | memoryview) -> Any:
     """Return what a pickle of a process of ours holds.
 
     Raises:
-        Unreadable: a class is unknown here, memory ran out.
+        Unreadable: a class is unknown here, or raises; memory ran out.
     """
     try:
         return _read(data)
-    except _UNREADABLE as error:
+    except Exception as error:  # the classes' own code runs
         raise Unreadable(f"{type(error).__name__}: {error}") from None
 
 
