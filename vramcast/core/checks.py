@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from typing import Final, SupportsFloat, SupportsIndex
 
 from vramcast.core.errors import UsageError
@@ -11,6 +12,7 @@ from vramcast.core.text import shown
 from vramcast.core.units import INT64_MOST
 
 INT64_LEAST: Final = -(2**63)  # spec: int64
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")  # an int64 holds each of them
 
 
 def whole(name: str, value: object, *, least: int = INT64_LEAST, most: int = INT64_MOST, advice: str = "") -> int:
@@ -65,3 +67,11 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
     if not least <= found <= most:
         raise UsageError(f"{name} is {found:g}: it must lie between {least:g} and {most:g}.")
     return found
+
+
+def decimal(text: str) -> int | None:
+    """Return the number in decimal digits, as programs write it; None: it is something else.
+
+    `int` takes more: `1_000`, blanks, signs, and the digits of other scripts.
+    """
+    return int(text) if _DIGITS.fullmatch(text) else None

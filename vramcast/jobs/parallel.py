@@ -61,6 +61,8 @@ def parse(text: str | None, world_size: int | None = None, nproc_per_node: int |
     Raises:
         UsageError: it is none of these, or does not fit the number of ranks.
     """
+    if nproc_per_node is not None:
+        whole("nproc_per_node (--nproc-per-node)", nproc_per_node, least=1)
     if text is None:
         if world_size not in (None, 1) or nproc_per_node not in (None, 1):
             raise UsageError(

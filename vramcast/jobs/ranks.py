@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from vramcast.core.checks import whole
+from vramcast.core.checks import decimal, whole
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten
 
 Ranks = tuple[int, ...] | Literal["auto", "all"]
 MOST_CARDS: Final = 64  # = MAX_DEVICES of tracer/nullgpu/csrc/driver.c
@@ -110,7 +111,7 @@ def parse_ranks(text: str) -> Ranks:
     """
     if text in ("auto", "all"):
         return "auto" if text == "auto" else "all"
-    parts = text.split(",")
-    if not all(part.isdecimal() for part in parts):
-        raise UsageError(f"--ranks is '{text}': give auto, all, or numbers with commas between, 0,7.")
-    return tuple(map(int, parts))
+    found = tuple(number for part in text.split(",") if (number := decimal(part)) is not None)
+    if len(found) <= text.count(","):
+        raise UsageError(f"--ranks is '{shorten(text)}': give auto, all, or numbers with commas between, 0,7.")
+    return found

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from vramcast.core.checks import decimal
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten
 from vramcast.jobs.ranks import ALONE, Rank, World
 
 # By launcher: `valued` and `flags`, and what else is known of its options.
@@ -94,10 +96,11 @@ def whole_number(name: str, value: Any) -> int:
     Raises:
         UsageError: it is none.
     """
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(f"{name} is '{value}': a whole number is expected.") from None
+    text = str(value)
+    found = decimal(text.removeprefix("-"))
+    if found is None:
+        raise UsageError(f"{name} is '{shorten(text)}': a whole number is expected.")
+    return -found if text.startswith("-") else found
 
 
 def free_port() -> int:
