@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.checks import decimal, whole
 from vramcast.core.errors import UsageError
-from vramcast.jobs.commands import launchers
+from vramcast.jobs.commands import launchers, wrappers
 from vramcast.jobs.commands.launcher import OPTIONS, Launcher, first_rank
 from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import ALONE, Rank, World
@@ -26,7 +27,6 @@ _VALUED_LETTERS: Final = "WX"
 _PROGRAM_LETTERS: Final = "cm"  # spec: python --help; what comes after is the program and its arguments
 _VALUED_WORDS: Final = frozenset({"--check-hash-based-pycs"})
 _RUNNERS: Final = frozenset({"poetry", "pipenv", "pdm", "rye"})  # `poetry run COMMAND`, without options before COMMAND
-_PREFIXES: Final = frozenset({"nohup", "time", "exec", "command"})
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish"})
 _STARTERS: Final = frozenset({"srun", "sbatch", "mpirun", "mpiexec", "horovodrun", "docker", "ssh", "ray", "nsys", "ncu"})
 _HEAD_BYTES: Final = 256  # arbitrary: room for a first line
@@ -63,7 +63,7 @@ class _Reader:
             steps: tuple[tuple[bool, Callable[[], Command | None]], ...] = (
                 (bool(_ASSIGNMENT.match(word)) and not os.path.exists(word), self._assign),
                 (name == "env", self._env),
-                (name in _PREFIXES and not os.path.exists(word), self._drop),
+                (not os.path.exists(word) and wrappers.unwrapped(self.words) is not None, self._unwrap),
                 (name == "uv" and self.words[1:2] == ("run",), self._uv),
                 (name in _RUNNERS and self.words[1:2] == ("run",), lambda: self._drop(2)),
                 (bool(_PYTHON.fullmatch(name)) and (os.path.isfile(word) or name == word), self._python),
@@ -79,6 +79,9 @@ class _Reader:
     # -------------------------------------------------------------------------------------------- what stands before
     def _drop(self, count: int = 1) -> None:
         self.words = self.words[count:]
+
+    def _unwrap(self) -> None:
+        self.words = wrappers.unwrapped(self.words) or ()
 
     def _assign(self) -> None:
         name, _, value = self.words[0].partition("=")
@@ -243,9 +246,11 @@ def read(
         UsageError: there is no Python program behind them, or a number of ranks is wrong.
         CannotEstimate: they ask for what is no GPU's.
     """
+    if nproc_per_node is not None:
+        whole("nproc_per_node (--nproc-per-node)", nproc_per_node, least=1)
     command = _Reader(tuple(words), environment).read()
     said = {**environment, **dict(command.environment)}.get("WORLD_SIZE", "")
-    told = command.world.size if command.world.size > 1 else int(said) if said.isdecimal() else 1
+    told = command.world.size if command.world.size > 1 else decimal(said) or 1
     size = world_size if world_size is not None else told if told > 1 else nproc_per_node or 1
     per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
     world = World(size, per_node)
@@ -253,3 +258,10 @@ def read(
         return replace(command, world=world)
     variables = Rank(0, world).told({**first_rank(world), **dict(command.environment)})
     return replace(command, world=world, environment=tuple(variables.items()))
+
+
+def is_python(words: Sequence[str]) -> bool:
+    """Return whether a command says itself that it is one of Python's: by its interpreter, its launcher, or a script's name."""
+    name = os.path.basename(words[0])
+    is_launched = launchers.find(words, launchers.BY_WORDS) is not None or name == "uv" or name in _RUNNERS
+    return is_launched or name.endswith(".py") or bool(_PYTHON.fullmatch(name))

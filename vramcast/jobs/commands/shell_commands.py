@@ -1,0 +1,489 @@
+"""The simple commands of a shell script: builtins that change what is known, harmless programs, and those that train."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from vramcast.core.checks import decimal
+from vramcast.core.errors import VramcastError
+from vramcast.core.text import shorten
+from vramcast.jobs.commands import reading, wrappers
+from vramcast.jobs.commands.shell_grammar import NotUnderstood, not_understood
+from vramcast.jobs.commands.shell_plan import Plan, Step, Together
+from vramcast.jobs.commands.shell_programs import JobFiles, Simple, Unread, is_harmless
+from vramcast.jobs.commands.shell_state import State, joined
+from vramcast.jobs.commands.wrappers import WORDS, Started
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_SOURCED: Final = frozenset(WORDS["harmless"]["sourced"])
+_SHELLS: Final = frozenset({"bash", "sh", "dash"})
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# Variables that change no size: where things are, and how to talk to others. Their values may stay unknown.
+_NO_SIZE: Final = re.compile(
+    r"(\w*_)?(ADDR|ADDRESS|PORT|HOST|HOSTNAME|KEY|TOKEN|SECRET|PASSWORD|URL|URI|PROXY|SOCKET|IFNAME|HOME|CACHE|TMPDIR|PATH|DIR|PREFIX"
+    r"|http_proxy|https_proxy|no_proxy|NAME|ID)|OMP_NUM_THREADS|MKL_NUM_THREADS|USER|LOGNAME|LANG|LC_\w+|PWD"
+)
+# Known here, and another machine's: the service has its own.
+_OF_THE_MACHINE: Final = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "PWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "PYTHONHOME"}
+)
+_CHANGES_SHELLS: Final = frozenset({"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "GLOBIGNORE", "CDPATH"})
+_HOOK: Final = re.compile(r'"?[$`]\(?(conda|mamba|micromamba) (shell\.\w+ hook|shell hook[\w\s=-]*)\)?[`]?"?')
+_MOST_STEPS: Final = 8  # arbitrary: each takes the service some seconds
+_MOST_COMMANDS: Final = 5_000  # arbitrary: simple commands; functions and loops can multiply them
+_MOST_NESTED: Final = 10  # arbitrary: scripts, functions and `eval` in one another
+_LONGEST_WHY: Final = 200  # arbitrary: characters
+_OF_A_RUN: Final = "it is known only when the job runs"
+
+
+@dataclass(slots=True)
+class Frame:
+    """What a function, a sourced file or a loop collects while it is read.
+
+    Attributes:
+        returns: States with which `return` left it.
+        breaks: The same of `break`.
+        rounds: The same of `continue`.
+        locals: Values of variables before they were made local; `_ABSENT`: there was none.
+    """
+
+    returns: list[State] = field(default_factory=list)
+    breaks: list[State] = field(default_factory=list)
+    rounds: list[State] = field(default_factory=list)
+    locals: dict[str, object] = field(default_factory=dict)
+
+
+_ABSENT: Final = object()
+_Read = TypeVar("_Read", tuple[str, ...], Started)
+
+
+class Commands(ABC):
+    """Reads simple commands.
+
+    Args:
+        folder: Of the job, as the script sees it; the current folder is the same.
+        files: The job's code and configs: text by path within it.
+        tasks: Of the job.
+        nodes: Of the job.
+        cards: Of the job; 0: parts of one.
+    """
+
+    def __init__(self, folder: str, files: Mapping[str, str], tasks: int, nodes: int, cards: int) -> None:
+        self.files = JobFiles(posixpath.normpath(folder), files)
+        self._tasks, self._nodes, self._cards = tasks, nodes, cards
+        self.plans: list[Plan] = []
+        self.steps: dict[Step, None] = {}
+        self.asks_for_cards = False
+        self.is_doubtful = False
+        self._doubts = 0
+        self._count = 0
+        self._nested = 0
+        self._started: Started | None = None
+        self._has_input = False
+        self._functions: list[Frame] = []
+        self._loops: list[Frame] = []
+
+    @abstractmethod
+    def read_text(self, text: str, state: State) -> None:
+        """Read a script's text, as `eval` runs it."""
+
+    @abstractmethod
+    def read_node(self, node: Node, state: State) -> None:
+        """Read a statement."""
+
+    # -------------------------------------------------------------------------------------------- which command it is
+    def command(self, simple: Simple, state: State) -> None:
+        """Read one command.
+
+        Raises:
+            NotUnderstood: it may train, or change what others do, and nobody knows how.
+        """
+        self._count += 1
+        if self._count > _MOST_COMMANDS:
+            raise not_understood(simple.node, f"the script runs more than {_MOST_COMMANDS} commands")
+        if not simple.words:
+            for variable, value in simple.told.items():
+                self.assign(variable, value, state, simple.node)
+            return
+        name = simple.words[0]
+        if isinstance(name, Unread):
+            raise not_understood(simple.node, _OF_A_RUN)
+        if name in state.functions:
+            self._call(simple, state)
+        elif name in _BUILTINS:
+            _BUILTINS[name](self, simple, state)
+        else:
+            self._program(simple, state)
+
+    def _program(self, simple: Simple, state: State) -> None:
+        """Read a command that a process runs: what stands behind wrappers and starters."""
+        outer = self._started
+        try:
+            while not is_harmless(simple, self.files, state.folder):
+                words = simple.known()
+                name = os.path.basename(words[0])
+                if name == "env" or _ASSIGNMENT.fullmatch(words[0]):
+                    simple = _without_assignments(simple, words[1:] if name == "env" else words)
+                elif (behind := self._read_by(wrappers.unwrapped, simple)) is not None:
+                    simple = Simple(simple.node, behind, simple.told)
+                elif (found := self._read_by(wrappers.started, simple)) is not None:
+                    if self._started is not None or not found.words:
+                        raise not_understood(simple.node, "what it starts is not known")
+                    self._started = found
+                    self.asks_for_cards |= found.asks_for_cards
+                    simple = Simple(simple.node, found.words, simple.told)
+                elif name in _SHELLS:
+                    return self._shell(simple, words[1:], state)
+                elif (text := self._script_text(words[0], state)) is not None:
+                    return self._script(simple, text, words[1:], state)
+                else:
+                    return self._train(simple, words, state)
+                if not simple.words:
+                    return None
+        finally:
+            self._started = outer
+        return None
+
+    @staticmethod
+    def _read_by(reader: Callable[[Sequence[str]], _Read | None], simple: Simple) -> _Read | None:
+        try:
+            return reader(simple.known())
+        except VramcastError as error:
+            raise not_understood(simple.node, shorten(str(error), _LONGEST_WHY)) from None
+
+    # -------------------------------------------------------------------------------------------- what trains
+    def _train(self, simple: Simple, words: tuple[str, ...], state: State) -> None:
+        if self._has_input:
+            raise not_understood(simple.node, "it reads what the script gives it")
+        if state.folder is None or (folder := self.files.inside(state.folder)) is None:
+            raise not_understood(simple.node, "it runs outside of the job's folder")
+        environment = self._environment(simple, state)
+        words = tuple(self._relative(word, folder) for word in words)
+        told = {name: self._relative(value, folder) for name, value in environment.items() if name not in _OF_THE_MACHINE}
+        tasks, nodes = self._started_tasks()
+        per_node = -(-tasks // nodes)
+        try:
+            with contextlib.chdir(folder):
+                launched = reading.read(words, told).world
+        except (VramcastError, OSError) as error:
+            why = shorten(str(error), _LONGEST_WHY) if reading.is_python(words) else "what it does is not known"
+            raise not_understood(simple.node, why) from None
+        is_launched = launched.size > 1
+        on_card = -(-per_node * (launched.local_size if is_launched else 1) // max(1, self._cards // self._nodes))
+        ranks = {} if is_launched or tasks == 1 else {"world_size": tasks, "nproc_per_node": per_node}
+        step = Step(words, tuple(sorted(told.items())), folder, **ranks, copies=on_card)
+        self.steps[step] = None
+        if len(self.steps) > _MOST_STEPS:
+            raise not_understood(simple.node, f"the script has more than {_MOST_STEPS} training commands")
+        self.is_doubtful |= self._doubts > 0
+        others = state.beside()
+        self.plans.append(Together((*others, step)) if others else step)
+
+    def _started_tasks(self) -> tuple[int, int]:
+        """Return how many processes are started of a command, and on how many machines."""
+        if self._started is None:
+            return 1, 1
+        tasks = self._started.tasks or self._tasks
+        return tasks, min(self._started.nodes or self._nodes, tasks)
+
+    def _environment(self, simple: Simple, state: State) -> dict[str, str]:
+        """Return the variables that a command sees.
+
+        Raises:
+            NotUnderstood: one may say a size, and is known only when the job runs.
+        """
+        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.told}
+        for name, value in seen.items():
+            if value is None and not _NO_SIZE.fullmatch(name):
+                raise not_understood(simple.node, f"its variable {name} is known only when the job runs")
+        return {name: value for name, value in seen.items() if isinstance(value, str)}
+
+    def _relative(self, text: str, folder: str) -> str:
+        """Return a text with the job's folder written as it is seen from the command's."""
+        place = posixpath.normpath(posixpath.join(self.files.base, folder))
+        for path, here in ((place, "."), (self.files.base, posixpath.relpath(self.files.base, place))):
+            text = re.sub(rf"(?:(?<=[:=,])|^){re.escape(path)}(?=$|[/:,])", here, text)
+        return text
+
+    # -------------------------------------------------------------------------------------------- scripts in scripts
+    def _shell(self, simple: Simple, words: tuple[str, ...], state: State) -> None:
+        rest = words
+        while rest and rest[0].startswith(("-", "+")) and not rest[0].startswith("--") and len(rest[0]) > 1:
+            option, rest = rest[0], rest[1:]
+            if option in ("-o", "+o", "-O", "+O"):
+                rest = rest[1:]
+            elif option.endswith("c"):
+                if not rest:
+                    raise not_understood(simple.node, "no command stands behind -c")
+                return self._script(simple, rest[0], rest[2:], state)
+            elif "s" in option:
+                break
+        rest = rest[1:] if rest[:1] in (("--",), ("--login",), ("--norc",), ("--noprofile",)) else rest
+        text = self.files.text(rest[0], state.folder) if rest and not rest[0].startswith("-") else None
+        if text is None:
+            raise not_understood(
+                simple.node, "the script that it runs was not sent" if rest else "its script comes through a pipe"
+            )
+        return self._script(simple, text, rest[1:], state)
+
+    def _script_text(self, word: str, state: State) -> str | None:
+        """Return the text of a shell script that is run by its path."""
+        text = self.files.text(word, state.folder) if os.sep in word else None
+        if text is None:
+            return None
+        first = text.split("\n", 1)[0]
+        is_shells = any(re.search(rf"\b{shell}\b", first) for shell in _SHELLS)
+        return text if (is_shells if first.startswith("#!") else word.endswith((".sh", ".bash"))) else None
+
+    def _script(self, simple: Simple, text: str, arguments: tuple[str, ...], state: State) -> None:
+        """Read a script that another shell runs: it sees what is exported, and changes nothing here."""
+        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.told}
+        hidden = dict.fromkeys(_CHANGES_SHELLS & seen.keys())
+        if hidden:
+            raise not_understood(simple.node, f"{min(hidden)} changes what it does")
+        inner = State(dict(seen), set(seen), state.folder, arguments)
+        self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
+
+    def in_shell(self, read: Callable[[], None], inner: State, state: State) -> None:
+        """Read what a shell of its own does; what it leaves in the background goes on, whoever waits."""
+        before = state.beside()
+        inner.running, inner.orphans, inner.is_over = (), before, False
+        functions, self._functions = self._functions, []
+        loops, self._loops = self._loops, []
+        read()
+        self._functions, self._loops = functions, loops
+        state.orphans += inner.beside()[len(before) :]
+
+    def _within(self, node: Node, text: str, state: State) -> None:
+        """Read a text that stands for a command; an error in it is the command's."""
+        self._nested += 1
+        if self._nested > _MOST_NESTED:
+            raise not_understood(node, "it is nested too deeply")
+        try:
+            self.read_text(text, state)
+        except NotUnderstood as error:
+            raise not_understood(node, f"in it, {error}") from None
+        finally:
+            self._nested -= 1
+
+    def _call(self, simple: Simple, state: State) -> None:
+        """Read a call of a function."""
+        body = state.functions[str(simple.words[0])]
+        if body is None or simple.told:
+            raise not_understood(simple.node, "which function this is, is known only when the job runs")
+        before = state.arguments
+        unread = any(isinstance(word, Unread) for word in simple.words)
+        state.arguments = None if unread else simple.known()[1:]
+        self._nested += 1
+        if self._nested > _MOST_NESTED:
+            raise not_understood(simple.node, "it is nested too deeply")
+        self._functions.append(frame := Frame())
+        loops, self._loops = self._loops, []
+        self.read_node(body, state)
+        self._loops = loops
+        self._functions.pop()
+        self._nested -= 1
+        state.become(joined([state, *frame.returns]))
+        for name, value in frame.locals.items():
+            state.variables.pop(name, None)
+            if value is not _ABSENT:
+                state.variables[name] = value  # type: ignore[assignment]
+        state.arguments = before
+
+    # -------------------------------------------------------------------------------------------- variables
+    def assign(self, name: str, value: str | tuple[str, ...] | None, state: State, node: Node) -> None:
+        """Give a variable a value."""
+        if name in _CHANGES_SHELLS:
+            raise not_understood(node, f"{name} changes what the shell does")
+        if name == "PWD":
+            state.folder = None
+        state.set(name, value, is_exported=state.exports_all)
+
+    def make_local(self, name: str, state: State) -> None:
+        """Let a variable be the function's own; outside of one nothing changes."""
+        if self._functions and name not in self._functions[-1].locals:
+            value = state.variables.get(name, _ABSENT) if not self._doubts else None
+            self._functions[-1].locals[name] = value
+
+    @contextlib.contextmanager
+    def doubt(self) -> Iterator[None]:
+        """Read what may not run."""
+        self._doubts += 1
+        yield
+        self._doubts -= 1
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[list[Plan]]:
+        """Collect the plans of what is read meanwhile."""
+        outer, self.plans = self.plans, []
+        yield self.plans
+        self.plans = outer
+
+    @contextlib.contextmanager
+    def given_input(self, is_given: bool) -> Iterator[None]:
+        """Read commands whose standard input the script says."""
+        outer, self._has_input = self._has_input, self._has_input or is_given
+        yield
+        self._has_input = outer
+
+    def enter_loop(self) -> Frame:
+        """Begin one loop."""
+        self._loops.append(Frame())
+        return self._loops[-1]
+
+    def leave_loop(self) -> None:
+        """End it."""
+        self._loops.pop()
+
+    # -------------------------------------------------------------------------------------------- builtins
+    def _cd(self, simple: Simple, state: State) -> None:
+        words = [word for word in simple.words[1:] if word not in ("-P", "-L", "--")]
+        if not words and simple.words[0] == "cd":
+            home = state.variables.get("HOME")
+            state.folder = home if isinstance(home, str) else None
+        elif (
+            len(words) == 1
+            and isinstance(word := words[0], str)
+            and not word.startswith(("-", "+"))
+            and simple.words[0] != "popd"
+        ):
+            state.folder = (
+                None
+                if state.folder is None and not word.startswith("/")
+                else posixpath.normpath(posixpath.join(state.folder or "/", word))
+            )
+        else:
+            state.folder = None
+
+    def _source(self, simple: Simple, state: State) -> None:
+        word = simple.words[1] if len(simple.words) > 1 else None
+        text = self.files.text(word, state.folder) if isinstance(word, str) else None
+        if text is None:
+            said = word.text if isinstance(word, Unread) else word or ""
+            if os.path.basename(said.strip("\"'")) in _SOURCED:
+                return
+            raise not_understood(simple.node, "what it reads was not sent")
+        before = state.arguments
+        if len(simple.words) > 2:
+            state.arguments = simple.known()[2:]
+        self._functions.append(frame := Frame())
+        self._within(simple.node, text, state)
+        self._functions.pop()
+        state.become(joined([state, *frame.returns]))
+        state.arguments = before
+
+    def _eval(self, simple: Simple, state: State) -> None:
+        said = " ".join(word.text for word in simple.words[1:] if isinstance(word, Unread))
+        if len(simple.words) == 2 and _HOOK.fullmatch(said):
+            return
+        self._within(simple.node, " ".join(simple.known()[1:]), state)
+
+    def _exec(self, simple: Simple, state: State) -> None:
+        if len(simple.words) > 1:
+            self._program(simple, state)
+            state.is_over = True
+
+    def _set(self, simple: Simple, state: State) -> None:
+        words = simple.words[1:]
+        if "--" in words:
+            behind = Simple(simple.node, words[words.index("--") + 1 :])
+            unread = any(isinstance(word, Unread) for word in behind.words)
+            state.arguments = None if unread else behind.known()
+            words = words[: words.index("--")]
+        elif any(isinstance(word, Unread) or word[:1] not in ("-", "+") for word in words) and not any(
+            word in ("-o", "+o") or (isinstance(word, str) and word.endswith("o") and word[:1] in "-+") for word in words
+        ):
+            state.arguments = None
+        for word in words:
+            if isinstance(word, str) and word[:1] in ("-", "+") and "a" in word:
+                state.exports_all = word.startswith("-")
+
+    def _shift(self, simple: Simple, state: State) -> None:
+        by = decimal(simple.known()[1]) if len(simple.words) > 1 else 1
+        state.arguments = None if state.arguments is None or by is None or by > len(state.arguments) else state.arguments[by:]
+
+    def _forget(self, simple: Simple, state: State) -> None:
+        """Read a builtin that sets variables to what nobody knows before: `read`, `mapfile`, `getopts`, `let`."""
+        names = [name for word in simple.known()[1:] for name in re.findall(r"[A-Za-z_]\w*", word)]
+        for name in (*names, "REPLY", "MAPFILE"):
+            self.assign(name, None, state, simple.node)
+
+    def _printf(self, simple: Simple, state: State) -> None:
+        if len(simple.words) > 2 and simple.words[1] == "-v":
+            self.assign(str(simple.known()[2]), None, state, simple.node)
+
+    def _declare(self, simple: Simple, state: State) -> None:
+        """Read `export` and the like where the grammar takes them for a program's name."""
+        for word in simple.known()[1:]:
+            name, equals, value = word.partition("=")
+            if not word.startswith("-"):
+                self.assign(name, value if equals else state.variables.get(name), state, simple.node)
+                state.exported |= {name} if simple.words[0] == "export" else set()
+            elif word != "-x":
+                raise not_understood(simple.node, f"its option {word} is not read")
+
+    def _unset(self, simple: Simple, state: State) -> None:
+        for name in simple.known()[1:]:
+            state.variables.pop(name, None)
+            state.exported.discard(name)
+            state.functions.pop(name, None)
+
+    def _wait(self, simple: Simple, state: State) -> None:
+        if len(simple.words) == 1:
+            state.wait()
+        else:
+            self.is_doubtful = True  # what it waits for is counted until the next `wait` for all
+
+    def _disown(self, simple: Simple, state: State) -> None:
+        state.orphans, state.running = state.beside(), ()
+
+    def _leave(self, simple: Simple, state: State) -> None:
+        word, *rest = simple.words
+        frames = self._functions if word == "return" else self._loops
+        if word != "exit":
+            if not frames or (rest and word != "return"):
+                raise not_understood(simple.node, "what it leaves is not known")
+            left = {"return": frames[-1].returns, "break": frames[-1].breaks, "continue": frames[-1].rounds}[str(word)]
+            left.append(state.copy())
+        state.is_over = True
+
+    def _trap(self, simple: Simple, state: State) -> None:
+        words = [word for word in simple.words[1:] if word != "--"]
+        if not words or words[0] in ("-", "", "-p", "-l"):
+            return
+        text = Simple(simple.node, tuple(words[:1])).known()[0]
+        inner = state.copy()
+        inner.folder = None  # it runs at another time: what trains in it is not understood
+        with self.doubt():
+            self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
+
+
+def _without_assignments(simple: Simple, words: tuple[str, ...]) -> Simple:
+    """Return a command without the `NAME=value` before it."""
+    told = dict(simple.told)
+    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+        told[match[1]] = match[2]
+        words = words[1:]
+    if words and words[0].startswith("-"):
+        raise not_understood(simple.node, f"env {words[0]} is not read")
+    return Simple(simple.node, words, told)
+
+
+_BUILTINS: Final[dict[str, Callable[[Commands, Simple, State], None]]] = {
+    "cd": Commands._cd, "pushd": Commands._cd, "popd": Commands._cd, "source": Commands._source, ".": Commands._source,
+    "eval": Commands._eval, "exec": Commands._exec, "set": Commands._set, "shift": Commands._shift, "read": Commands._forget,
+    "mapfile": Commands._forget, "readarray": Commands._forget, "getopts": Commands._forget, "let": Commands._forget,
+    "printf": Commands._printf, "export": Commands._declare, "readonly": Commands._declare, "declare": Commands._declare,
+    "local": Commands._declare, "typeset": Commands._declare, "unset": Commands._unset, "wait": Commands._wait,
+    "disown": Commands._disown, "exit": Commands._leave, "return": Commands._leave, "break": Commands._leave,
+    "continue": Commands._leave, "trap": Commands._trap,
+}  # fmt: skip

@@ -1,0 +1,120 @@
+"""The grammar of shell scripts: a script's syntax tree, of limited size and depth. Nothing of a script is run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from vramcast.core.extras import needed
+from vramcast.core.text import shorten
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MOST_BYTES: Final = 256 << 10  # arbitrary: Slurm takes 4 MiB, and people write some kB
+_DEEPEST: Final = 60  # arbitrary: of nested constructs
+_MOST_REPAIRS: Final = 100  # arbitrary
+_LONGEST_LINE: Final = 60  # arbitrary: characters of a line in a message
+# What the shell ends with its line.
+_ON_ONE_LINE: Final = frozenset(
+    {"command", "declaration_command", "unset_command", "file_redirect", "herestring_redirect", "variable_assignments"}
+)
+# spec: bash(1), RESERVED WORDS
+_RESERVED: Final = frozenset(
+    {"!", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then"}
+    | {"until", "while", "{", "}", "[[", "]]"}
+)
+
+
+class NotUnderstood(Exception):
+    """A line whose effect on the job is not known.
+
+    Attributes:
+        line: Its number, from 1.
+        text: What stands there.
+        why: In words.
+    """
+
+    def __init__(self, line: int, text: str, why: str) -> None:
+        super().__init__(f"line {line} is not understood (`{shorten(' '.join(text.split()), _LONGEST_LINE)}`: {why})")
+        self.line, self.text, self.why = line, text, why
+
+
+def parse(script: str) -> Node:
+    """Return a script's syntax tree.
+
+    Raises:
+        NotUnderstood: it is no script of Bash, or too large or too deep.
+        UsageError: the parser is not installed.
+    """
+    with needed("A batch script", "serve"):
+        import tree_sitter
+        import tree_sitter_bash
+
+    source = script.encode(errors="replace")
+    if len(source) > _MOST_BYTES:
+        raise NotUnderstood(1, script[:_LONGEST_LINE], f"the script has more than {_MOST_BYTES >> 10} KiB")
+    # The grammar passes over a carriage return, which the shell takes for a part of a word.
+    if odd := next((number for number, line in enumerate(script.split("\n"), 1) if "\r" in line or "\0" in line), 0):
+        raise NotUnderstood(odd, script.split("\n")[odd - 1], "it has a control character")
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    for _ in range(_MOST_REPAIRS):
+        root = parser.parse(source).root_node
+        end = _checked(root, source)
+        if end is None:
+            return root
+        source = source[:end] + b";" + source[end:]
+    raise NotUnderstood(1, script[:_LONGEST_LINE], f"it has more than {_MOST_REPAIRS} lines of several assignments")
+
+
+def _checked(root: Node, source: bytes) -> int | None:
+    """Check a tree; return where a line of assignments ends that the grammar takes for the beginning of the next command.
+
+    Raises:
+        NotUnderstood: it is not the tree that the shell makes of the script, or too deep.
+    """
+    for node, depth in _walk(root):
+        if node.is_error or node.is_missing:
+            raise not_understood(node, "it is no command of Bash")
+        if depth > _DEEPEST:
+            raise not_understood(node, "it is nested too deeply")
+        if node.type in _ON_ONE_LINE:
+            for before, after in itertools.pairwise(node.children):
+                if b"\n" not in source[before.end_byte : after.start_byte].replace(b"\\\n", b""):
+                    continue
+                if before.type == "variable_assignment":
+                    return int(before.end_byte)
+                raise not_understood(node, "its words stand on several lines")
+        if node.type == "command_name" and text_of(node) in _RESERVED:
+            raise not_understood(node, "it is no command of Bash")
+    return None
+
+
+def _walk(root: Node) -> Iterator[tuple[Node, int]]:
+    todo = [(root, 0)]
+    while todo:
+        node, depth = todo.pop()
+        yield node, depth
+        todo += [(child, depth + 1) for child in reversed(node.children)]
+
+
+def text_of(node: Node) -> str:
+    """Return what stands in a script at a node."""
+    return (node.text or b"").decode(errors="replace")
+
+
+def not_understood(node: Node, why: str) -> NotUnderstood:
+    """Return the error about a node."""
+    return NotUnderstood(node.start_point.row + 1, text_of(node).split("\n")[0], why)
+
+
+def descendants(node: Node, kinds: frozenset[str]) -> Iterator[Node]:
+    """Yield the nodes of some kinds at and below a node, in order; what stands inside one of them is not looked into."""
+    todo = [node]
+    while todo:
+        one = todo.pop()
+        if one.type in kinds:
+            yield one
+        else:
+            todo += reversed(one.children)

@@ -1,0 +1,132 @@
+"""The programs of a shell script: which of them matter neither to the card nor to what the job reads."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from vramcast.jobs.commands.shell_grammar import not_understood
+from vramcast.jobs.commands.wrappers import WORDS
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_HARMLESS: Final = frozenset(WORDS["harmless"]["programs"])
+_WRITERS: Final = frozenset(WORDS["harmless"]["writers"])
+_WITH: Final[dict[str, list[str]]] = WORDS["harmless"]["with"]
+_MODULES: Final = frozenset(WORDS["harmless"]["modules"]["python"])
+_PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
+# Files that a job may read: one that the script writes is not the one that was sent.
+_READ_BY_JOBS: Final = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".conf", ".env", ".sh", ".bash", ".pth")
+# `awk` and `sed` run commands with these, `find` too.
+_RUNS_MORE: Final[dict[str, re.Pattern[str]]] = {
+    "awk": re.compile(r"system|\||getline|>"),
+    "gawk": re.compile(r"system|\||getline|>"),
+    "sed": re.compile(r"(^|[;0-9$}/])\s*[ewWr](\s|$)|/[gpI0-9]*e[gpI0-9]*$"),
+    "find": re.compile(r"-(exec|execdir|ok|okdir|delete|fprint|fprintf|fls)"),
+}
+_OF_A_RUN: Final = "it is known only when the job runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A word, or several, that is known only when the job runs: what stands in the script."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """One simple command, its words expanded.
+
+    Attributes:
+        node: Where it stands.
+        words: The command.
+        told: The variables before it; None: known only when the job runs.
+    """
+
+    node: Node
+    words: tuple[str | Unread, ...]
+    told: Mapping[str, str | None] = field(default_factory=dict)
+
+    def known(self) -> tuple[str, ...]:
+        """Return the words.
+
+        Raises:
+            NotUnderstood: one is known only when the job runs.
+        """
+        found = tuple(word for word in self.words if isinstance(word, str))
+        if len(found) < len(self.words):
+            raise not_understood(self.node, _OF_A_RUN)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """The code and the configs of a job.
+
+    Attributes:
+        base: Its folder, as the script sees it.
+        texts: By path within it.
+    """
+
+    base: str
+    texts: Mapping[str, str]
+
+    def inside(self, path: str) -> str | None:
+        """Return where a path lies below the job's folder; None: outside."""
+        found = posixpath.relpath(posixpath.normpath(path), self.base)
+        return None if found == ".." or found.startswith("../") else found
+
+    def text(self, word: str, folder: str | None) -> str | None:
+        """Return the text of a file that a word in a folder names; None: it was not sent."""
+        path = self.inside(posixpath.join(folder, word)) if folder is not None else None
+        return None if path is None else self.texts.get(path)
+
+    def is_read_by_jobs(self, word: str, folder: str | None) -> bool:
+        """Whether a word may name a file that the job reads: one that was sent, or one that looks like it."""
+        if word.startswith("-"):
+            return False
+        if word.rstrip("\"'").endswith(_READ_BY_JOBS):
+            return True
+        path = self.inside(posixpath.join(folder, word)) if folder is not None else word
+        if path is None:
+            return False
+        return path == "." or any(
+            name.startswith(f"{path}/") or any(fnmatch(str(one), path) for one in (name, *PurePosixPath(name).parents))
+            for name in self.texts
+        )
+
+
+def is_harmless(simple: Simple, files: JobFiles, folder: str | None) -> bool:
+    """Whether a program touches no GPU, and no file that the job reads.
+
+    Raises:
+        NotUnderstood: it may change such a file.
+    """
+    first, *rest = simple.words
+    if isinstance(first, Unread) or (os.sep in first and not _is_of_the_system(first, files)):
+        return False
+    name = os.path.basename(first)
+    said = [word.text if isinstance(word, Unread) else word for word in rest]
+    if name in _WRITERS and any(files.is_read_by_jobs(word.rpartition("=")[2], folder) for word in said):
+        raise not_understood(simple.node, "it may change a file that the job reads")
+    if name in _RUNS_MORE:
+        return not any(_RUNS_MORE[name].search(word) for word in said)
+    if name == "command":
+        return said[:1] in (["-v"], ["-V"])
+    if name in ("exec", "env"):
+        return not rest
+    if _PYTHON.fullmatch(name):
+        return said in (["--version"], ["-V"]) or (said[:1] == ["-m"] and len(said) > 1 and said[1] in _MODULES)
+    return name in _HARMLESS or name in _WRITERS or (name in _WITH and bool(said) and said[0] in _WITH[name])
+
+
+def _is_of_the_system(path: str, files: JobFiles) -> bool:
+    return path.startswith("/") and files.inside(path) is None
