@@ -24,6 +24,7 @@ FAILURE = {"$ref": "#/components/schemas/Failure"}
 STATUSES = {
     ("post", "/v1/estimates"): {200, 202, 400, 401, 403, 413, 422, 429, 500},
     ("post", "/v1/checks"): {200, 202, 400, 401, 403, 413, 422, 429, 500},
+    ("post", "/v1/scripts"): {200, 202, 400, 401, 403, 413, 422, 429, 500},
     ("get", "/v1/estimates/{id}"): {200, 202, 400, 401, 404, 422, 429, 500},
     ("post", "/v1/observations"): {200, 201, 400, 401, 413, 429, 500, 503},
     ("post", "/admission/fill/mutate"): {200, 400, 413, 500},
@@ -101,7 +102,7 @@ def test_it_is_true_of_any_request(operations: dict[str, Any]) -> None:
             conforms(case, Authorization=f"Bearer {token}")
 
         holds()
-    assert len(operations) == 12
+    assert len(operations) == 13
 
 
 @pytest.mark.integration

@@ -80,3 +80,37 @@ def test_why_it_is_none_repeats_nothing_of_it() -> None:
     with pytest.raises(WorkerError) as error:
         read_answer(line(lambda answer: answer["estimate"].update(memory_bytes="s3cret")))
     assert "s3cret" not in str(error.value)
+
+
+PLANNED: dict[str, Any] = {
+    "steps": [
+        {"command": ["python"], "environment": {}, "folder": ".", "world_size": None, "nproc_per_node": None, "copies": 1}
+    ],
+    "plan": {"in_turn": [0, {"together": [0, 0]}]},
+    "is_doubtful": False,
+    "steps_ask_for_cards": False,
+}
+
+
+def test_the_plan_of_a_script_is_an_answer() -> None:
+    assert read_answer(json.dumps(PLANNED).encode()) == PLANNED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": {"in_turn": [1]}},
+        {"plan": {"in_turn": [-1]}},
+        {"plan": {"odd": [0]}},
+        {"plan": {}},
+        {"plan": {"in_turn": 0}},
+        {"plan": 0},
+        {"plan": {"together": [[0]]}},
+        {"steps": []},
+        {"steps": [{**PLANNED["steps"][0], "copies": 0}]},
+        {"odd": 1},
+    ],
+)
+def test_what_is_no_plan_is_none(changes: dict[str, Any]) -> None:
+    with pytest.raises(WorkerError):
+        read_answer(json.dumps({**PLANNED, **changes}).encode())

@@ -34,6 +34,7 @@ from vramcast.service.responses import (
     Problem,
     Running,
 )
+from vramcast.service.script_requests import ScriptAnswer, ScriptRequest, ScriptRunning, Scripts, read_script_request
 from vramcast.service.service import Answer, Service
 from vramcast.service.workers import Workers
 
@@ -74,7 +75,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         exception_handlers=dict.fromkeys(_ERRORS, _failed),
     )
     app.state.service = service
-    app.bodies = (JobRequest, Observation)
+    app.bodies = (JobRequest, Observation, ScriptRequest)
     metrics = Metrics(service, pools)
     app.add_middleware(Measured, metrics=metrics)
     app.router.route_class = DescribedRoute
@@ -100,6 +101,25 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     )
     async def estimate(request: Request) -> Response:
         return _answered(*await service.answer(await question(request), asker_of(request)))
+
+    scripts = Scripts(service, lambda answer: _checked(answer, service))
+
+    @app.post(
+        "/v1/scripts",
+        tags=["estimates"],
+        dependencies=shows_token,
+        summary="Check whether what a batch script trains fits its card, and what to request for it",
+        openapi_extra=reads(ScriptRequest),
+        responses=answers({200: ScriptAnswer, 202: ScriptRunning}, *_ASKED),
+    )
+    async def check_script(request: Request) -> Response:
+        asked = read_script_request(await read_body(request, rules.body_bytes))
+        if not rules.allows_code:
+            raise Refused("forbidden", "The script is code, and this service runs none (--allow-code): name the model.")
+        found = await scripts.answer(asked, asker_of(request))
+        if isinstance(found, dict):
+            return _refused(found["error"])
+        return _json(found, 202 if isinstance(found, ScriptRunning) else 200)
 
     @others.get(
         "/v1/estimates/{id}",
@@ -214,11 +234,15 @@ def _answered(id_: str, found: Answer | dict[str, Any] | None) -> Response:
     if found is None:
         return _json(Running(id=id_), 202)
     if isinstance(found, dict):
-        error = found["error"]
-        headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
-        return _failure(error["kind"], error["message"], headers, id_)
+        return _refused(found["error"], id_)
     begin = f'{{"id": "{id_}", "state": "done", "kept": {str(found.is_kept).lower()}, '.encode()
     return Response(begin + found.text[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
+
+
+def _refused(error: dict[str, Any], id_: str | None = None) -> Response:
+    """Return why there is no answer."""
+    headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
+    return _failure(error["kind"], error["message"], headers, id_)
 
 
 async def _failed(_: Request, error: Exception) -> Response:

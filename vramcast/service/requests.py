@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
@@ -150,7 +151,7 @@ def _remembered(body: bytes) -> Question:
 
 
 def _question(body: bytes) -> Question:
-    asked = _read(JobRequest, body)
+    asked = read_model(JobRequest, body)
     values = asked.model_dump()
     given = [kind for kind in KINDS if values[kind] is not None]
     if len(given) != 1:
@@ -160,9 +161,7 @@ def _question(body: bytes) -> Question:
     _check_beside(given[0], asked)
     if wrong := [name for name in values["environment"] if name.startswith(_OURS) or "=" in name or "\0" in name or not name]:
         raise UsageError(f"environment has '{wrong[0][:200]}': give variables of the command's own.")
-    for name in values["files"]:
-        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name:
-            raise UsageError(f"files has '{name[:200]}': give paths within the job's folder.")
+    check_files(values["files"])
     values["device"] = device(_named(values["device"])).key
     question = Question(values, values.pop("wait_s"))
     if question.kind in ("target", "run") and not question.is_code:
@@ -189,7 +188,7 @@ def read_observation(body: bytes) -> Observation:
     Raises:
         UsageError: it is no observation, or says no peak of a job which finished.
     """
-    found: Observation = _read(Observation, body)
+    found: Observation = read_model(Observation, body)
     if found.outcome == "finished" and found.process_bytes is None and found.reserved_bytes is None:
         raise UsageError("The job finished: give its process_bytes, or its reserved_bytes.")
     if found.device is not None:
@@ -228,7 +227,19 @@ def job_of_question(values: dict[str, Any]) -> Job:
     return JobText.of({**values, "memory": values["capacity_bytes"]}).job(device(values["device"]))
 
 
-def _read(model: Any, body: bytes) -> Any:
+def check_files(names: Iterable[str]) -> None:
+    """Raise UsageError where a file that comes with a request lies outside of the job's folder."""
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name or not name:
+            raise UsageError(f"files has '{name[:200]}': give paths within the job's folder.")
+
+
+def read_model(model: Any, body: bytes) -> Any:
+    """Return what a body says, as a model has it.
+
+    Raises:
+        UsageError: it is no such body.
+    """
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -217,6 +217,15 @@ class Service:
         self._remember_answer(answer)
         return found
 
+    async def read_script(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
+        """Return what a batch script trains, as a sandbox reads it (`script_plans.py`), or why it is not known."""
+        if self._sandboxes is None:
+            return error_of(UsageError("The script is code, and nobody runs it here."))
+        try:
+            return await self._sandboxes.ask(values, asker)
+        except VramcastError as error:
+            return error_of(error)
+
     def _remember_answer(self, answer: Answer) -> None:
         if (before := self._kept.pop(answer.id, None)) is not None:
             self._kept_bytes -= len(before.text)

@@ -11,6 +11,7 @@ from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from vramcast.core.errors import WorkerError
+from vramcast.jobs.commands.shell_plan import Step, from_plain
 from vramcast.service.responses import Estimate, Verdict
 
 LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks are about one MiB
@@ -49,7 +50,33 @@ class _Failed(_Strict):
     traceback: str | None = Field(None, max_length=100_000)
 
 
-class _Answer(RootModel[_Estimated | _Failed]):
+class _Step(_Strict):
+    """One training command of a batch script."""
+
+    command: list[str] = Field(min_length=1)
+    environment: dict[str, str]
+    folder: str
+    world_size: int | None = Field(ge=1)
+    nproc_per_node: int | None = Field(ge=1)
+    copies: int = Field(ge=1, le=_LARGEST)
+
+
+class _Planned(_Strict):
+    """What a batch script trains."""
+
+    steps: list[_Step] = Field(min_length=1, max_length=100)
+    plan: dict[str, Any]
+    is_doubtful: bool
+    steps_ask_for_cards: bool
+
+    @model_validator(mode="after")
+    def _is_a_plan(self) -> _Planned:
+        """Raise ValueError where the plan is none of these steps."""
+        from_plain(self.plan, [Step((str(number),)) for number in range(len(self.steps))])
+        return self
+
+
+class _Answer(RootModel[_Estimated | _Planned | _Failed]):
     pass
 
 

@@ -30,6 +30,7 @@ from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.service.requests import job_of_question
+from vramcast.service.script_plans import plan_of_script
 from vramcast.simulator import compiled
 from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Trace
@@ -48,6 +49,9 @@ _NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; el
 def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
     """Return the answer to a question's values; an error is one too."""
     try:
+        if "script" in values:
+            _write(values["files"])
+            return plan_of_script(values)
         estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
         estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
