@@ -183,13 +183,64 @@ def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mod
 
 
 @pytest.mark.parametrize(
-    ("quantity", "size_mib"), [("3000", 3000), ("3k", 3000), ("1Ki", 1024), ("4Mi", 4 << 20), ("1500m", None), ("x", None)]
+    ("quantity", "size_mib"),
+    [
+        ("3000", 3000),
+        ("3k", 3000),
+        ("1Ki", 1024),
+        ("4Mi", 4 << 20),
+        ("3e3", 3000),
+        ("2999500m", 3000),
+        (3000, 3000),
+        ("x", None),
+    ],
 )
 def test_a_request_is_read_in_every_form_that_the_api_server_writes(quantity: str, size_mib: int | None) -> None:
     asked = pod(None, {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": quantity}})
     found = FORMATS["hami"].request_bytes(asked, asked["spec"]["containers"][0])
     assert found == (size_mib and size_mib * MIB)
     assert format_of(asked, "") is (FORMATS["hami"] if size_mib else None)
+
+
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "hami-scheduler", "volcano", None])
+@pytest.mark.parametrize(
+    ("annotations", "resources"),
+    [
+        ({"gpu-fraction": "0.5"}, {}), ({"gpu-memory": "20k"}, {}), ({"gpu-memory": "20000"}, {}), ({"gpu-memory": ""}, {}),
+        ({}, {"nvidia.com/gpumem": "20k"}), ({}, {"nvidia.com/gpumem": "0"}), ({}, {"nvidia.com/gpumem-percentage": "50"}),
+        ({}, {"volcano.sh/vgpu-memory": "10k"}), ({}, {"volcano.sh/vgpu-memory-percentage": "50"}),
+        ({}, {"nvidia.com/mig-3g.20gb": "1"}), ({}, {"nvidia.com/gpu.shared": "1"}), ({"gpu-fraction-num-devices": "2"}, {}),
+    ],
+)  # fmt: skip
+def test_a_pod_that_asks_for_a_part_of_a_card_is_left_alone_in_every_spelling(
+    annotations: dict[str, str], resources: dict[str, str], scheduler: str | None
+) -> None:
+    more = {} if scheduler is None else {"schedulerName": scheduler}
+    about = pod({**NAMED, **annotations}, {"limits": resources}, **more)
+    after, _, _ = mutated(about)
+    own = {name: text for name, text in after["metadata"]["annotations"].items() if not name.startswith("vramcast.dev/")}
+    assert (after["spec"], own) == (about["spec"], annotations)
+
+
+def test_a_part_that_another_container_asks_for_leaves_the_pod_alone_too() -> None:
+    about = pod(NAMED, GPU, schedulerName="hami-scheduler")
+    mig = {
+        "name": "first",
+        "image": "x",
+        "resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}, "limits": {"nvidia.com/mig-1g.5gb": "1"}},
+    }
+    for place in ("initContainers", "containers"):
+        other = copy.deepcopy(about)
+        other["spec"].setdefault(place, []).append(mig)
+        after, warnings, _ = mutated(other)
+        assert after["spec"] == other["spec"]
+        assert "nvidia.com/mig-1g.5gb itself and stays" in warnings[0]
+
+
+def test_a_suffix_counts_where_a_request_is_too_small() -> None:
+    for asked, allowed in (("1k", False), ("20k", True), ("3Ki", True)):
+        response, _ = decided(validate, pod(NAMED, {"limits": {"nvidia.com/gpumem": asked}}), FITS, "enforce")
+        assert response["allowed"] is allowed
 
 
 def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() -> None:
@@ -251,10 +302,16 @@ def test_several_whole_cards_of_kai_stay() -> None:
     assert "4 whole cards" in warnings[0]
 
 
+def _body(about: bytes) -> bytes:
+    begin = b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "object": {"x": '
+    return begin + about + b"}}}"
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"1", b'{"request": 1}', b"[" * 100_000,
+        b"", b"{", b"[]", b"1", b'{"request": 1}', b"[" * 100_000, b"\xff",
+        _body(b'{"a": ' * 900 + b"1" + b"}" * 900), _body(b"9" * 5000), _body(b'{"spec": [' + b"9" * 5000 + b"]}"),
         b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1", "object": {}}}',
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "object": null}}',
     ],

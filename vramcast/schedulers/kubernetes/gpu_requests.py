@@ -7,16 +7,21 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from vramcast.core.checks import decimal
 from vramcast.core.units import MIB
+from vramcast.schedulers.kubernetes.quantities import quantity
 
 Pod: TypeAlias = MutableMapping[str, Any]  # what has `metadata` and `spec`: a Pod, or a job's template of it
 Container: TypeAlias = MutableMapping[str, Any]
 
 # spec: github.com/NVIDIA/k8s-device-plugin, the resource of whole cards
 CARDS: Final = "nvidia.com/gpu"
-# spec: kubernetes.io, Quantity: the API server writes 3000 as 3k, and 1024 as it was given, 1Ki or 1024
-_SUFFIXES: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-_QUANTITY: Final = re.compile(rf"([0-9]{{1,18}})({'|'.join(_SUFFIXES)})")
+# How a pod asks for a part of a card, in anybody's spelling. # spec: KAI at 72de64f, docs/gpu-sharing; HAMi 2.5, README;
+# volcano-vgpu-device-plugin 1.10, README; k8s-device-plugin 0.17, README (MIG's and time slices' names)
+_PARTS: Final = re.compile(
+    r"nvidia\.com/(gpumem(-percentage)?|gpucores|mig-.+|gpu\.shared)|volcano\.sh/vgpu-(memory(-percentage)?|cores)"
+)
+_PARTS_IN_ANNOTATIONS: Final = ("gpu-memory", "gpu-fraction", "gpu-fraction-num-devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,8 @@ class Annotation:
 
     def request_bytes(self, pod: Pod, container: Container) -> int | None:
         """Return what the pod asks for; None: nothing."""
-        text = str((pod["metadata"].get("annotations") or {}).get(self.memory, ""))
-        return int(text) * MIB if text.isdecimal() else None
+        found = decimal(str((pod["metadata"].get("annotations") or {}).get(self.memory, "")))
+        return None if found is None else found * MIB
 
     def write(self, pod: Pod, container: Container, size_mib: int) -> None:
         """Let a pod ask for so much of one card."""
@@ -106,10 +111,34 @@ def format_of(pod: Pod, named: str) -> Format | None:
     return None
 
 
+def parts_of_cards(pod: Pod) -> list[str]:
+    """Return the names by which a pod asks for a part of a card, whatever the value: a request of its user's own."""
+    annotations = pod["metadata"].get("annotations") or {}
+    found = [name for name in _PARTS_IN_ANNOTATIONS if name in annotations]
+    for container in (*pod["spec"]["containers"], *_others(pod)):
+        resources = container.get("resources") or {}
+        for kind in ("limits", "requests"):
+            found += [name for name in resources.get(kind) or {} if _PARTS.fullmatch(name)]
+        if resources.get("claims"):  # spec: kubernetes.io, Dynamic Resource Allocation: which device stands elsewhere
+            found.append("resources.claims")
+    return list(dict.fromkeys(found))
+
+
+def _others(pod: Pod) -> list[Container]:
+    """Return the containers that run before the others, as far as they have the form of some."""
+    found = pod["spec"].get("initContainers")
+    some = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [one for one in some if isinstance(one.get("resources"), dict | None) and _has_maps(one.get("resources") or {})]
+
+
+def _has_maps(resources: Mapping[str, Any]) -> bool:
+    return all(isinstance(resources.get(kind), dict | None) for kind in ("limits", "requests"))
+
+
 def _count(container: Mapping[str, Any], name: str) -> int:
     """Return a resource's whole number in limits, else in requests; 0: none."""
     resources = container.get("resources") or {}
     for kind in ("limits", "requests"):
-        if quantity := _QUANTITY.fullmatch(str((resources.get(kind) or {}).get(name, ""))):
-            return int(quantity[1]) * _SUFFIXES[quantity[2]]
+        if found := quantity((resources.get(kind) or {}).get(name)):
+            return max(0, found)
     return 0

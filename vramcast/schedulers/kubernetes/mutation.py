@@ -11,7 +11,7 @@ from vramcast.core.units import MIB, gib
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.kubernetes import annotations as names
 from vramcast.schedulers.kubernetes.annotations import Named
-from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, Container, Format, Pod, format_of
+from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, Container, Format, Pod, format_of, parts_of_cards
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, admitted, denied
 
 # watch: notes what would be requested. fill: fills requests which are missing. enforce: refuses what cannot run.
@@ -71,17 +71,26 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
     if mode == "watch":
         noted[names.WOULD_REQUEST_MIB] = str(request_mib)
         return []
-    container, how = _container(pod, named), _how(pod, named)
-    given = how.request_bytes(pod, container)
-    if given is not None:
-        noted[names.REQUEST_MIB] = str(given // MIB)
-        return _compared(given, answer)
+    container = _container(pod, named)
+    if parts := parts_of_cards(pod):
+        return _kept(pod, parts, container, named, answer)
+    how = _how(pod, named)
     cards = how.cards_of(pod, container)
     if cards > 1 and how is FORMATS["kai"]:
         return [f"{_SAYS}the pod keeps its {cards} whole cards: gpu-memory is of one card"]
     how.write(pod, container, request_mib)
     noted[names.REQUEST_MIB] = str(request_mib)
     return []
+
+
+def _kept(pod: Pod, parts: list[str], container: Container, named: Named, answer: Answer) -> list[str]:
+    """Return what to say of a pod that asks for a part of a card itself: it stays as it is."""
+    how = format_of(pod, named.format)
+    given = how.request_bytes(pod, container) if how is not None else None
+    if given is None:
+        return [f"{_SAYS}the pod asks for {', '.join(parts)} itself and stays as it is; the job needs {_mib(answer)}"]
+    pod["metadata"]["annotations"][names.REQUEST_MIB] = str(given // MIB)
+    return _compared(given, answer)
 
 
 def _cannot_run(pod: Pod, named: Named, answer: Answer) -> str:

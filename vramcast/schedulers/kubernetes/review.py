@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import jsonpatch
 from pydantic import BaseModel, Field, ValidationError
 
 from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten
 from vramcast.schedulers.kubernetes.gpu_requests import Pod
 
 Version: TypeAlias = Literal["admission.k8s.io/v1"]
 Kind: TypeAlias = Literal["AdmissionReview"]
 _WARNING_CHARACTERS: Final = 256  # spec: kubernetes.io, Dynamic Admission Control: longer warnings may be cut
+_DEEPEST: Final = 100  # arbitrary: a PyTorchJob has about 12 levels; copies and patches take several calls each
 _FORBIDDEN: Final = 403  # spec: the status which the example of a denied request has
 # Where a kind keeps the templates of its pods. # spec: batch/v1 Job, apps/v1, kubeflow.org/v1 PyTorchJob
 _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
@@ -106,11 +108,31 @@ def read(body: bytes) -> AdmissionRequest:
         UsageError: it is no AdmissionReview of version v1, or of a deletion.
     """
     try:
-        return AdmissionReview.model_validate_json(body).request
+        found = json.loads(body)
+        if _depth(found) > _DEEPEST:
+            raise RecursionError
+        return AdmissionReview.model_validate(found).request
     except ValidationError as error:
         wrong = error.errors(include_input=False)[0]
         where = ".".join(map(str, wrong["loc"])) or "the body"
         raise UsageError(f"This is no AdmissionReview of admission.k8s.io/v1 ({where}: {wrong['msg']}).") from None
+    except RecursionError:
+        raise UsageError("This is no AdmissionReview of admission.k8s.io/v1 (it is nested too deeply).") from None
+    except ValueError as error:  # no JSON, or a number of thousands of digits
+        why = shorten(str(error).partition(";")[0])
+        raise UsageError(f"This is no AdmissionReview of admission.k8s.io/v1 (the body: {why}).") from None
+
+
+def _depth(value: Any) -> int:
+    """Return how deeply a JSON value is nested."""
+    depth, level = 0, [value]
+    while level := [one for part in level if isinstance(part, dict | list) for one in _parts(part)]:
+        depth += 1
+    return depth
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def admitted(request: AdmissionRequest, changed: dict[str, Any] | None = None, warnings: Sequence[str] = ()) -> dict[str, Any]:
