@@ -125,6 +125,14 @@ def test_a_command_has_its_own_folders_first_and_not_ours(tmp_path: Path, monkey
         return JobText(command=(*words, "train.py")).job(device(CARD)).search_path
 
     assert path() == ("/elsewhere",)
+    monkeypatch.setattr(sys, "path", ["", "/elsewhere"])
+    for unset in (None, ""):
+        monkeypatch.delenv("PYTHONPATH", raising=False) if unset is None else monkeypatch.setenv("PYTHONPATH", unset)
+        assert path() == ("/elsewhere",)
+    monkeypatch.setenv("PYTHONPATH", "/more" + os.pathsep)
+    assert path() == ("", "/elsewhere")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), "/elsewhere"])
+    monkeypatch.delenv("PYTHONPATH")
     assert path("PYTHONPATH=src", "python") == (str(tmp_path / "src"), "/elsewhere")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), "/more"]))
     assert path() == (str(tmp_path), "/elsewhere")

@@ -177,6 +177,7 @@ def _search_path(command: Command | None, *, is_target: bool) -> tuple[str, ...]
     if command is None:
         return ("", *sys.path) if is_target else tuple(sys.path)
     first = [entry for entry in dict(command.environment).get("PYTHONPATH", "").split(os.pathsep) if entry]
-    named = [*first, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    ours = os.environ.get("PYTHONPATH")  # an empty entry in it is the current folder; an empty text has no entries
+    named = [*first, *(ours.split(os.pathsep) if ours else ())]
     only_ours = {"", current_folder(), str(checkout_root())}.difference(named)
     return tuple(dict.fromkeys((*map(os.path.abspath, first), *(entry for entry in sys.path if entry not in only_ours))))

@@ -279,6 +279,16 @@ def test_an_absent_cudnn_is_told(tmp_path: Path) -> None:
     assert session.answer("VERSION").startswith("ERROR No libcudnn_graph.so.9 in ")
 
 
+@pytest.mark.integration
+def test_the_process_runs_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("argparse", "json", "socket", "vramcast"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\nraise SystemExit('planted')\n")
+    monkeypatch.chdir(tmp_path)
+    with CudnnOracle(tmp_path, tmp_path) as oracle:
+        assert oracle.is_alive
+    assert not (tmp_path / "RUN").exists()
+
+
 def test_equal_graphs_and_records_are_asked_once_and_answered_alike(paper: PaperCudnn, tmp_path: Path) -> None:
     renamed = GRAPH.replace(f"906=3:{ord('x')};", "906=3:7;")
     session = paper_session(tmp_path / "c")

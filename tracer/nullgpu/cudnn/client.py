@@ -22,6 +22,7 @@ from typing import Self
 from vramcast.core.errors import NullGpuError, WorkerError
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
+from vramcast.tracer.processes.job_process import python_path
 
 START_LIMIT_S = 20.0  # arbitrary; it starts in about a tenth of a second
 _ENDING_S = 2.0  # arbitrary: from its last closed connection to its end a process takes milliseconds
@@ -93,9 +94,9 @@ class CudnnOracle:
     def __init__(
         self, cudnn_dir: Path, libraries: Path, *, cache: Path | None = None, device: Mapping[str, object] | None = None
     ) -> None:
-        self._options = ["--cudnn-dir", str(cudnn_dir), "--libraries", str(libraries)]
-        if cache is not None:
-            self._options += ["--cache", str(cache)]
+        paths = {"--cudnn-dir": cudnn_dir, "--libraries": libraries, "--cache": cache}
+        # Absolute: the process starts elsewhere.
+        self._options = [word for name, path in paths.items() if path is not None for word in (name, os.path.abspath(path))]
         self._device = device
         self._lock = Lock()
         self._talk: _Talk | None = None  # no question is open on it
@@ -104,10 +105,12 @@ class CudnnOracle:
     def __enter__(self) -> Self:
         # Named here, so that it can be removed whenever the process is killed, also before it has said anything.
         self._folder = Path(tempfile.gettempdir()) / f"vramcast-{secrets.token_hex(8)}"
+        # -P, and another folder: nothing of the current folder is imported.
+        command = [sys.executable, "-P", "-m", "vramcast.tracer.nullgpu.cudnn.oracle", "--folder", str(self._folder)]
+        environment = {**os.environ, "PYTHONPATH": python_path()}
+        environment.pop("LD_PRELOAD", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "vramcast.tracer.nullgpu.cudnn.oracle", "--folder", str(self._folder), *self._options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+            [*command, *self._options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=self._folder.anchor,
             start_new_session=True,  # a Ctrl-C at the terminal is for us
         )  # fmt: skip
         forget_in_forks(self)

@@ -130,7 +130,7 @@ def _pip(verb: str, *arguments: str) -> None:
     Raises:
         DownloadError: it is missing, or it failed; with its last words.
     """
-    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-input", "--disable-pip-version-check", *arguments]
+    command = [sys.executable, "-P", "-m", "pip", verb, "--quiet", "--no-input", "--disable-pip-version-check", *arguments]
     # NVIDIA's containers constrain pip to their own versions; nothing is installed here.
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
