@@ -12,9 +12,9 @@ local function quoted(text)
     return "'" .. text:gsub("'", "'\\''") .. "'"
 end
 
--- Return what the hook says, a line each.
+-- Return what the hook says, a line each. -I -P: nothing of the folder where somebody submits, and nothing of PYTHONPATH, is run.
 local function said(options)
-    local words = { "timeout", tostring(LAST_S), quoted(PYTHON), "-m vramcast.schedulers.slurm --settings", quoted(SETTINGS),
+    local words = { "/usr/bin/timeout", tostring(LAST_S), quoted(PYTHON), "-I -P -m vramcast.schedulers.slurm --settings", quoted(SETTINGS),
         "submit", quoted(options["type"] or ""), quoted(slurm.json_cli_options(options)), "2>/dev/null </dev/null" }
     local pipe = io.popen(table.concat(words, " "))
     local lines = {}

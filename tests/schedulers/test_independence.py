@@ -13,7 +13,7 @@ SLURM = sorted(path.stem for path in (ROOT / "vramcast" / "schedulers" / "slurm"
 
 
 @pytest.mark.integration
-def test_slurms_hooks_need_no_package_and_of_vramcast_only_the_core_and_the_launchers() -> None:
+def test_slurms_hooks_need_no_package_and_of_vramcast_only_the_core() -> None:
     code = f"""
 import importlib, sys, vramcast
 public = set(sys.modules)
@@ -24,7 +24,7 @@ print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and n
     command = [sys.executable, "-S", "-c", code]  # without site-packages
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    own = ("vramcast.core", "vramcast.jobs.commands", "vramcast.schedulers")
+    own = ("vramcast.core", "vramcast.schedulers")
     others = {name for name in done.stdout.split() if not name.startswith(own)}
     # What `import vramcast` itself loads; its public modules load nothing before they are asked.
     own_root = ("_version", "callbacks", "devices", "errors", "estimates", "estimates.view")
@@ -32,6 +32,4 @@ print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and n
         "vramcast.datasets",
         "vramcast.datasets.histories",
         "vramcast.datasets.histories.noted_peak",
-        "vramcast.jobs",
-        "vramcast.jobs.ranks",
     }

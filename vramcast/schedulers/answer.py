@@ -12,17 +12,22 @@ from vramcast.core.errors import NoAnswer
 _GROWTH_PERCENT: Final = 150  # arbitrary: a second request which most often is enough, and seldom the whole card
 
 
+class Unanswerable(NoAnswer):
+    """The service is there, and has no answer to this question: asking again helps nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One job on one card.
 
     Attributes:
-        id: Of the estimate.
+        id: Of the estimate; "": it is of several that overlap.
         may_run: Whether its point estimate is no larger than the card.
         request_bytes: What to ask for: at most the card.
         process_bytes: The point estimate.
         capacity_bytes: The card.
         verdict: Of the estimate, with its reason, in words.
+        steps_ask_for_cards: Whether steps of a batch script ask for whole cards themselves.
     """
 
     id: str
@@ -31,22 +36,24 @@ class Answer:
     process_bytes: int
     capacity_bytes: int
     verdict: str = ""
+    steps_ask_for_cards: bool = False
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Answer:
-        """Return the answer in what `POST /v1/checks` gives.
+        """Return the answer in what `POST /v1/checks` or `POST /v1/scripts` gives.
 
         Raises:
             NoAnswer: it is no answer.
         """
         try:
             return cls(
-                str(found["id"]),
+                str(found.get("id", "")),
                 found["verdict"]["value"] != "does not fit",
                 min(int(found["request_bytes"]), int(found["capacity_bytes"])),
                 int(found["process_bytes"]),
                 int(found["capacity_bytes"]),
                 f"{found['verdict']['value']}: {found['verdict'].get('reason', '')}",
+                found.get("steps_ask_for_cards") is True,
             )
         except (KeyError, TypeError, ValueError):
             raise NoAnswer("the service's answer is not understood") from None

@@ -23,7 +23,7 @@ finish() {
 trap 'finish || true' EXIT
 
 # --- what a site has: Slurm with two partitions, each with a node that has one card -------------------------------------------
-mkdir "$root"/{bin,cards,db,etc,jobs,log,run,site,spool,state}
+mkdir "$root"/{cards,db,etc,jobs,log,run,site,spool,state}
 chmod 777 "$root"/{cards,jobs,run}
 free_port() { /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 controller=$(free_port) small=$(free_port) large=$(free_port) database=$(free_port) service=$(free_port)
@@ -86,10 +86,8 @@ chmod 600 "$root/etc/slurmdbd.conf"
 
 # --- what vramcast adds: the hooks, beside slurm.conf; on each node the epilog and the sampler -----------------------------------
 cp -rL "$here/../../../vramcast" "$root/site/"
-cat > "$root/bin/python" <<END
-#!/bin/sh
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/site exec /usr/bin/python3 "\$@"
-END
+/usr/bin/python3 -m venv --without-pip "$root/opt"  # isolated as in the hooks, it takes no PYTHONPATH
+for packages in "$root"/opt/lib/python3*/site-packages; do echo "$root/site" > "$packages/vramcast.pth"; done
 printf '%s\n' 'a token of the demo' > "$root/etc/token"
 cat > "$root/etc/vramcast.toml" <<END
 service = "http://127.0.0.1:$service"
@@ -104,10 +102,10 @@ small = "t4"
 large = "a100-40gb"
 END
 for hook in cli_filter.lua epilog.sh; do
-    sed "s|/opt/vramcast/bin/python|$root/bin/python|; s|/etc/slurm/vramcast.toml|$root/etc/vramcast.toml|" "$here/../$hook" \
+    sed "s|/opt/vramcast/bin/python|$root/opt/bin/python|; s|/etc/slurm/vramcast.toml|$root/etc/vramcast.toml|" "$here/../$hook" \
         > "$root/etc/$hook"
 done
-chmod 755 "$root/bin/python" "$root/etc/epilog.sh"
+chmod 755 "$root/etc/epilog.sh"
 cp -r "$here/node" "$root/"
 cp "$here"/jobs/* "$root/jobs/"
 export SLURM_CONF=$root/etc/slurm.conf MYSQL_UNIX_PORT=$root/run/mariadb.socket
@@ -129,7 +127,7 @@ until sacctmgr --immediate add cluster demo > "$root/log/sacctmgr" 2>&1; do slee
 slurmctld
 slurmd -N small
 slurmd -N large
-PATH=$root/node:$PATH "$root/bin/python" -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" peaks &
+PATH=$root/node:$PATH "$root/opt/bin/python" -I -P -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" peaks &
 daemons+=($!)
 serve() {
     "$vramcast" serve --port "$service" --data "$root/data" --token-file "$root/etc/token" --allow-code --workers 2 \
@@ -149,7 +147,7 @@ said() { printf '\n# %s\n' "$@"; }
 ended() { until [ -z "$(squeue --noheader)" ]; do sleep 0.5; done; }
 # The service knows a new job only after some seconds: what is not ready in two is asked for again.
 answered() {
-    as_user "$root/bin/python" -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" submit sbatch \
+    as_user "$root/opt/bin/python" -I -P -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" submit sbatch \
         "{\"argv\": [\"$1\"], \"gres\": \"gres:gpu:1\", \"partition\": \"small\"}"
 }
 asked_before() { for script in "$@"; do while answered "$script" | grep -q 'not ready'; do sleep 1; done; done; }

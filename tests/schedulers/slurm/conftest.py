@@ -56,7 +56,8 @@ class Service:
         """Let checks on a card answer with these numbers."""
         verdict = {"value": "fits" if process_bytes <= capacity_bytes else "does not fit"}
         answer = {"id": ID, "verdict": verdict, "request_bytes": request_bytes, "process_bytes": process_bytes}
-        self.answers[f"/v1/checks {device}"] = 200, {**answer, "capacity_bytes": capacity_bytes}
+        for path in ("/v1/checks", "/v1/scripts"):
+            self.answers[f"{path} {device}"] = 200, {**answer, "capacity_bytes": capacity_bytes}
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.core.errors import NoAnswer
 from vramcast.core.units import GIB, MIB
-from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import Decision, decide, shards_of
 from vramcast.schedulers.slurm.options import Asked, read_options
@@ -21,7 +22,7 @@ SETTINGS = Settings("http://x", {"small": "t4", "large": "a100-40gb"}, mode="fil
 SIZES = {"small": 14913 * MIB, "large": 40507 * MIB}
 
 
-def answers(process_gib: float, request_gib: float) -> dict[str, Answer | str]:
+def answers(process_gib: float, request_gib: float) -> dict[str, Answer | NoAnswer]:
     return {
         name: Answer(ID, process_gib * GIB <= size, min(int(request_gib * GIB), size), int(process_gib * GIB), size)
         for name, size in SIZES.items()
@@ -113,13 +114,50 @@ def test_watching_changes_nothing_but_the_comment() -> None:
 
 @pytest.mark.parametrize(("when_away", "is_refused"), [("submit", False), ("refuse", True)])
 def test_without_an_answer_the_site_decides(when_away: Any, is_refused: bool) -> None:
-    decision = decide(read_options({}), dict.fromkeys(SIZES, "away"), replace(SETTINGS, when_away=when_away))
+    decision = decide(read_options({}), dict.fromkeys(SIZES, NoAnswer("away")), replace(SETTINGS, when_away=when_away))
     assert (decision.is_refused, decision.changes) == (is_refused, {})
     assert "away" in decision.line
 
 
+def test_what_has_no_answer_at_all_is_submitted_wherever_the_service_is_there() -> None:
+    why = dict.fromkeys(SIZES, Unanswerable("line 3 is not understood"))
+    decision = decide(read_options({}), why, replace(SETTINGS, when_away="refuse"))
+    assert (decision.is_refused, decision.changes) == (False, {})
+    assert "line 3" in decision.line
+
+
+def test_commands_that_overlap_get_the_sum_and_no_ticket() -> None:
+    sums = {name: replace(one, id="") for name, one in answers(3, 3.5).items() if isinstance(one, Answer)}
+    decision = decide(read_options({"gpus": "1", "comment": "mine", "partition": "small"}), sums, SETTINGS)
+    assert decision.changes["gres"] == "shard:4"
+    assert "comment" not in decision.changes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "number"),
+    [
+        ("2", 2),
+        ("2-4", 2),
+        ("2k", 2048),
+        ("1K-2K", 1024),
+        ("1m", 1 << 20),
+        ("1_000", 0),
+        ("２", 0),
+        ("two", 0),
+        ("9" * 5000, 0),
+    ],
+)
+def test_nodes_are_read_as_sbatch_reads_them(nodes: str, number: int) -> None:
+    assert read_options({"nodes": nodes}).nodes == (number or 1)
+
+
+@pytest.mark.parametrize("gres", ["gres:gpu:１", "gres:gpu:1_0", "gres:gpu:" + "9" * 5000])
+def test_other_numbers_than_decimal_ones_count_no_cards(gres: str) -> None:
+    assert read_options({"gres": gres, "gpus": gres}).cards == 0
+
+
 def test_a_partition_of_which_nothing_is_known_may_have_room() -> None:
-    known = {"small": answers(20, 24)["small"], "large": "not ready"}
+    known = {"small": answers(20, 24)["small"], "large": NoAnswer("not ready")}
     assert decide(read_options({"gpus": "1"}), known, SETTINGS) == Decision()
 
 

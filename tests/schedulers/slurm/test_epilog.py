@@ -113,6 +113,25 @@ def test_the_jobs_output_is_found_by_its_pattern(pattern: str, file: str, tmp_pa
     assert job(tmp_path, **more).outputs == (tmp_path / file,)
 
 
+@pytest.mark.parametrize("pattern", ["%1000000000j", "%10000000000j", "%" + "9" * 5000 + "j", "%10j" * 1000])
+def test_a_pattern_is_padded_no_wider_than_slurm_does(pattern: str, tmp_path: Path) -> None:
+    outputs = job(tmp_path, SLURM_JOB_STDOUT=pattern).outputs
+    assert all(len(str(path)) < 20_000 for path in outputs)
+    assert job(tmp_path, SLURM_JOB_STDOUT="%12j").outputs == (tmp_path / "0000000012",)
+
+
+@pytest.mark.parametrize("name", ["**", "**a", "[", "a\0b"])
+def test_odd_names_of_jobs_are_files_that_do_not_say_why(name: str, tmp_path: Path) -> None:
+    failed = job(tmp_path, SLURM_JOB_EXIT_CODE="256", SLURM_JOB_STDOUT="%x.out", SLURM_JOB_NAME=name)
+    assert outcome_of(failed) == "unknown"
+
+
+@pytest.mark.parametrize("number", ["1_0", "１２", " 12", "+12", "9" * 5000])
+def test_other_numbers_than_decimal_ones_are_no_job(number: str) -> None:
+    assert read_environment({"SLURM_JOB_ID": number, "SLURM_JOB_UID": "1"}) is None
+    assert read_environment({"SLURM_JOB_ID": "12", "SLURM_JOB_UID": number}) is None
+
+
 def test_a_failed_job_ran_out_of_memory_if_its_output_says_so(tmp_path: Path) -> None:
     failed = job(tmp_path, SLURM_JOB_EXIT_CODE="256", SLURM_JOB_STDOUT="%x.out")
     assert outcome_of(failed) == "unknown"
@@ -147,11 +166,19 @@ def test_what_is_no_epilog_is_no_job() -> None:
 # -- what is told --------------------------------------------------------------------------------------------------
 
 
+def _hooks(words: list[str], how: dict[str, Any]) -> list[str]:
+    """Return what a hook is told, which is started by absolute path, and runs nothing of a job's folder."""
+    assert Path(words[0]).is_absolute()
+    assert words[1:6] == ["-I", "-P", "-m", "vramcast.schedulers.slurm", "--settings"]
+    assert how["cwd"] == "/"
+    return words[7:]
+
+
 @pytest.fixture
 def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the epilog of a job of which a peak was seen; returns the words of what follows it."""
     started: list[list[str]] = []
-    monkeypatch.setattr(epilog.subprocess, "Popen", lambda words, **_: started.append(words[5:]))
+    monkeypatch.setattr(epilog.subprocess, "Popen", lambda words, **how: started.append(_hooks(words, how)))
     monkeypatch.setattr(epilog, "read_settings", lambda _: current[0])
     monkeypatch.setattr(epilog, "outcome_as_user", outcome_of)  # without a process
     current = [settings]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from vramcast.core.errors import NoAnswer, UsageError
+from vramcast.core.errors import UsageError
 from vramcast.core.units import GIB, MIB
+from vramcast.schedulers.answer import Unanswerable
 from vramcast.schedulers.slurm import submit
 from vramcast.schedulers.slurm.__main__ import main
 from vramcast.schedulers.slurm.comment_field import Ticket
@@ -56,31 +57,50 @@ def test_a_named_job_is_asked_about_on_each_card_with_the_token(service: Any, se
     assert {token for _, _, token in service.asked} == {"Bearer secret"}
 
 
-def test_a_training_command_is_sent_with_the_code_around_it(service: Any, settings: Settings, script: Path) -> None:
+def test_a_script_is_sent_whole_with_the_code_around_it(
+    service: Any, settings: Settings, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both_fit(service)
-    script.write_text("#!/bin/bash\nexport LR=1\nsrun python train.py --lr $LR\n")
-    for name in ("train.py", "model/net.py", "conf.yaml", ".git/config.py", "data.bin", "wandb/x.py"):
+    text = "#!/bin/bash\nexport LR=1\nsource set.sh\nsrun python train.py --lr $LR $EXTRA\n"
+    script.write_text(text)
+    for name in ("train.py", "model/net.py", "conf.yaml", "set.sh", ".git/config.py", "data.bin", "wandb/x.py"):
         path = script.parent / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text("x = 1")
-    decided(settings, ntasks="2")
-    body = service.asked[0][1]
-    assert body["command"] == ["python", "train.py", "--lr", "1"]
-    assert set(body["files"]) == {"train.py", "model/net.py", "conf.yaml"}
-    assert body["environment"] == {"LR": "1"}
-    assert (body["world_size"], body["nproc_per_node"]) == (2, 2)
+        path.write_text("x = os.environ['READ_BY_CODE']")
+    submitted = {
+        "EXTRA": "a",
+        "READ_BY_CODE": "b",
+        "UNREAD": "c",
+        "HOME": "/home/ann",
+        "PYTORCH_ALLOC_CONF": "d",
+        "SLURM_X": "e",
+    }
+    asked = options(ntasks="2", export="ALL,EXTRA=f", argv=["job.sh", "1 2"])
+    submit.decision_on("sbatch", asked, Path.cwd(), submitted, settings)
+    path, body, _ = service.asked[0]
+    assert path == "/v1/scripts"
+    assert (body["script"], body["arguments"], body["folder"]) == (text, ["1 2"], str(script.parent))
+    assert set(body["files"]) == {"train.py", "model/net.py", "conf.yaml", "set.sh", "job.sh"}
+    assert body["environment"] == {"EXTRA": "f", "READ_BY_CODE": "b", "HOME": "/home/ann", "PYTORCH_ALLOC_CONF": "d"}
+    assert (body["tasks"], body["nodes"], body["cards"]) == (2, 1, 1)
 
 
-def test_of_two_commands_the_larger_counts(service: Any, settings: Settings, script: Path) -> None:
-    both_fit(service)
-    script.write_text("cd src\npython a.py\npython b.py\n")
-    (script.parent / "src").mkdir()
-    (script.parent / "src" / "a.py").write_text("")
-    decided(settings)
-    assert sorted((body["device"], body["command"][1]) for _, body, _ in service.asked) == [
-        ("a100-40gb", "a.py"), ("a100-40gb", "b.py"), ("t4", "a.py"), ("t4", "b.py"),
-    ]  # fmt: skip
-    assert set(service.asked[0][1]["files"]) == {"a.py"}
+def test_a_line_that_is_not_understood_is_said_and_the_job_stays(service: Any, settings: Settings, script: Path) -> None:
+    script.write_text("make train\n")
+    message = "line 1 is not understood (`make train`: what it does is not known)"
+    service.answers["/v1/scripts"] = 422, {"error": {"kind": "cannot_estimate", "message": message}}
+    for when_away in ("submit", "refuse"):
+        decision = decided(replace(settings, when_away=when_away))  # type: ignore[arg-type]
+        assert (decision.changes, decision.is_refused) == ({}, False)
+        assert message in decision.line
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_steps_that_ask_for_cards_keep_the_whole_card(named: bool, service: Any, settings: Settings, script: Path) -> None:
+    service.fits("t4", 3 * GIB, 4 * GIB - 1, SMALL)
+    service.answers["/v1/scripts t4"] = 200, {**service.answers["/v1/checks t4"][1], "steps_ask_for_cards": True}
+    script.write_text((NAMED if named else "") + "srun --gres=gpu:1 python train.py\n")
+    assert "gres" not in decided(settings).changes
 
 
 @pytest.mark.parametrize(
@@ -130,22 +150,35 @@ def test_without_a_number_the_job_is_submitted_as_it_is(
     assert why in decision.line
 
 
-def test_a_script_in_which_nothing_is_understood_says_why(settings: Settings, script: Path) -> None:
-    for text, why in (
-        ("python $X\n", "only when it runs"),
-        ("make train\n", "no training command"),
-        ("python a.py\n" * 4, "4 Python"),
-    ):
-        script.write_text(text)
-        with pytest.raises(NoAnswer, match=why):
-            decided(settings)
+def test_a_word_in_a_mark_that_is_not_understood_is_said(settings: Settings, script: Path) -> None:
+    script.write_text("#VRAMCAST target\npython train.py\n")
+    assert "'target' in its #VRAMCAST line" in decided(settings).line
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a name with a NUL"])
+def test_what_is_no_file_is_not_read(what: str, service: Any, settings: Settings, script: Path) -> None:
+    os.mkfifo("pipe")
+    name = {"a pipe": "pipe", "a device": "/dev/zero", "a folder": ".", "a name with a NUL": "a\0b"}[what]
+    assert decided(settings, argv=[name]).changes == {}
+    assert not service.asked
+
+
+def test_a_comment_stays_on_its_line(service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both_fit(service)
+    hostile = options(comment="mine\nset partition secret\r\nrefuse x\u2028set gres gpu:8")
+    main(["--settings", str(written), "submit", "sbatch", json.dumps(hostile)])
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        sum(line.startswith("set comment mine set partition secret refuse x set gres gpu:8 vramcast=") for line in lines) == 1
+    )
+    assert not any(line.startswith(("set partition", "refuse")) for line in lines)
 
 
 def test_code_beyond_reason_is_not_sent(settings: Settings, script: Path) -> None:
     script.write_text("python train.py\n")
     for k in range(501):
         (script.parent / f"{k}.py").write_text("")
-    with pytest.raises(NoAnswer, match="name the model"):
+    with pytest.raises(Unanswerable, match="name the model"):
         decided(settings)
 
 

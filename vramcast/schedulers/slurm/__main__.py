@@ -1,4 +1,4 @@
-"""python -m vramcast.schedulers.slurm [--settings FILE] submit|peaks|epilog|afterwards ..."""
+"""python -I -P -m vramcast.schedulers.slurm [--settings FILE] submit|peaks|epilog|afterwards ..."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.errors import NoAnswer
-from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.site_settings import Settings
 
 _MOST_BYTES: Final = 1 << 20  # arbitrary: an answer has some kB
+_OF_THE_QUESTION: Final = (400, 403, 404, 413, 422)  # spec: docs/serving.md: what is asked is the reason
 _WORTH_ASKING_S: Final = 0.05  # arbitrary: of a shorter rest no answer comes
 # The service answers that it is still at work a little before the client gives up.
 _LEAD_S: Final = 0.3  # arbitrary
@@ -39,32 +40,34 @@ class Client:
         """Return the client of a site."""
         return cls(settings.service.rstrip("/"), settings.token())
 
-    def check(self, job: Mapping[str, Any], latest: float) -> Answer:
+    def check(self, path: str, job: Mapping[str, Any], latest: float) -> Answer:
         """Return what the service says of a job.
 
         Args:
-            job: The body of `POST /v1/checks`.
+            path: `/v1/checks` or `/v1/scripts`.
+            job: The body.
             latest: The moment (`time.monotonic`) until which it is waited for.
         Raises:
             NoAnswer: there is none.
         """
         rest_s = latest - time.monotonic()
-        status, found = self.post("/v1/checks", {**job, "wait_s": max(0.0, rest_s - _LEAD_S)}, latest)
+        status, found = self.post(path, {**job, "wait_s": max(0.0, rest_s - _LEAD_S)}, latest)
         if status == 202:
             raise NoAnswer("the estimate is not ready yet")
         if status == 429:
             raise NoAnswer("the service has too many questions")
         if status != 200:
-            raise NoAnswer(_message(found) or f"the service answered {status}")
+            kind = Unanswerable if status in _OF_THE_QUESTION else NoAnswer
+            raise kind(_message(found) or f"the service answered {status}")
         return Answer.of(found)
 
-    def check_each(self, jobs: Mapping[str, Mapping[str, Any]], timeout_s: float) -> dict[str, Answer | NoAnswer]:
+    def check_each(self, path: str, jobs: Mapping[str, Mapping[str, Any]], timeout_s: float) -> dict[str, Answer | NoAnswer]:
         """Return the answers to several questions, asked at once; each has the whole time."""
         latest = time.monotonic() + timeout_s
 
         def ask(job: Mapping[str, Any]) -> Answer | NoAnswer:
             try:
-                return self.check(job, latest)
+                return self.check(path, job, latest)
             except NoAnswer as missing:
                 return missing
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from vramcast.core.units import MIB
 
-_WORD: Final = re.compile(r"\s*\bvramcast=([0-9a-f]{64}):(\d{1,9}):(\d{1,9})\b")
+_WORD: Final = re.compile(r"\s*\bvramcast=([0-9a-f]{64}):([0-9]{1,9}):([0-9]{1,9})\b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vramcast.core.errors import NoAnswer
 from vramcast.core.units import gib
-from vramcast.schedulers.answer import Answer
+from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.options import CARD_OPTIONS, Asked
 from vramcast.schedulers.slurm.site_settings import Settings
@@ -31,13 +32,14 @@ class Decision:
 
 
 def decide(
-    asked: Asked, answers: Mapping[str, Answer | str], settings: Settings, *, steps_ask_for_cards: bool = False
+    asked: Asked, answers: Mapping[str, Answer | NoAnswer], settings: Settings, *, steps_ask_for_cards: bool = False
 ) -> Decision:
     """Return what becomes of a job.
 
     Args:
         asked: What it asks for.
-        answers: What is known of it on the card of each partition of the settings: an answer, or why there is none.
+        answers: What is known of it on the card of each partition of the settings: an answer, or why
+            there is none.
         settings: The site's.
         steps_ask_for_cards: Whether its own `srun` ask for `gpu`.
     """
@@ -46,7 +48,7 @@ def decide(
         return Decision()  # a partition whose card is not known here
     known = {name: answer for name in wanted if isinstance(answer := answers[name], Answer)}
     if not known:
-        return unanswered(str(answers[wanted[0]]), settings)
+        return unanswered(next(one for name in wanted if isinstance(one := answers[name], NoAnswer)), settings)
     roomy = [name for name, answer in known.items() if answer.may_run]
     if not roomy:
         if len(known) < len(wanted):
@@ -55,14 +57,16 @@ def decide(
     return _granted(roomy, known, asked, settings, steps_ask_for_cards=steps_ask_for_cards)
 
 
-def unanswered(why: str, settings: Settings) -> Decision:
-    """Return the decision on a job of which nothing is known."""
-    if settings.when_away == "refuse":
+def unanswered(why: NoAnswer, settings: Settings) -> Decision:
+    """Return the decision on a job of which nothing is known: where the service is there, it is submitted as it is."""
+    if settings.when_away == "refuse" and not isinstance(why, Unanswerable):
         return Decision(f"{_SAYS}refused: {why}. Submit again in a minute.", is_refused=True)
     return Decision(f"{_SAYS}no estimate ({why}); the job is submitted as it is.")
 
 
-def _refused(known: Mapping[str, Answer], answers: Mapping[str, Answer | str], settings: Settings, comment: str) -> Decision:
+def _refused(
+    known: Mapping[str, Answer], answers: Mapping[str, Answer | NoAnswer], settings: Settings, comment: str
+) -> Decision:
     cards = ", ".join(
         f"{settings.partitions[name]} ({gib(answer.capacity_bytes)}, partition {name})" for name, answer in known.items()
     )
@@ -71,8 +75,7 @@ def _refused(known: Mapping[str, Answer], answers: Mapping[str, Answer | str], s
     line = f"the job takes {gib(min(one.process_bytes for one in known.values()))}, more than {cards}. {advice}"
     if settings.mode == "watch":  # it runs, and how it ends is worth knowing
         one = next(iter(known.values()))
-        ticket = Ticket(one.id, one.capacity_bytes, one.capacity_bytes)
-        return Decision(f"{_SAYS}{line}", changes={"comment": ticket.added_to(comment)})
+        return Decision(f"{_SAYS}{line}", changes=_ticket(one, one.capacity_bytes, comment))
     return Decision(f"{_SAYS}refused: {line}", is_refused=True)
 
 
@@ -100,17 +103,22 @@ def _granted(
     elif shards >= most:
         line = f"{takes}: the whole card."
         changes |= {} if asked.cards else _gres(shards, most, asked)
-    elif asked.cards and (steps_ask_for_cards or not settings.shrinks):
-        why = "its steps ask for gpu themselves" if steps_ask_for_cards else "as it was asked for"
+    elif asked.cards and (answer.steps_ask_for_cards or steps_ask_for_cards or not settings.shrinks):
+        why = "its steps ask for gpu themselves" if settings.shrinks else "as it was asked for"
         line = f"{takes}; the whole card stays, {why}."
     else:
         line = f"{takes}: {shards} of {most} shards{' instead of the whole card' if asked.cards else ''}."
         changes |= _gres(shards, most, asked)
         granted_bytes = shards * settings.shard_bytes
-    comment = {"comment": Ticket(answer.id, granted_bytes, answer.capacity_bytes).added_to(asked.comment)}
+    comment = _ticket(answer, granted_bytes, asked.comment)
     if settings.mode == "watch":
         return Decision(f"{line.rstrip('.')} (watching: nothing is changed).", changes=comment)
     return Decision(line, changes=changes | comment)
+
+
+def _ticket(answer: Answer, granted_bytes: int, comment: str) -> dict[str, str]:
+    """Return a comment with a job's ticket; what overlaps has no estimate of its own, and no ticket."""
+    return {"comment": Ticket(answer.id, granted_bytes, answer.capacity_bytes).added_to(comment)} if answer.id else {}
 
 
 def _of_shards(asked: int, needed: int, least: int, takes: str) -> tuple[str, int]:

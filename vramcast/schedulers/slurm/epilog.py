@@ -20,6 +20,7 @@ from vramcast.datasets.histories.noted_peak import NotedPeak
 from vramcast.schedulers.slurm.client import Client
 from vramcast.schedulers.slurm.exit_status import EndedJob, Outcome, outcome_of, read_environment
 from vramcast.schedulers.slurm.peaks import CardPeak, read_peaks
+from vramcast.schedulers.slurm.programs import ISOLATED
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 
 _NO_USE: Final = range(400, 500)  # the service knows the estimate no more, or will never take this
@@ -126,6 +127,6 @@ def _start_afterwards(settings_path: str, job: EndedJob, fullest: CardPeak | Non
     noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.capacity_bytes, fullest.name)
     words = ["come-back", job.id, str(job.ticket)] if comes_back else ["note-peak", job.id, str(noted)]
     subprocess.Popen(
-        [sys.executable, "-m", "vramcast.schedulers.slurm", "--settings", settings_path, *words],
-        start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [sys.executable, *ISOLATED, "-m", "vramcast.schedulers.slurm", "--settings", settings_path, *words],
+        cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -7,16 +7,20 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from vramcast.core.checks import decimal
 from vramcast.schedulers.slurm.comment_field import Ticket
 
 Outcome: TypeAlias = Literal["finished", "out_of_memory", "unknown"]
 _READ_BYTES: Final = 256 * 1024  # arbitrary: a traceback is at the end; several ranks write several
 # spec: torch.OutOfMemoryError's message, torch 2.6 to 2.11; JAX and TensorFlow say theirs in another way
 _FULL: Final = re.compile(rb"CUDA out of memory\. Tried to allocate ")
-_PATTERN: Final = re.compile(r"%(\d*)([%AajJNnstuxb])")
+_PATTERN: Final = re.compile(r"%([0-9]*)([%AajJNnstuxb])")
+_WIDEST: Final = 10  # spec: sbatch(1): "the specified zero padding ... with a maximum of 10"
+_LONGEST_PATH: Final = 4096  # spec: Linux, PATH_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,15 @@ def read_environment(environment: Mapping[str, str]) -> EndedJob | None:
     """
     job = environment.get("SLURM_JOB_ID", "")
     uid, gid = environment.get("SLURM_JOB_UID", ""), environment.get("SLURM_JOB_GID", "")
-    if not (job.isdecimal() and uid.isdecimal()):
+    if decimal(job) is None or (of_user := decimal(uid)) is None:
         return None
     return EndedJob(
         job,
         _number(environment.get("SLURM_JOB_RESTART_COUNT", "")),
         Ticket.found_in(environment.get("SLURM_JOB_COMMENT", "")),
         _exit_code(environment),
-        int(uid),
-        _number(gid) if gid.isdecimal() else int(uid),
+        of_user,
+        of_user if (of_group := decimal(gid)) is None else of_group,
         _outputs(environment),
     )
 
@@ -78,7 +82,8 @@ def _exit_code(environment: Mapping[str, str]) -> int:
     """Return the job's exit code; a job of which Slurm does not say it is taken for failed."""
     said = environment.get("SLURM_JOB_EXIT_CODE", "")
     derived = _number(environment.get("SLURM_JOB_DERIVED_EC", "0"))
-    return (int(said) or derived) if said.isdecimal() else 1
+    code = decimal(said)
+    return (code or derived) if code is not None else 1
 
 
 def _outputs(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -105,19 +110,20 @@ def _path(pattern: str, environment: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         found = known[match[2]]
-        return found.zfill(int(match[1])) if match[1] and found.isdecimal() else found
+        width = decimal(match[1][:_WIDEST]) or 0
+        return found.zfill(min(width, _WIDEST)) if decimal(found) is not None else found
 
-    return _PATTERN.sub(value, pattern)
+    return _PATTERN.sub(value, pattern) if len(pattern) <= _LONGEST_PATH else ""
 
 
 def _says_full(path: Path) -> bool:
     """Whether the end of a file has torch's message; a pattern with an unknown part takes the only file that matches."""
-    if "*" in path.name:
-        found = sorted(path.parent.glob(path.name))
-        if len(found) != 1:
-            return False
-        path = found[0]
     try:
+        if "*" in path.name:
+            found = [one for one in os.scandir(path.parent) if fnmatch(one.name, path.name)]
+            if len(found) != 1:
+                return False
+            path = Path(found[0].path)
         # a pipe would wait for its writer
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             about = os.fstat(file.fileno())
@@ -125,9 +131,9 @@ def _says_full(path: Path) -> bool:
                 return False
             file.seek(max(0, about.st_size - _READ_BYTES))
             return bool(_FULL.search(file.read(_READ_BYTES)))
-    except OSError:
+    except (OSError, ValueError):  # a name with a NUL
         return False
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return decimal(text) or 0

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vramcast.core.checks import decimal
+
 # spec: sbatch(1); each may say cards, of a job, a node, a socket or a task
 CARD_OPTIONS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
-_COUNTED: Final = re.compile(r"(?:gres[:/])?(gpu|shard)(?:[:/=][A-Za-z_][\w.-]*)?(?:[:=](\d+))?(?:\(.*\))?")
+_COUNTED: Final = re.compile(r"(?:gres[:/])?(gpu|shard)(?:[:/=][A-Za-z_][\w.-]*)?(?:[:=]([0-9]{1,9}))?(?:\(.*\))?")
+
+_NODES: Final = re.compile(r"([0-9]{1,6})([kKmM]?)(?![0-9a-zA-Z])")
+_THOUSANDS: Final = {"": 1, "k": 1024, "m": 1024**2}  # spec: sbatch(1), --nodes: "2k" is 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,12 @@ def read_options(options: Mapping[str, Any]) -> Asked:
             shards += int(match[2] or 1)
     for name, times in zip(CARD_OPTIONS, (1, nodes, tasks, nodes), strict=True):
         for part in filter(None, text(name).split(",")):
-            cards = max(cards, int(part.rpartition(":")[2]) * times) if part.rpartition(":")[2].isdecimal() else cards
+            cards = max(cards, (decimal(part.rpartition(":")[2]) or 0) * times)
     partitions = tuple(filter(None, text("partition").split(",")))
     return Asked(cards, shards, partitions, nodes, tasks, tuple(others), text("comment"))
 
 
 def _first_number(text: str) -> int:
-    """Return the smallest number of nodes or tasks in `2`, `2-4` or `2k`; 0 where there is none."""
-    match = re.match(r"\d{1,6}", text)
-    return int(match[0]) if match else 0
+    """Return the smallest number of nodes or tasks in `2`, `2-4`, `2k` or `1m`; 0 where there is none. # spec: sbatch(1)"""
+    match = _NODES.match(text)
+    return int(match[1]) * _THOUSANDS[match[2].lower()] if match else 0

@@ -18,16 +18,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.checks import decimal
 from vramcast.core.errors import DatasetError, VramcastError
 from vramcast.core.files import atomic_write
 from vramcast.core.plain import from_plain, json_value, to_plain
 from vramcast.core.units import MIB
+from vramcast.schedulers.slurm.programs import absolute
 
 _INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
 _SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes some 0.1 s, on a node in trouble for ever
 _KEPT_S: Final = 7 * 86_400  # arbitrary: an epilog which reads it comes within seconds
-_CGROUP: Final = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
-_STARTED: Final = re.compile(rb"(?:^|\0)SLURM_JOB_ID=(\d+)(?:\0|$)")
+_CGROUP: Final = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
+_STARTED: Final = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]+)(?:\0|$)")
 _PROCESSES: Final = ("--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits")
 _CARDS: Final = ("--query-gpu=uuid,memory.total,name", "--format=csv,noheader,nounits")
 
@@ -116,19 +118,20 @@ def read_peaks(folder: Path, job_id: str) -> list[CardPeak]:
 def processes() -> Iterator[tuple[str, int, int]]:
     """Yield card, process and bytes of each process that holds memory, as nvidia-smi says it; nothing where it fails."""
     for cells in _smi(_PROCESSES):
-        if len(cells) == 3 and cells[1].isdecimal() and cells[2].isdecimal():
-            yield cells[0], int(cells[1]), int(cells[2]) * MIB
+        pid, used_mib = (decimal(cell) for cell in cells[1:]) if len(cells) == 3 else (None, None)
+        if pid is not None and used_mib is not None:
+            yield cells[0], pid, used_mib * MIB
 
 
 def node_cards() -> dict[str, CardPeak]:
     """Return the node's cards by uuid, of which nothing is taken yet."""
     rows = [cells for cells in _smi(_CARDS) if len(cells) == 3]
-    return {uuid: CardPeak(0, int(size) * MIB if size.isdecimal() else None, name) for uuid, size, name in rows}
+    return {uuid: CardPeak(0, found * MIB if (found := decimal(size)) is not None else None, name) for uuid, size, name in rows}
 
 
 def _smi(arguments: tuple[str, ...]) -> Iterator[list[str]]:
     try:
-        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_SMI_S, check=False)
+        done = subprocess.run([absolute("nvidia-smi"), *arguments], capture_output=True, text=True, timeout=_SMI_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return
     for line in done.stdout.splitlines():

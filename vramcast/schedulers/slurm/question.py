@@ -1,21 +1,24 @@
-"""The questions that a batch script is: one for each job it names or trains."""
+"""The question that a submission is: the job that its script names, or the script with the code around it."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from vramcast.core.errors import NoAnswer
+from vramcast.core.text import encodable
 from vramcast.core.units import MIB
-from vramcast.schedulers.slurm.batch_script import BatchScript, Trained, read_script
+from vramcast.schedulers.answer import Unanswerable
+from vramcast.schedulers.slurm.job_environment import job_environment
 from vramcast.schedulers.slurm.options import Asked
+from vramcast.schedulers.slurm.script_marks import Marks
 
-_MOST_COMMANDS: Final = 3  # arbitrary: of more the largest is not found in two seconds
 _SCRIPT_BYTES: Final = 4 << 20  # spec: slurm.conf(5), max_script_size
-_ENDINGS: Final = frozenset({".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini"})
+_ENDINGS: Final = frozenset({".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sh", ".bash"})
 _MOST_BYTES: Final = 4 * MIB  # arbitrary: code and configs; what is larger is data
 _MOST_FILE_BYTES: Final = MIB  # arbitrary
 _MOST_FILES: Final = 500  # arbitrary
@@ -23,67 +26,79 @@ _DEEPEST: Final = 5  # arbitrary: folders below the job's
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "wandb", "venv", "env"})
 
 
-def script_of(kind: str, options: Mapping[str, Any], folder: Path, environment: Mapping[str, str]) -> BatchScript | None:
-    """Return what is submitted; None: it cannot be read (a script which comes through a pipe is Slurm's alone).
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What is submitted.
+
+    Attributes:
+        text: Of the script.
+        arguments: Of the script.
+        folder: In which the job runs.
+    """
+
+    text: str
+    arguments: tuple[str, ...]
+    folder: Path
+
+
+def submission_of(kind: str, options: Mapping[str, Any], folder: Path) -> Submission | None:
+    """Return what is submitted; None: it cannot be read (a script that comes through a pipe is Slurm's alone).
 
     Args:
         kind: `sbatch` or `srun`.
         options: As cli_filter has them.
         folder: In which it is submitted.
-        environment: Of the submission.
     """
     said = options.get("argv")
     words = tuple(str(word) for word in said) if isinstance(said, list) else ()
     place = Path(os.path.normpath(folder / str(options.get("chdir") or "")))
     if kind == "srun":
-        return read_script(f"srun {shlex.join(words)}", (), place, environment) if words else None
+        return Submission(f"srun {shlex.join(words)}", (), place) if words else None
     if options.get("wrap"):
-        return read_script(str(options["wrap"]), (), place, environment)
-    if not words:
-        return None
+        return Submission(str(options["wrap"]), (), place)
+    text = _regular_file(folder / words[0]) if words else None
+    return None if text is None else Submission(text, words[1:], place)
+
+
+def _regular_file(path: Path) -> str | None:
+    """Return the text of a file; None where there is none: a pipe would wait for its writer, and a device has no end."""
     try:
-        with open(folder / words[0], "rb") as file:
-            text = file.read(_SCRIPT_BYTES).decode(errors="replace")
-    except OSError:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(_SCRIPT_BYTES).decode(errors="replace") if is_regular else None
+    except (OSError, ValueError):
         return None
-    return read_script(text, words[1:], place, environment)
 
 
-def questions(script: BatchScript, asked: Asked, folder: Path) -> list[dict[str, Any]]:
-    """Return the bodies of the questions about a job, without the card.
+def question(
+    submission: Submission, marks: Marks, asked: Asked, submitted: Mapping[str, str], export: str
+) -> tuple[str, dict[str, Any]]:
+    """Return where a question about a job goes, and its body without the card.
 
     Args:
-        script: What it trains.
+        submission: The job.
+        marks: What its script says of itself.
         asked: What it asks for.
-        folder: In which it runs.
+        submitted: The environment of the submission.
+        export: The option `--export`.
     Raises:
-        NoAnswer: it names no job and trains nothing that is understood.
+        NoAnswer: there is too much code around it.
     """
-    if script.named is not None:
-        return [dict(script.named)]
-    if script.unknown:
-        raise NoAnswer(f"a line of the script is known only when it runs: {script.unknown[0][:60]}")
-    if not script.commands:
-        raise NoAnswer("the script has no training command and no #VRAMCAST line")
-    if len(script.commands) > _MOST_COMMANDS:
-        raise NoAnswer(f"the script has {len(script.commands)} Python commands: name the job in a #VRAMCAST line")
-    files = _code_in(folder)
-    return [_question(one, asked, folder, files) for one in script.commands]
-
-
-def _question(trained: Trained, asked: Asked, folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
-    words, place = list(trained.words), os.path.normpath(trained.folder)
-    inside = os.path.relpath(place, folder)
-    if inside.startswith(".."):
-        raise NoAnswer(f"the command runs in {place}, outside of the job's folder")
-    if inside != ".":
-        files = {name[len(inside) + 1 :]: text for name, text in files.items() if PurePosixPath(name).is_relative_to(inside)}
-    words = [os.path.relpath(word, place) if Path(word).is_relative_to(place) else word for word in words]
-    body: dict[str, Any] = {"command": words, "files": dict(files), "environment": dict(trained.environment)}
-    tasks = trained.tasks or (asked.tasks if trained.by_srun else 1)
-    if tasks > 1 and PurePosixPath(words[0]).name.startswith("python"):
-        body |= {"world_size": tasks, "nproc_per_node": max(1, tasks // asked.nodes)}
-    return body
+    if marks.named is not None:
+        return "/v1/checks", dict(marks.named)
+    files = _code_in(submission.folder)
+    environment = job_environment(submitted, export, (submission.text, *submission.arguments, *files.values()))
+    body = {
+        "script": encodable(submission.text),
+        "arguments": [encodable(word) for word in submission.arguments],
+        "folder": encodable(str(submission.folder)),
+        "environment": environment,
+        "files": files,
+        "tasks": asked.tasks,
+        "nodes": asked.nodes,
+        "cards": asked.cards,
+    }
+    return "/v1/scripts", body
 
 
 def _code_in(folder: Path) -> dict[str, str]:
@@ -100,7 +115,9 @@ def _code_in(folder: Path) -> dict[str, str]:
         found[str(path.relative_to(folder))] = text
         rest -= len(text)
         if rest < 0 or len(found) > _MOST_FILES:
-            raise NoAnswer(f"{folder} holds more than {_MOST_FILES} files or {_MOST_BYTES // MIB} MiB of code: name the model")
+            raise Unanswerable(
+                f"{folder} holds more than {_MOST_FILES} files or {_MOST_BYTES // MIB} MiB of code: name the model"
+            )
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from vramcast.schedulers.answer import grown
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import shards_of
+from vramcast.schedulers.slurm.programs import absolute
 from vramcast.schedulers.slurm.site_settings import Settings
 
 _TRIES: Final = 60  # arbitrary
@@ -65,7 +66,8 @@ def _before(ticket: Ticket, shown: str) -> str:
 def call_slurm(words: list[str]) -> tuple[bool, str]:
     """Call one of Slurm's commands; return whether it ended well, and what it printed."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_CALL_S, check=False, stdin=subprocess.DEVNULL)
+        command = [absolute(words[0]), *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return False, ""
     return done.returncode == 0, done.stdout

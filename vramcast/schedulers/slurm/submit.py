@@ -1,6 +1,6 @@
 """What cli_filter.lua runs at each submission: prints what Slurm shall be told, a word a line.
 
-    python -m vramcast.schedulers.slurm submit sbatch '{"gres": "gres:gpu:1", "argv": ["job.sh"]}'
+    python -I -P -m vramcast.schedulers.slurm submit sbatch '{"gres": "gres:gpu:1", "argv": ["job.sh"]}'
 
     set comment vramcast=4f...:6144:14913
     set gres shard:6
@@ -12,6 +12,7 @@ The first word is `set OPTION VALUE`, `say TEXT` or `refuse TEXT`. It ends by it
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,14 +21,15 @@ from typing import Any, Final
 
 from vramcast.core.errors import NoAnswer, VramcastError
 from vramcast.core.plain import from_plain, json_value
-from vramcast.schedulers.answer import Answer
-from vramcast.schedulers.slurm.batch_script import BatchScript
+from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.client import Client
 from vramcast.schedulers.slurm.decision import Decision, decide, unanswered
 from vramcast.schedulers.slurm.options import Asked, read_options
-from vramcast.schedulers.slurm.question import questions, script_of
+from vramcast.schedulers.slurm.question import question, submission_of
+from vramcast.schedulers.slurm.script_marks import Marks, read_marks
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _IN_A_JOB: Final = "SLURM_JOB_ID"
 _REST_S: Final = 0.5  # arbitrary: after the settings' time, to end by itself
 
@@ -45,12 +47,12 @@ def main(kind: str, text: str, settings_path: str) -> None:
     except VramcastError as error:
         _tell(Decision(f"vramcast: {error}"))
         return
-    _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered("the time is over", settings)))
+    _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered(NoAnswer("the time is over"), settings)))
     try:
         options = from_plain(dict, json_value(text, "What cli_filter gives"), "What cli_filter gives")
         decision = decision_on(kind, options, Path.cwd(), os.environ, settings)
     except NoAnswer as missing:
-        decision = unanswered(str(missing), settings)
+        decision = unanswered(missing, settings)
     except (VramcastError, ValueError) as error:
         decision = Decision(f"vramcast: {error}; the job is submitted as it is.")
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -69,41 +71,35 @@ def decision_on(
     if kind not in ("sbatch", "srun") or (kind == "srun" and _IN_A_JOB in environment):
         return Decision()
     asked = read_options(options)
-    script = script_of(kind, options, folder, environment)
-    if script is None or script.is_off or not _is_ours(script, asked, settings):
+    submission = submission_of(kind, options, folder)
+    if submission is None:
         return Decision()
-    place = Path(os.path.normpath(folder / str(options.get("chdir") or "")))
-    answers = _answers(questions(script, asked, place), settings)
-    return decide(asked, answers, settings, steps_ask_for_cards=script.steps_ask_for_cards)
+    marks = read_marks(submission.text)
+    if marks.is_off or not _is_ours(marks, asked, settings):
+        return Decision()
+    if marks.unknown:
+        return unanswered(Unanswerable(f"'{marks.unknown[:60]}' in its #VRAMCAST line is not understood"), settings)
+    path, body = question(submission, marks, asked, environment, str(options.get("export") or ""))
+    answers = _answers(path, body, settings)
+    return decide(asked, answers, settings, steps_ask_for_cards=marks.steps_ask_for_cards)
 
 
-def _is_ours(script: BatchScript, asked: Asked, settings: Settings) -> bool:
+def _is_ours(marks: Marks, asked: Asked, settings: Settings) -> bool:
     """Whether anything is asked about a job: it uses cards, on partitions that are known."""
     known = not asked.partitions or all(name in settings.partitions for name in asked.partitions)
-    return known and (asked.is_of_gpus or script.named is not None)
+    return known and (asked.is_of_gpus or marks.named is not None)
 
 
-def _answers(asked: list[dict[str, Any]], settings: Settings) -> dict[str, Answer | str]:
-    """Return the answer for each partition: of several commands the one which takes most."""
-    cards = set(settings.partitions.values())
-    jobs = {f"{k} {card}": {"level": settings.level, **job, "device": card} for k, job in enumerate(asked) for card in cards}
-    found = Client.of(settings).check_each(jobs, settings.timeout_s)
-    by_card = {card: _largest([found[f"{k} {card}"] for k in range(len(asked))]) for card in cards}
-    return {name: by_card[card] for name, card in settings.partitions.items()}
-
-
-def _largest(answers: list[Answer | NoAnswer]) -> Answer | str:
-    """Return the answer of several which decides: one which does not fit, else why one is missing, else the largest request."""
-    known = [one for one in answers if isinstance(one, Answer)]
-    tight = [one for one in known if not one.may_run]
-    if tight:
-        return tight[0]
-    missing = [str(one) for one in answers if isinstance(one, NoAnswer)]
-    return missing[0] if missing else max(known, key=lambda one: one.request_bytes)
+def _answers(path: str, body: Mapping[str, Any], settings: Settings) -> dict[str, Answer | NoAnswer]:
+    """Return the answer for each partition."""
+    jobs = {card: {"level": settings.level, **body, "device": card} for card in settings.partitions.values()}
+    found = Client.of(settings).check_each(path, jobs, settings.timeout_s)
+    return {name: found[card] for name, card in settings.partitions.items()}
 
 
 def _tell(decision: Decision) -> None:
-    lines = [f"set {name} {value}" for name, value in decision.changes.items()]
+    # A line is an instruction: a comment of the user's stays on one.
+    lines = [f"set {name} {_CONTROL.sub(' ', value)}" for name, value in decision.changes.items()]
     if decision.line:
         lines.append(f"{'refuse' if decision.is_refused else 'say'} {' '.join(decision.line.split())}")
     print("\n".join(lines), flush=True)

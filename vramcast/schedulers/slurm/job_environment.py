@@ -1,0 +1,48 @@
+"""The variables of a job that its script or its code names, as `sbatch` will hand them over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from vramcast.core.text import encodable
+
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+# What torch and its libraries read, whether or not the job's own code names it.
+_READ_BY_TORCH: Final = re.compile(
+    r"PYTORCH_\w*|TORCH_\w*|TORCHDYNAMO_\w*|CUBLAS_\w*|CUDNN_\w*|NVIDIA_TF32_OVERRIDE|ACCELERATE_\w*|HOME"
+)
+# A value that nobody but the job may see: only that there is one is told.
+_SECRET: Final = re.compile(r"(?i)(\w*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE)(_\w*)?")
+_ALL_OR_NONE: Final = frozenset({"ALL", "NONE", "NIL"})
+_SLURMS: Final = ("SLURM", "SBATCH_", "SRUN_")  # Slurm sets them anew
+
+
+def job_environment(submitted: Mapping[str, str], export: str, texts: Iterable[str]) -> dict[str, str | None]:
+    """Return the variables of a job by name; None: it has one whose value is not told, or is not known.
+
+    Args:
+        submitted: The environment of the submission.
+        export: The option `--export`; "": it was not given. # spec: sbatch(1)
+        texts: The script and the code. Variables that none of them names stay where they are.
+    """
+    mentioned = {name for text in texts for name in _WORD.findall(text)}
+    parts = [part for part in export.split(",") if part]
+    words = {part.upper() for part in parts}
+    found: dict[str, str | None] = {}
+    if not parts or "ALL" in words:
+        found |= submitted
+    elif "NIL" not in words:  # the shell starts like one after a login, which sets what nobody knows here
+        found |= dict.fromkeys(submitted)
+    for part in parts:
+        name, equals, value = part.partition("=")
+        if equals:
+            found[name] = None if set(value) & {"'", '"'} else value
+        elif name in submitted and part.upper() not in _ALL_OR_NONE:
+            found[name] = submitted[name]
+    return {
+        name: None if value is None or _SECRET.fullmatch(name) else encodable(value)
+        for name, value in found.items()
+        if (name in mentioned or _READ_BY_TORCH.fullmatch(name)) and not name.startswith(_SLURMS)
+    }
