@@ -23,7 +23,7 @@ from benchmarks.hostile.case import Case, Verdict, Wrong
 
 GROUPS: tuple[str, ...] = (
     "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values",
-    "host_reads", "verdicts", "behaviour", "growth", "tenants",
+    "host_reads", "verdicts", "behaviour", "growth", "tenants", "batch_scripts", "hooks",
 )  # fmt: skip
 
 

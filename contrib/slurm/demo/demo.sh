@@ -88,7 +88,7 @@ chmod 600 "$root/etc/slurmdbd.conf"
 cp -rL "$here/../../../vramcast" "$root/site/"
 /usr/bin/python3 -m venv --without-pip "$root/opt"  # isolated as in the hooks, it takes no PYTHONPATH
 for packages in "$root"/opt/lib/python3*/site-packages; do echo "$root/site" > "$packages/vramcast.pth"; done
-printf '%s\n' 'a token of the demo' > "$root/etc/token"
+printf '%s\n' 'a-token-of-the-demo' > "$root/etc/token"
 cat > "$root/etc/vramcast.toml" <<END
 service = "http://127.0.0.1:$service"
 token_file = "$root/etc/token"
