@@ -21,9 +21,10 @@ from pathlib import Path
 from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
+CLUSTER = ("tenants", "batch_scripts", "hooks")  # in the folder cluster/
 GROUPS: tuple[str, ...] = (
     "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values",
-    "host_reads", "verdicts", "behaviour", "growth", "tenants", "batch_scripts", "hooks",
+    "host_reads", "verdicts", "behaviour", "growth", *CLUSTER,
 )  # fmt: skip
 
 
@@ -58,7 +59,9 @@ def main() -> int:
         for group in options.group or GROUPS:
             place = Path(folder) / group
             place.mkdir()
-            for case in importlib.import_module(f"benchmarks.hostile.{group}").cases(place):
+            for case in importlib.import_module(f"benchmarks.hostile.{'cluster.' if group in CLUSTER else ''}{group}").cases(
+                place
+            ):
                 begun = time.perf_counter()
                 found.append((case, case.verdict()))
                 if options.verbose:

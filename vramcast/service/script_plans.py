@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vramcast.core.errors import CannotEstimate
-from vramcast.jobs.commands.shell_grammar import NotUnderstood
-from vramcast.jobs.commands.shell_plan import Step, to_plain
-from vramcast.jobs.commands.shell_script import read_script
+from vramcast.jobs.shell.grammar import NotUnderstood
+from vramcast.jobs.shell.plan import Step, to_plain
+from vramcast.jobs.shell.script import read_script
 
 _READ = ("folder", "environment", "files", "tasks", "nodes", "cards")
 

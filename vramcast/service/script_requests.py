@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramcast.core.units import gib
 from vramcast.estimates.verdict import EXIT_CODES, Value
-from vramcast.jobs.commands.shell_plan import Plan, Step, from_plain, peak_bytes
+from vramcast.jobs.shell.plan import Plan, Step, from_plain, peak_bytes
 from vramcast.service.requests import check_files, read_model, read_question
 from vramcast.service.responses import Bytes, CheckAnswer, EstimateId, Verdict
 from vramcast.service.script_plans import files_below

@@ -11,7 +11,7 @@ from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from vramcast.core.errors import WorkerError
-from vramcast.jobs.commands.shell_plan import Step, from_plain
+from vramcast.jobs.shell.plan import Step, from_plain
 from vramcast.service.responses import Estimate, Verdict
 
 LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks are about one MiB

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.hostile import sandboxed
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
+from benchmarks.hostile.cluster import sandboxed
 from benchmarks.hostile.command import ROOT
 from vramcast.core.errors import VramcastError
 from vramcast.core.process_tree import descendants

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from vramcast.jobs.commands.shell_commands import Commands
-from vramcast.jobs.commands.shell_grammar import NotUnderstood, descendants, not_understood, parse, text_of
-from vramcast.jobs.commands.shell_plan import InTurn, Plan, Step, Together, moments
-from vramcast.jobs.commands.shell_programs import Simple, Unread
-from vramcast.jobs.commands.shell_state import Running, State, Unknown, Value, joined
-from vramcast.jobs.commands.shell_words import array, assign_defaults, fields, text
+from vramcast.jobs.shell.commands import Commands
+from vramcast.jobs.shell.grammar import NotUnderstood, descendants, not_understood, parse, text_of
+from vramcast.jobs.shell.plan import InTurn, Plan, Step, Together, moments
+from vramcast.jobs.shell.programs import Simple, Unread
+from vramcast.jobs.shell.state import Running, State, Unknown, Value, joined
+from vramcast.jobs.shell.words import array, assign_defaults, fields, text
 
 if TYPE_CHECKING:
     from tree_sitter import Node

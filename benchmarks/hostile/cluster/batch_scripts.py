@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
-from benchmarks.hostile.random_scripts import Scripts
+from benchmarks.hostile.cluster.random_scripts import Scripts
 
 _LIMIT_S = 30.0  # arbitrary
 _SEED, _DRAWN = 1, 600  # arbitrary: of them about one in five is understood
@@ -123,9 +123,9 @@ class _Place:
 
     def _read(self, script: str) -> int | str:
         """Return what the reader says that a script takes, or why it is left alone."""
-        from vramcast.jobs.commands.shell_grammar import NotUnderstood
-        from vramcast.jobs.commands.shell_plan import peak_bytes
-        from vramcast.jobs.commands.shell_script import read_script
+        from vramcast.jobs.shell.grammar import NotUnderstood
+        from vramcast.jobs.shell.plan import peak_bytes
+        from vramcast.jobs.shell.script import read_script
 
         with contextlib.chdir(self.job):
             try:

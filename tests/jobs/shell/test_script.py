@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.jobs.commands.shell_grammar import NotUnderstood
-from vramcast.jobs.commands.shell_plan import Step, from_plain, peak_bytes, to_plain
-from vramcast.jobs.commands.shell_script import ShellScript, read_script
+from vramcast.jobs.shell.grammar import NotUnderstood
+from vramcast.jobs.shell.plan import Step, from_plain, peak_bytes, to_plain
+from vramcast.jobs.shell.script import ShellScript, read_script
 
 pytest.importorskip("tree_sitter_bash")
 FOLDER = "/home/ann/job"

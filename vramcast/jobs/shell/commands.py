@@ -15,11 +15,11 @@ from vramcast.core.checks import decimal
 from vramcast.core.errors import VramcastError
 from vramcast.core.text import shorten
 from vramcast.jobs.commands import reading, wrappers
-from vramcast.jobs.commands.shell_grammar import NotUnderstood, not_understood
-from vramcast.jobs.commands.shell_plan import Plan, Step, Together
-from vramcast.jobs.commands.shell_programs import JobFiles, Simple, Unread, is_harmless
-from vramcast.jobs.commands.shell_state import State, joined
 from vramcast.jobs.commands.wrappers import WORDS, Started
+from vramcast.jobs.shell.grammar import NotUnderstood, not_understood
+from vramcast.jobs.shell.plan import Plan, Step, Together
+from vramcast.jobs.shell.programs import JobFiles, Simple, Unread, is_harmless
+from vramcast.jobs.shell.state import State, joined
 
 if TYPE_CHECKING:
     from tree_sitter import Node

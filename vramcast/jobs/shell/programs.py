@@ -11,8 +11,8 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from vramcast.jobs.commands.shell_grammar import not_understood
 from vramcast.jobs.commands.wrappers import WORDS
+from vramcast.jobs.shell.grammar import not_understood
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -1,0 +1,1 @@
+"""Attacks on the service, the schedulers' hooks and the reader of batch scripts: groups of the hostile inputs."""
