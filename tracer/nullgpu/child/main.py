@@ -139,6 +139,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
             result.status, ended = "ok", f"{stopped_by}; it {result.message}" if stopped_by else f"it {result.message}"
     if job.command is not None:
         end_others()
+    gc.collect()  # what the job left in cycles goes now, however far the collector had come by chance
     gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     watched.complete(result, is_whole=is_whole, ended=ended)
     return result
