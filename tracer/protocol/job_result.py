@@ -46,7 +46,7 @@ class Result:
     `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
     `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
     `is_ours`: it was the tracer's own code which raised, and not the job's.
-    `is_of_machine`: no process, file, memory or room on the disk was to be had: it may go well another time.
+    `is_of_machine`: the machine had no process, file, memory or room on the disk left: it may go well another time.
     `notes`: what whoever reads the estimate should know.
     `said`: what this rank of several said; only processes of the job open it.
     `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
@@ -113,7 +113,7 @@ def _is_of_machine(error: BaseException | None) -> bool:
     """Return whether an exception, or one which it came of, says that the machine had no more of something."""
     while error is not None:
         is_full = isinstance(error, OSError) and error.errno in _SHORT
-        if is_full or isinstance(error, MemoryError | BlockingIOError) or _NO_THREAD in str(error):
+        if is_full or isinstance(error, MemoryError | BlockingIOError) or _NO_THREAD in _message(error):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -154,7 +154,7 @@ class JobError(CannotEstimate):
     """The job's own code raised an exception while it was traced.
 
     `after_reads`: it had read values which nobody knows, was refused a call, or it was the tracer's own code which raised: on a
-    GPU it may not raise. `is_of_machine`: no process, file, memory or room on the disk was to be had.
+    GPU it may not raise. `is_of_machine`: the machine had no process, file, memory or room on the disk left.
     """
 
     def __init__(

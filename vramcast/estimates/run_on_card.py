@@ -129,7 +129,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
 
 
 def _never_fits(message: str) -> str:
-    """Return why a job has no peak on a card without an end, from torch's message."""
+    """Return why a job has no peak even on an unlimited card, from torch's message."""
     if (own := _ALLOWED.search(message)) is not None:
         return (
             f"The job does not fit into its own limit, {own[1]} of the card (torch.cuda.set_per_process_memory_fraction): "

@@ -23,13 +23,16 @@ from vramcast.tracer.hooks.torch_api import NAMES, REPLACED, SEEN, Name
 ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
 FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")) if path.name != "torch_api.py"]
-DOCUMENTED = {"_exit", "_fields", "_replace"}  # Python's own manual has them
+DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}  # Python's own manual has them
 # Private names of other libraries: each stands in one file alone.
 OTHERS = {
     "_ARGCOMPLETE": "argcomplete",
+    "_core": "numpy",
+    "_frombuffer": "numpy",
     "_model_mapping": "transformers",
     "_name_or_path": "transformers",
     "_python_exit": "concurrent.futures",
+    "_reconstruct": "numpy",
     "_Unpickler": "pickle",
 }
 ENDINGS = {"_bytes", "_mb", "_median", "_share", "_size", "_token", "_token_id"}  # of names which are ours

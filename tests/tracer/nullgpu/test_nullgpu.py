@@ -245,16 +245,16 @@ def test_torch_sees_each_device_as_the_table_has_it(probe: Probe, key: str) -> N
 
 
 # ------------------------------------------------------------------------------------------------ host and device
-def test_what_the_host_reads_is_known_where_it_is_small_and_else_zero_and_counted(probe: Probe) -> None:
+def test_what_the_host_reads_is_known_where_it_is_small_and_else_drawn_and_counted(probe: Probe) -> None:
     said, result = probe(
         """
         x, large = torch.ones(3, device="cuda"), torch.ones(2000, 2000, device="cuda")
         note(values=x.tolist(), item=x.sum().item(), unknown=large.sum().item())
         """
     )
-    assert said == {"values": [1.0, 1.0, 1.0], "item": 3.0, "unknown": 0.0}
-    reads = {entry.name: (entry.hits, entry.size_bytes) for entry in result.ledger if entry.kind == "read"}
-    assert reads == {"device to host": (1, 4)}
+    assert 0 <= said.pop("unknown") < 1
+    assert said == {"values": [1.0, 1.0, 1.0], "item": 3.0}
+    assert {entry.name: entry.hits for entry in result.ledger if entry.kind == "drawn"} == {"single numbers": 1}
 
 
 def test_without_following_values_only_an_upload_is_read_back(probe: Probe) -> None:

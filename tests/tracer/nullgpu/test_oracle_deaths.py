@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from vramcast.core.deadline import Deadline
 from vramcast.core.errors import NullGpuError, WorkerError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
@@ -94,7 +95,7 @@ def test_a_workspace_is_among_the_sizes(
     calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]
 ) -> None:
     nobody = tracer()._cudnn_environment(device("a100-40gb"), None)
-    assert sizes(tracer()._ask(job("calm"), nobody, 60)) != calm  # else the other tests could not fail
+    assert sizes(tracer()._ask(job("calm"), nobody, Deadline.after(60))) != calm  # else the other tests could not fail
 
 
 def test_an_oracle_which_was_killed_is_started_again_and_its_folder_goes(

@@ -150,9 +150,13 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
     if options.parallel is None or options.parallel.startswith("hsdp:"):
         said = "is missing" if options.parallel is None else f"is {options.parallel}, which has a number of ranks of its own"
         raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
-    text, per_node = JobText.of(vars(options)), options.nproc_per_node or 0
+    text, per_node = JobText.of(vars(options)), options.nproc_per_node
     sizes = parse_sizes(options.world_sizes, "--world-sizes")
-    return {size: replace(text, world_size=size, nproc_per_node=min(size, per_node)).job(card) for size in sizes}
+
+    def of(size: int) -> Job:
+        return replace(text, world_size=size, nproc_per_node=None if per_node is None else min(size, per_node)).job(card)
+
+    return {size: of(size) for size in sizes}
 
 
 def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:

@@ -63,7 +63,7 @@ class Frame:
 
 
 _ABSENT: Final = object()
-_Read = TypeVar("_Read", tuple[str, ...], Started)
+ReadT = TypeVar("ReadT", tuple[str, ...], Started)
 
 
 class Commands(ABC):
@@ -154,7 +154,7 @@ class Commands(ABC):
         return None
 
     @staticmethod
-    def _read_by(reader: Callable[[Sequence[str]], _Read | None], simple: Simple) -> _Read | None:
+    def _read_by(reader: Callable[[Sequence[str]], ReadT | None], simple: Simple) -> ReadT | None:
         try:
             return reader(simple.known())
         except VramcastError as error:
