@@ -66,6 +66,13 @@ def test_a_check_says_what_to_request(http: Any) -> None:
     assert (said["process_bytes"], said["request_bytes"], said["capacity_bytes"]) == (3 * GIB, 6 * GIB, 40 * GIB)
 
 
+def test_a_check_needs_a_card(http: Any) -> None:
+    job = {name: value for name, value in JOB.items() if name not in ("device", "capacity_bytes")}
+    found = http.post("/v1/checks", json=job)
+    assert (found.status_code, "A check needs a card" in found.json()["error"]["message"]) == (400, True)
+    assert http.post("/v1/checks", json={**job, "capacity_bytes": 8 * GIB}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("model", "status", "kind"),
     [("resnet34", 422, "cannot_estimate"), ("resnet50", 422, "worker"), ("resnet101", 429, "overloaded")],

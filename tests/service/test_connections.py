@@ -57,7 +57,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, *pieces: bytes, wait_s: float = 0.0, 
     monkeypatch.setattr(connections, "_READ_S", 0.01)
 
     async def whole() -> str:
-        protocol = Impatient(Config(_app), ServerState(), {})
+        protocol = Impatient(Config(_app, log_config=None), ServerState(), {})
         transport = Transport()
         protocol.connection_made(transport)
         for piece in pieces:

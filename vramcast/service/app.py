@@ -90,7 +90,10 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         responses=answers({200: CheckAnswer, 202: Running}, *_ASKED),
     )
     async def check(request: Request) -> Response:
-        id_, found = await service.answer(await question(request), asker_of(request))
+        asked = await question(request)
+        if not asked.names_card:
+            raise UsageError("A check needs a card: give device, or capacity_bytes.")
+        id_, found = await service.answer(asked, asker_of(request))
         return _json(await _checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
 
     @app.post(

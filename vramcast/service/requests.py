@@ -102,10 +102,12 @@ class Question:
     Attributes:
         values: The request without how long its client waits.
         wait_s: How long it does.
+        names_card: Whether it says which card is meant, by its name or its size.
     """
 
     values: dict[str, Any]
     wait_s: float
+    names_card: bool = True
 
     @property
     def kind(self) -> str:
@@ -163,7 +165,8 @@ def _question(body: bytes) -> Question:
         raise UsageError(f"environment has '{wrong[0][:200]}': give variables of the command's own.")
     check_files(values["files"])
     values["device"] = device(_named(values["device"])).key
-    question = Question(values, values.pop("wait_s"))
+    names_card = given[0] == "run" or bool({"device", "capacity_bytes"} & asked.model_fields_set)
+    question = Question(values, values.pop("wait_s"), names_card)
     if question.kind in ("target", "run") and not question.is_code:
         if values["files"]:
             raise UsageError("The request has files: they belong to a command, or to a target which is in them.")
