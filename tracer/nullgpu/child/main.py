@@ -126,6 +126,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         try:
             _run(job, watched.rank, result)
         finally:
+            gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
             watched.end()
         is_whole = True
     except torch.OutOfMemoryError as error:
@@ -139,8 +140,6 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
             result.status, ended = "ok", f"{stopped_by}; it {result.message}" if stopped_by else f"it {result.message}"
     if job.command is not None:
         end_others()
-    gc.collect()  # what the job left in cycles goes now, however far the collector had come by chance
-    gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
     watched.complete(result, is_whole=is_whole, ended=ended)
     return result
 
