@@ -22,7 +22,7 @@ _BLOCK_BYTES = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h
 _FLOAT_BYTES, _HALF_BYTES, _LONG_BYTES, _BOOL_BYTES = 4, 2, 8, 1  # spec: the dtypes of torch
 _STEPS = 100_000  # arbitrary: far more than any run sees
 _BUDGET_S = 1.0  # arbitrary: the answer must not depend on it
-_TIMEOUT_S = 40.0  # arbitrary: for programs which infer, and end only by it
+_TIMEOUT_S = 90.0  # arbitrary: for programs which infer, and end only by it
 
 _TRAINING = """
 import collections, contextlib, copy, functools, gc, heapq, queue, sys, types
