@@ -136,7 +136,7 @@ def test_the_readmes_commands_work_in_a_fresh_environment(needs_null_gpu: None, 
     assert readme is not None
     done = run("bash", "-c", readme[1].replace("vramcast", command, 1))
     assert done.returncode == 0, done.stderr
-    assert "fits: needs" in done.stdout + done.stderr
+    assert "fits: the job needs" in done.stdout + done.stderr
     (tmp_path / "train.py").write_text(SCRIPT)
     script = run(command, "run", "--device", "t4", "--snapshot", "job.pickle", "--", "python", "train.py")
     assert script.returncode == 0, script.stderr
