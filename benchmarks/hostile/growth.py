@@ -93,7 +93,7 @@ class _Program:
 
 
 def _blocks(*sizes_bytes: int) -> int:
-    """Return what blocks of so many bytes take of the allocator."""
+    """Return the bytes that the allocator gives to blocks of these sizes."""
     return sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes_bytes)
 
 

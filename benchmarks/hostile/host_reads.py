@@ -57,7 +57,7 @@ _READS = {
     "through a tensor": "torch.tensor(loss.item()).item()",
     "detached": "loss.detach().double().item()",
 }
-# Adam takes four times the weights. Each way out is taken, or not, by a number which nobody knows.
+# Adam takes four times the weights. Each way out is taken, or not, by a number that is unknown.
 _STOPS = {
     "break after the step": "step(loss)\n    if {read} < {bar}: break",
     "break before the step": "if {read} < {bar}: break\n    step(loss)",

@@ -1,4 +1,4 @@
-"""How many steps a training makes in all, read from the loops which are running: their source and their variables.
+"""How many steps a training makes in all, read from the running loops: their source and their variables.
 
     for epoch in range(args.epochs):            10 passes
         for x, y in loader:                     of len(loader) batches, each with a step

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_output(parser)
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
     parser.set_defaults(device=None)
-    parser.add_argument("--strict", action="store_true", help="accepted, and changes nothing: check always is")
+    parser.add_argument("--strict", action="store_true", help="accepted for older scripts; it changes nothing")
 
 
 @dataclass(frozen=True, slots=True)

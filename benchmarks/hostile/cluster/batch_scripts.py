@@ -22,7 +22,7 @@ from benchmarks.hostile.cluster.random_scripts import Scripts
 
 _LIMIT_S = 30.0  # arbitrary
 _SEED, _DRAWN = 1, 600  # arbitrary: of them about one in five is understood
-_EVERY = 6  # arbitrary: one of so many combinations is tried
+_EVERY = 6  # arbitrary: every sixth combination is tried
 _UNSURE = frozenset({"until", "while"})  # shapes whose commands may be left alone
 _DEFAULT = 8  # arbitrary: the batch of a command that names none
 _OTHERS = 10  # arbitrary: what a training takes besides its batch

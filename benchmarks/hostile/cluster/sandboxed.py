@@ -1,4 +1,4 @@
-"""What code of a tenant's tries in the service's sandbox: calls of the kernel, memory that nobody counts, and what it needs.
+"""Attempts of a tenant's code in the service's sandbox: calls of the kernel, memory that nobody counts, and what it needs.
 
 Each case is a Python text which runs there alone. `tenants.py` asks a whole service.
 """

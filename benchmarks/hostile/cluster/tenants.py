@@ -626,7 +626,7 @@ def _connected(pid: int) -> list[str]:
 
 # ------------------------------------------------------------------------------------------------ the end, and the disk
 def _left(service: Tried) -> Iterator[Case]:
-    """Yield what a service which has ended leaves; the one before ended with SIGTERM."""
+    """Yield what a service leaves behind when it has ended; the one before ended with SIGTERM."""
     left = sorted(path.name for path in (service.folder / "tmp").iterdir())
     yield Case("what is left", "folders of workers", lambda: _if(bool(left), f"{left}", Wrong.ORPHAN))
     groups = [str(path) for path in Path("/sys/fs/cgroup").rglob(f"vramcast-{service.process.pid}-*")]
