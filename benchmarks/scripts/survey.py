@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's verdict; peaks in bytes, None where there are none."""
+    """A run's verdict; peaks in bytes, None where there are none; `growth`: bytes that a loop keeps with each step."""
 
     name: str
     verdict: str
@@ -60,6 +60,7 @@ class Outcome:
     reserved: int | None = None
     allocated: int | None = None
     message: str = ""
+    growth: int = 0
 
 
 def missing(entry: Entry, sources: Path) -> str:
@@ -136,7 +137,7 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
     verdict = verdict_of(entry, done.returncode if peaks else None, done.stderr, ended)
     return Outcome(
         entry.name, verdict, done.returncode, seconds, peaks.get("process"), peaks.get("reserved"), peaks.get("allocated"),
-        ended or ("" if verdict is Verdict.ANSWERED else said),
+        ended or ("" if verdict is Verdict.ANSWERED else said), (found.get("growth") or {}).get("bytes_per_step", 0),
     )  # fmt: skip
 
 
@@ -170,13 +171,15 @@ def report(outcomes: Sequence[Outcome]) -> str:
                 f"{one.seconds:.0f}",
                 *sizes,
                 one.verdict,
+                one.growth or "-",
                 one.message[:90] or notes.get(one.name, ""),
             ]
         )
-    columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", ""]
+    columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", "growth", ""]
     answered, possible = share(outcomes)
     said = f"{answered} of {possible} answer ({100 * answered / max(possible, 1):.0f} %; the aim is {100 * _TARGET:.0f} %)"
-    return "\n".join([table(columns, rows), "", said])
+    growing = sum(outcome.growth > 0 for outcome in outcomes)
+    return "\n".join([table(columns, rows), "", said, f"{growing} alarms of growth"])
 
 
 def main() -> None:
