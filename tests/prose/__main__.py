@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -34,27 +34,34 @@ def tracked(paths: Iterable[str] = ()) -> list[str]:
     return [path for path in done.stdout.split("\0") if path and not path.startswith(_SKIPPED) and (ROOT / path).is_file()]
 
 
-def flattened(text: str) -> tuple[str, list[int]]:
-    """Return a text as one line a paragraph, and where each line of the original begins in it."""
-    starts, parts, length = [], [], 0
-    for line in text.split("\n"):
-        starts.append(length)
-        stripped = line.strip()
-        part = f"{stripped} " if stripped else "\n"
-        parts.append(part)
-        length += len(part)
-    return "".join(parts), starts
+class Text:
+    """The passages of one kind in one file as a single text, one line a paragraph."""
 
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        """Join passages; remember where each line of the file begins in the text."""
+        self._starts: list[int] = []
+        self._lines: list[int] = []
+        parts = []
+        length = 0
+        for passage in passages:
+            for number, line in enumerate(f"{passage.text}\n".split("\n"), passage.line):
+                self._starts.append(length)
+                self._lines.append(number)
+                part = f"{line.strip()} " if line.strip() else "\n"
+                parts.append(part)
+                length += len(part)
+        self.text = "".join(parts)
 
-def findings(passage: Passage, checks: Iterable[Check], rates: Iterable[str] = ()) -> Iterator[str]:
-    """Yield `path:line: message` for each finding in a passage, and for each occurrence of the named rates."""
-    text, starts = flattened(passage.text)
-    found = [(result.span[0], result.message) for check in checks for result in check.check_with_flags(text)]
-    found += [(match.start(), f"rate {name}: {match.group()!r}") for name in rates for match in RATES[name].finditer(text)]
-    if is_free_relative(passage):
-        found.append((0, f"a docstring begins with {passage.text.split()[0]!r}: write an imperative or a noun phrase."))
-    for position, message in sorted(found):
-        yield f"{passage.path}:{passage.line + bisect_right(starts, position) - 1}: {message}"
+    def line(self, position: int) -> int:
+        """Return the line of the file that a position in the text comes from."""
+        return self._lines[bisect_right(self._starts, position) - 1]
+
+    def findings(self, checks: Iterable[Check], rates: Iterable[str]) -> Iterator[tuple[int, str]]:
+        """Yield line and message of each finding, and of each occurrence of the named rates."""
+        for check in checks:
+            yield from ((self.line(found.span[0]), found.message) for found in check.check_with_flags(self.text))
+        for name in rates:
+            yield from ((self.line(found.start()), f"{name}: {found.group()!r}") for found in RATES[name].finditer(self.text))
 
 
 def enabled_checks() -> list[Check]:
@@ -65,32 +72,49 @@ def enabled_checks() -> list[Check]:
     return [*own, *house_checks()]
 
 
+def by_kind(passages: Iterable[Passage]) -> dict[Kind, list[Passage]]:
+    """Return passages by the part of the file that they come from."""
+    found: dict[Kind, list[Passage]] = defaultdict(list)
+    for passage in passages:
+        found[passage.kind].append(passage)
+    return found
+
+
+def findings(path: str, checks: Iterable[Check], rates: Iterable[str] = ()) -> Iterator[str]:
+    """Yield `path:line: message` for each finding in a file, and for each occurrence of the named rates."""
+    found = []
+    for passages in by_kind(passages_of(ROOT, path)).values():
+        found += Text(passages).findings(checks, rates)
+        found += [
+            (passage.line, f"a docstring begins with {passage.text.split()[0]!r}: write an imperative or a noun phrase.")
+            for passage in passages
+            if is_free_relative(passage)
+        ]
+    return (f"{path}:{line}: {message}" for line, message in sorted(found))
+
+
 def rates_of(passages: Iterable[Passage]) -> dict[str, float]:
     """Return the occurrences of each rate's pattern per 1,000 words."""
-    counts: Counter[str] = Counter()
-    words = 0
-    for passage in passages:
-        text, _ = flattened(passage.text)
-        words += passage.words
-        for name, pattern in RATES.items():
-            counts[name] += sum(1 for _ in pattern.finditer(text))
-    return {name: round(1000 * counts[name] / max(words, 1), 2) for name in RATES}
+    passages = list(passages)
+    text, words = Text(passages).text, sum(passage.words for passage in passages)
+    return {name: round(1000 * sum(1 for _ in RATES[name].finditer(text)) / max(words, 1), 2) for name in RATES}
+
+
+def too_frequent(paths: Iterable[str]) -> Iterator[str]:
+    """Yield each rate that is above its limit in `rates.toml`."""
+    limits = tomllib.loads(_RATES.read_text(encoding="utf-8"))
+    for kind, passages in by_kind(passage for path in paths for passage in passages_of(ROOT, path)).items():
+        for name, rate in rates_of(passages).items():
+            if rate > limits[kind][name]:
+                yield f"{kind}: {name} occurs {rate} times per 1,000 words, at most {limits[kind][name]} are allowed"
 
 
 def main(arguments: list[str]) -> int:
     """Print the findings; return 1 if there are any."""
-    passages = [passage for path in tracked(arguments) for passage in passages_of(ROOT, path)]
-    checks = enabled_checks()
-    said = [line for passage in passages for line in findings(passage, checks, RATES if arguments else ())]
+    paths, checks = tracked(arguments), enabled_checks()
+    said = [line for path in paths for line in findings(path, checks, RATES if arguments else ())]
     if not arguments:
-        limits = tomllib.loads(_RATES.read_text(encoding="utf-8"))
-        by_kind: dict[Kind, list[Passage]] = defaultdict(list)
-        for passage in passages:
-            by_kind[passage.kind].append(passage)
-        for kind, of_kind in by_kind.items():
-            for name, rate in rates_of(of_kind).items():
-                if rate > limits[kind][name]:
-                    said.append(f"{kind}: {name} occurs {rate} times per 1,000 words, at most {limits[kind][name]} are allowed")
+        said += too_frequent(paths)
     print("\n".join(said), end="\n" if said else "")
     return bool(said)
 

@@ -19,6 +19,8 @@ _CODE: Final = re.compile(r"(`+)[^`].*?\1", re.DOTALL)
 _LINK: Final = re.compile(r"\]\([^)\s]*\)|<https?://[^>]*>|https?://\S+")
 _C_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _HASH_COMMENT: Final = re.compile(r"^[ \t]*#(?!!)[^\n]*", re.MULTILINE)
+_LUA_COMMENT: Final = re.compile(r"--[^\n]*")
+_EXAMPLE: Final = re.compile(r"^\s*(>>>|\.\.\.) .*$|^\s+(python -m|vramcast|make) .*$", re.MULTILINE)  # commands in a docstring
 
 
 class Kind(StrEnum):
@@ -71,6 +73,8 @@ def passages_of(root: Path, path: str) -> Iterator[Passage]:
             yield from _of_python(path, text)
         case ".c" | ".h" | ".js":
             yield from _comments(path, text, _C_COMMENT)
+        case ".lua":
+            yield from _comments(path, text, _LUA_COMMENT)
         case ".sh" | ".toml" | ".yaml" | ".yml":
             yield from _comments(path, text, _HASH_COMMENT)
 
@@ -88,7 +92,7 @@ def _prose_of_markdown(text: str) -> str:
 
 def _comments(path: str, text: str, pattern: re.Pattern[str]) -> Iterator[Passage]:
     for found in pattern.finditer(text):
-        prose = re.sub(r"^[ \t]*(/\*+|\*+/?|//+|#+)|\*+/$", "", found.group(), flags=re.MULTILINE)
+        prose = re.sub(r"^[ \t]*(/\*+|\*+/?|//+|#+|--+)|\*+/$", "", found.group(), flags=re.MULTILINE)
         yield Passage(path, text.count("\n", 0, found.start()) + 1, Kind.COMMENT, _blank(prose, _CODE))
 
 
@@ -100,7 +104,7 @@ def _of_python(path: str, text: str) -> Iterator[Passage]:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
                 docstrings.add(first.value)
-                prose = _blank(re.sub(r"^\s*(>>>|\.\.\.) .*$|^( {4,}|\t)python -m .*$", "", first.value.value, flags=re.MULTILINE), _CODE)
+                prose = _blank(_EXAMPLE.sub("", first.value.value), _CODE)
                 yield Passage(path, first.lineno, Kind.DOCSTRING, prose)
     yield from _messages(path, tree, docstrings)
     yield from _python_comments(path, text)

@@ -34,8 +34,3 @@ def house_checks() -> tuple[Check, ...]:
 def is_free_relative(passage: Passage) -> bool:
     """Return whether a docstring begins with What, Who, Whose, How or a word like them."""
     return passage.kind is Kind.DOCSTRING and _FREE_RELATIVE.match(passage.text) is not None
-
-
-def occurrences(name: str, text: str) -> int:
-    """Return how often the pattern of a rate occurs in a text."""
-    return sum(1 for _ in RATES[name].finditer(text))
