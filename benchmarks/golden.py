@@ -1,10 +1,10 @@
-"""Golden results: sixty jobs whose answers must not change while the code does.
+"""Golden results: sixty jobs whose answers must not change when the code does.
 
     python -m benchmarks.golden [--only TEXT] [--write]      # `make golden`
 
-The jobs stand in tests/golden/jobs.txt as commands, their results in tests/golden/results.json: peaks, bound, breakdown, and
-digests of all requests and of where in the job they happen. A difference is printed by name, and the exit code is 1. Bounds
-of the learned artifact stand apart under "learned": they may move, and are printed when they do.
+tests/golden/jobs.txt has the jobs as commands, tests/golden/results.json their results: peaks, bound, breakdown, and digests
+of all requests and of their places in the job. A difference is printed by name, and the exit code is 1. Bounds of the
+learned artifact are separate under "learned": they may change, and changes are printed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "tests" / "golden"
 RESULTS: Final = FOLDER / "results.json"
 MAY_MOVE: Final = "learned"
-# What the request log says of each event, apart from where in the job it happened.
+# Fields of the request log, apart from the place in the job.
 _REQUESTS: Final = ("action", "size_bytes", "block", "stream")
 _PLACES: Final = ("step", "phase", "category")
 
@@ -48,7 +48,7 @@ def jobs() -> dict[str, list[str]]:
 
 
 def result_of(name: str, command: list[str], snapshots: Path) -> dict[str, Any]:
-    """Return what is compared of one job; a replayed one needs the snapshot which its job left in `snapshots`."""
+    """Return the compared results of one job; a replayed one needs the snapshot that its job left in `snapshots`."""
     if command[0] == "replay":
         return replay(trace_from_snapshot(read_snapshot(snapshots / f"{command[1]}.pickle"))).to_dict()
     try:
@@ -74,7 +74,7 @@ def result_of(name: str, command: list[str], snapshots: Path) -> dict[str, Any]:
 
 
 def learned_of(estimate: Estimate) -> dict[str, Any]:
-    """Return what the shipped artifact makes of an estimate; why it cannot be read, while the features change."""
+    """Return the shipped artifact's answer for an estimate, or the reason why it cannot be read, while the features change."""
     artifact = ROOT / "models" / "default"
     try:
         estimator = replace(estimate.estimator, learned=(artifact.name, learned.load(artifact)))
@@ -85,7 +85,7 @@ def learned_of(estimate: Estimate) -> dict[str, Any]:
 
 
 def asked(command: list[str]) -> Estimate:
-    """Return the estimate which the command line would print."""
+    """Return the estimate that the command line would print."""
     options = command_line.parser().parse_args(command)
     estimator = shared.estimator_of(vars(options))
     text = checked_job.job_text(options) if command[0] == "run" else JobText.of(vars(options))
@@ -93,9 +93,9 @@ def asked(command: list[str]) -> Estimate:
 
 
 def requests_digest(trace: Trace) -> str:
-    """Return one name for everything that was asked of the allocator, in order.
+    """Return a digest of all requests to the allocator, in order.
 
-    Frees with nothing between them are sorted: autocast drops its cached copies in the order of their addresses.
+    Consecutive frees are sorted: autocast drops its cached copies in the order of their addresses.
     """
     columns = np.stack([np.asarray(getattr(trace, column), np.int64) for column in _REQUESTS])
     is_free = (trace.action == Action.FREE_REQUESTED) | (trace.action == Action.FREE_COMPLETED)
@@ -105,7 +105,7 @@ def requests_digest(trace: Trace) -> str:
 
 
 def places_digest(trace: Trace) -> str:
-    """Return one name for where in the job each event happened."""
+    """Return a digest of the place of each event in the job."""
     columns = [np.asarray(getattr(trace, column), np.int64).tolist() for column in _PLACES]
     named = [[table[at] if at >= 0 else "" for at in column.tolist()] for table, column in
              ((trace.ops, trace.op), (trace.modules, trace.module))]  # fmt: skip
@@ -113,12 +113,12 @@ def places_digest(trace: Trace) -> str:
 
 
 def digest(value: Any) -> str:
-    """Return a short name for a value as JSON."""
+    """Return a short digest of a value as JSON."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def differences(name: str, was: Any, is_: Any) -> list[str]:
-    """Return in words what differs between two results, by path."""
+    """Return the differences between two results in words, by path."""
     if isinstance(was, dict) and isinstance(is_, dict):
         keys = sorted({*was, *is_})
         return [line for key in keys for line in differences(f"{name}.{key}", was.get(key), is_.get(key))]
@@ -126,10 +126,10 @@ def differences(name: str, was: Any, is_: Any) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare, or write; 1 where something differs which may not."""
+    """Compare or write the results; return 1 for an unexpected difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="TEXT", help="jobs whose name has this in it, and what they replay")
-    parser.add_argument("--write", action="store_true", help="store what comes out, instead of comparing")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT, and the jobs they replay")
+    parser.add_argument("--write", action="store_true", help="store the results instead of comparing them")
     options = parser.parse_args(arguments)
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results: dict[str, Any] = {}

@@ -1,14 +1,14 @@
-"""Every baseline beside the simulated estimate, on the examples of one set, by groups which are never split.
+"""Comparison of all baselines with the simulated estimate on one set, cross-validated over groups.
 
     python -m benchmarks.accuracy.baselines SET [--limit N] [--no-networks] [--without METHOD]      SET: xmem, timm, cnn, mlp
 
-Reads build/accuracy/examples-SET.jsonl, which `benchmarks.accuracy.examples` makes, and the public tables. Each model is looked
-at once on fake tensors; what that gives is kept in build/accuracy/networks-SET.jsonl. What learns is fitted on four fifths
-of the groups and asked about the fifth, five times. Errors are relative to the measured peak: reserved for xmem, process
+Reads build/accuracy/examples-SET.jsonl (from `benchmarks.accuracy.examples`) and the public tables. Each model is inspected
+once on fake tensors; the result is stored in build/accuracy/networks-SET.jsonl. Methods that learn are fitted on four fifths
+of the groups and evaluated on the fifth, five times. Errors are relative to the measured peak: reserved for xmem, process
 for the others. `simulated` is vramcast without its learned part, with the contexts of the training rows' stacks; `corrected`
-is all of it. Runs whose peak is a lower bound only are left out. "Holds" is the share of runs whose peak lies at or below the
-estimate, and below 15 % more than that: what a scheduler gets which takes either for a bound. The last column is the share of
-estimates in the memory class of the measured peak, GPUMemNet's own measure.
+is all of vramcast. Runs with only a lower bound of the peak are left out. "Holds" is the share of runs whose peak is at or
+below the estimate, and below the estimate plus 15 %: the coverage if a scheduler uses either as a bound. The last column is
+the share of estimates in the memory class of the measured peak, GPUMemNet's own metric.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from vramcast.learner.stacks import StackContext
 
 FOLDS: Final = 5  # arbitrary
 SEED: Final = 0  # arbitrary
-MORE: Final = 1.15  # arbitrary: what people add to an estimate
+MORE: Final = 1.15  # arbitrary: a common safety factor
 MLP_BIN_MIB: Final = 1000  # spec: GPUMemNet
 OTHER_BIN_MIB: Final = 8000  # spec: GPUMemNet, CNNs and transformers
 _FILES: Final = {"mlp": sets.gpumemnet_mlp.FILES, "cnn": ("gpumemnet_cnn_step1.csv",)}
 
 
 class Simulated:
-    """The null GPU's segments, and for processes the context which the training rows show."""
+    """The null GPU's segments; for processes, plus the context of the training rows."""
 
     name = "simulated"
 
@@ -70,17 +70,17 @@ class Simulated:
         self.contexts: dict[str, StackContext] = {}
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Take the contexts."""
+        """Store the contexts."""
         self.contexts = stacks.learn([sample.example for sample in train])
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return their sum."""
+        """Return the sum of segments and context."""
         beside = [stacks.context_of(s.example, self.contexts) if self.target == "process" else 0 for s in test]
         return [None if size is None else s.example.reserved + size for s, size in zip(test, beside, strict=True)]
 
 
 class Corrected:
-    """The same with what the training rows teach: vramcast whole."""
+    """The null GPU's segments with the correction learned from the training rows: all of vramcast."""
 
     name = "corrected"
 
@@ -89,7 +89,7 @@ class Corrected:
         self.learned: Learned | None = None
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Learn."""
+        """Train the correction."""
         self.learned = training.train([sample.example for sample in train])
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
@@ -106,7 +106,7 @@ def bin_mib_of(name: str) -> int:
 
 
 def baselines_of(name: str) -> list[Baseline]:
-    """Return what is compared on a set."""
+    """Return the baselines of a set."""
     target: Target = "reserved" if name == "xmem" else "process"
     bin_mib = bin_mib_of(name)
     found: list[Baseline] = [
@@ -128,7 +128,7 @@ def baselines_of(name: str) -> list[Baseline]:
     return found
 
 
-# What a baseline needs besides --------------------------------------------------------------------------------------
+# Inputs of the baselines --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class _Kept:
 
 
 def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, Network]:
-    """Return the networks of these runs; what is kept is not looked at again."""
+    """Return the networks of these runs; stored networks are not inspected again."""
     path = BUILD / f"networks-{name}.jsonl"
     known: dict[str, Network | None] = {}
     if path.exists():
@@ -162,7 +162,7 @@ def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, 
 
 
 def jobs_of(name: str) -> dict[str, Job]:
-    """Return the job of each example's id, as a model which trains (GPUMemNet's networks too, which run as scripts)."""
+    """Return the job of each example's id, as a model that trains (for GPUMemNet's networks too, which run as scripts)."""
     if name == "timm":
         return {f"{row['model']} {row['batch']}": sets.timm_a100.plain_job(row) for row in sets.timm_rows()}
     if name not in _FILES:
@@ -174,7 +174,7 @@ def jobs_of(name: str) -> dict[str, Job]:
 
 
 def published_of(name: str) -> dict[str, dict[str, int]]:
-    """Return what others printed for the examples of a set, by id."""
+    """Return the estimates published by others for the examples of a set, by id."""
     if name == "xmem":
         rows = published.read(data_folder() / "xmem_runs.csv")
         return {case.name: row for case, row in zip(sets.xmem_cases(), rows, strict=True)}
@@ -189,7 +189,7 @@ def published_of(name: str) -> dict[str, dict[str, int]]:
 
 
 def samples_of(name: str, *, limit: int | None, look_at: bool) -> list[Sample]:
-    """Return the examples of a set with what the baselines need; a limit takes a seeded part."""
+    """Return the examples of a set with the inputs of the baselines; a limit takes a seeded sample."""
     target: Target = "reserved" if name == "xmem" else "process"
     path = sets.path_of(name)
     if not path.exists():
@@ -207,7 +207,7 @@ def samples_of(name: str, *, limit: int | None, look_at: bool) -> list[Sample]:
 
 
 def held_out(baseline: Baseline, samples: Sequence[Sample]) -> list[int | None]:
-    """Return an estimate for each sample by a baseline which was fitted on other groups only."""
+    """Return an estimate for each sample from a baseline fitted on other groups only."""
     groups = [sample.example.group for sample in samples]
     found: list[int | None] = [None] * len(samples)
     for learnt, asked in GroupKFold(FOLDS).split(np.zeros(len(samples)), groups=groups):
@@ -218,7 +218,7 @@ def held_out(baseline: Baseline, samples: Sequence[Sample]) -> list[int | None]:
 
 
 def compare(name: str, samples: Sequence[Sample], of: Sequence[Baseline]) -> str:
-    """Return the table as markdown: every baseline on all families, then on each."""
+    """Return the table as Markdown: every baseline on all families, then on each."""
     target: Target = "reserved" if name == "xmem" else "process"
     families = sorted({sample.example.family for sample in samples})
     estimates = {baseline.name: held_out(baseline, samples) for baseline in of}
@@ -243,9 +243,9 @@ def main() -> None:
     """Print the table of one set."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("set", choices=sets.SETS)
-    parser.add_argument("--limit", type=int, help="a seeded part of the runs")
-    parser.add_argument("--no-networks", action="store_true", help="use the networks which are kept, look at no other")
-    parser.add_argument("--without", action="append", default=[], help="leave out methods whose name begins so")
+    parser.add_argument("--limit", type=int, help="use a seeded sample of the runs")
+    parser.add_argument("--no-networks", action="store_true", help="use stored networks only")
+    parser.add_argument("--without", action="append", default=[], help="leave out methods whose names begin with METHOD")
     options = parser.parse_args()
     torch.set_num_threads(1)
     samples = samples_of(options.set, limit=options.limit, look_at=not options.no_networks)
@@ -256,7 +256,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # transformers 4.51 first for xMem's rows, as in benchmarks.accuracy.examples.
+    # transformers 4.51 comes first for xMem's rows, as in benchmarks.accuracy.examples.
     if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir():
         sys.path.insert(0, str(xmem.TRANSFORMERS))
     main()

@@ -1,14 +1,14 @@
-"""What the shipped bound costs and whether it holds, on models which it has not seen.
+"""Cost and coverage of the shipped bound on models that it has not seen.
 
     python -m benchmarks.accuracy.bounds [--level 0.99]
 
 Reads build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`). Four tables:
 
-1. the permissive sets by cross-validation over models (a script is a model): reserved, by class, each run judged by an artifact
-   which was trained and calibrated without its model; PEF by xMem's two rounds;
-2. the sets which only judge, with the shipped artifact as it is served: process, on the context which the set's own rows show;
-3. other estimators on the same rows, as their authors published them, and estimates with 15 % on top;
-4. of how many runs with convolutions the cuDNN which measured them could be asked.
+1. the permissive sets, cross-validated over models (a script is a model): reserved, by class; each run is evaluated with an
+   artifact that was trained and calibrated without its model; PEF by xMem's two rounds;
+2. the evaluation-only sets, with the shipped artifact as it is served: process, with the context of the set's own rows;
+3. other estimators on the same rows, as their authors published them, and estimates plus 15 %;
+4. the number of runs with convolutions for which the cuDNN that measured them can answer.
 
 Groups are models of the set: a split never cuts one.
 """
@@ -39,8 +39,8 @@ from vramcast.learner.model import Learned, Subject
 from vramcast.learner.residual_tree import CAUSES
 
 _ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")
-_LARGE_BYTES: Final = 4 * GIB  # spec: peaks from which the process peak's bound is judged
-FOLDS: Final = 20  # arbitrary: few models are kept from an artifact then, so that it is like the shipped one
+_LARGE_BYTES: Final = 4 * GIB  # spec: smallest peak for which the process peak's bound is evaluated
+FOLDS: Final = 20  # arbitrary: an artifact then loses few models and stays close to the shipped one
 
 Class = tuple[str, Callable[[Example], bool]]
 
@@ -65,7 +65,7 @@ CLASSES: Final[tuple[Class, ...]] = (
 
 
 def row(name: str, runs: Sequence[Scored], level: float) -> list[object] | None:
-    """Return how a bound did: runs, models, the share held, the median above what was measured, PEF, the largest shortfall."""
+    """Return a bound's figures: runs, models, coverage, median excess over the measured peak, PEF, largest shortfall."""
     figures = metrics.evaluate(runs, level=level)
     held = figures["coverage"].get(f"{level:g}")
     over = figures["overprovision"].get(f"{level:g}")
@@ -80,7 +80,7 @@ _COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "larges
 
 
 def judged(found: Sequence[Example], level: float) -> list[Scored]:
-    """Return the permissive runs, each judged without its model."""
+    """Return the permissive runs, each evaluated without its model."""
     return cross_validation.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
 
 
@@ -96,10 +96,11 @@ def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -
 
 
 def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]:
-    """Return a set's runs with the bounds served where nobody chose an artifact, on the context of the set's own rows.
+    """Return a set's runs with the default bounds and the context of the set's own rows.
 
-    The artifact's, of convolutions no lower than the built-in rule's where it promises nothing; of a class which it does not
-    cover the rule's alone. Second rounds are left out: of jobs which search for plans the simulator knows no cap.
+    These are the artifact's bounds; for convolutions without a guarantee, they are no lower than the built-in rule's, and the
+    built-in rule alone serves a class outside the artifact. Second rounds are left out: the simulator cannot cap jobs that
+    search for plans.
     """
     found, _ = examples.read(path_of(name))
     contexts = stacks.learn(found)
@@ -116,7 +117,7 @@ def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]
 
 
 def _served(example: Example, learned: Learned) -> PublicBound | LearnedBound:
-    """Return the bound which a run gets where nobody chose an artifact."""
+    """Return the default bound of a run."""
     unknown = ("",) * example.unknown
     libraries = frozenset(example.libraries)
     rule = PublicBound(example.reserved, libraries, unknown)
@@ -127,12 +128,12 @@ def _served(example: Example, learned: Learned) -> PublicBound | LearnedBound:
 
 
 def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Scored]:
-    """Return the runs with the estimate and so much more in place of a bound."""
+    """Return the runs with the estimate multiplied by a factor in place of a bound."""
     return [replace(run, bounds={level: round(run.estimated_bytes * factor)}) for run in runs]
 
 
 def by_plans(sets: Mapping[str, Sequence[Example]]) -> list[list[object]]:
-    """Return of each set with convolutions how many runs had their own cuDNN asked, and how many another version."""
+    """Return, for each set with convolutions, the runs answered by their own cuDNN and by another version."""
     counts = {
         name: Counter(one.traits["plans"] for one in found if one.traits.get("operators") == "convolution")
         for name, found in sets.items()

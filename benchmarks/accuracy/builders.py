@@ -1,4 +1,4 @@
-"""What the jobs of the benchmarks are built of: importable by name, because they run in the worker's process."""
+"""Building blocks of the benchmarks' jobs; importable by name, because they run in the worker's process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 
 def transformers_adafactor(parameters: Iterable[torch.nn.Parameter]) -> Any:
-    """Return Adafactor as xMem calls it: the signature with `relative_step` is that of transformers, not of torch."""
+    """Return Adafactor as xMem calls it: with the `relative_step` signature of transformers, not of torch."""
     from transformers.optimization import Adafactor
 
     return Adafactor(parameters, lr=1e-3, relative_step=False)  # type: ignore[attr-defined,no-untyped-call,unused-ignore]
 
 
-# Names in GPUMemNet's lists of layers which are not class names of torch.nn.
+# Names in GPUMemNet's lists of layers that are not class names of torch.nn.
 _LAYERS = {"linear": "Linear", "batch_normalization": "BatchNorm1d", "dropout": "Dropout"}
 
 

@@ -1,12 +1,12 @@
-"""The plans of convolutions against the kernels which real cards ran.
+"""Comparison of convolution plans with the kernels that real cards ran.
 
     python -m benchmarks.accuracy.convolution_kernels [--rows]
 
-An A100's trace of one training step of ResNet-50 (batch 32, fp32 with TF32, cuDNN 8, May 2024), a V100's, and the kernel list
-of an RTX 5070 Ti (MobileNetV3-Small forward, cuDNN 9.10.2). A trace names kernels, not workspaces: what an A100's plan took is
-read from the copies of operands in another layout and from partial sums for each image. Partial sums inside of a filter
-gradient's kernel are not seen, so that those workspaces are lower bounds. The cuDNN which is asked is the installed one, or
-that of $VRAMCAST_CUDNN_DIR.
+The data are an A100's trace of one training step of ResNet-50 (batch 32, fp32 with TF32, cuDNN 8, May 2024), a V100's trace,
+and the kernel list of an RTX 5070 Ti (MobileNetV3-Small forward, cuDNN 9.10.2). A trace names kernels, not workspaces: the
+workspace of an A100's plan is derived from the copies of operands in another layout and from partial sums for each image.
+Partial sums inside a filter gradient's kernel are invisible, so those workspaces are lower bounds. The installed cuDNN
+answers, or the one in $VRAMCAST_CUDNN_DIR.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from vramcast.tracer.rules.convolution_workspaces import Operation
 BATCH: Final = 32  # spec: both traces
 _INSTANT: Final = 0  # spec: cudnnBackendHeurMode_t
 _TENSOR_CORE: Final = 0  # spec: cudnnBackendNumericalNote_t
-# measured: the engines for 1x1 convolutions among those which cuDNN 9.8 to 9.19 cannot build without cuBLASLt
+# measured: the engines for 1x1 convolutions that cuDNN 9.8 to 9.19 cannot build without cuBLASLt
 # (`python -m benchmarks.hardware.cudnn_engines`).
 _GEMM: Final[dict[Operation, int]] = {"forward": 58, "backward_data": 63, "backward_filter": 62}
-_NEAR: Final = 0.05  # spec: the issue's measure
+_NEAR: Final = 0.05  # spec: the tolerance of this comparison
 _HOLDS: Final = ("kind", "size", "possible")
-_SLACK_MIB: Final = 0.25  # arbitrary: paddings of tensors which are smaller than a page
+_SLACK_MIB: Final = 0.25  # arbitrary: padding of tensors that are smaller than a page
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One convolution of ResNet-50 in one direction, as a row of a kernel table describes it."""
+    """A convolution of ResNet-50 in one direction, as in a row of a kernel table."""
 
     operation: Operation
     inputs: int
@@ -51,7 +51,7 @@ class Convolution:
     side: int
 
     def graph(self) -> str:
-        """Return the question for cuDNN."""
+        """Return the operation graph for cuDNN."""
         return convolution_graph(
             self.operation, (BATCH, self.inputs, self.side, self.side), (self.outputs, self.inputs, self.kernel, self.kernel),
             stride=self.stride, padding=self.kernel // 2,
@@ -59,14 +59,14 @@ class Convolution:
 
 
 def kind_of(operation: Operation, config: EngineConfig) -> str:
-    """Return what an engine is: a multiplication, a tensor core engine (which wants channels last), or a direct one."""
+    """Return the kind of an engine: a multiplication, a tensor core engine (which needs channels last), or a direct one."""
     if config.engine == _GEMM[operation]:
         return "gemm"
     return "tensor core" if _TENSOR_CORE in config.numerical_notes else "direct"
 
 
 def first_plan(oracle: CudnnOracle, convolution: Convolution) -> tuple[str, float]:
-    """Return the kind and the workspace in MiB of the plan which PyTorch would take."""
+    """Return the kind and the workspace in MiB of the plan that PyTorch would take."""
     graph = convolution.graph()
     for index, config in enumerate(oracle.heuristics(_INSTANT, graph)):
         try:
@@ -78,24 +78,24 @@ def first_plan(oracle: CudnnOracle, convolution: Convolution) -> tuple[str, floa
 
 
 def real_kind(text: str) -> str:
-    """Return the kind of a row's kernels."""
+    """Return the kind of the kernels in a row."""
     return "gemm" if text.startswith("gemm") else "tensor core" if "tensor core" in text else "direct"
 
 
 def is_near(estimate: float, measured: float) -> bool:
-    """Tell whether a workspace in MiB is within 5 % of what was seen."""
+    """Return whether a workspace in MiB is within 5 % of the observed one."""
     return abs(estimate - measured) <= max(_NEAR * measured, _SLACK_MIB)
 
 
 def is_possible(row: Mapping[str, str], estimate: float) -> bool:
-    """Tell the same, where a lower bound was seen: whether the workspace is not below it."""
+    """Return whether a workspace in MiB is possible: near the observed one, or above it if that is a lower bound."""
     least = float(row["real_min_workspace_mib"])
     is_bound = row["op"] == "backward_filter" and real_kind(row["real_kind"]) == "tensor core"
     return is_near(estimate, least) or (is_bound and estimate > least)
 
 
 def a100(oracle: CudnnOracle, *, rows: bool) -> str:
-    """Return the table of the A100's trace; with `rows` each convolution which differs."""
+    """Return the table of the A100's trace; with `rows`, each convolution that differs."""
     found: Counter[tuple[str, str, str]] = Counter()
     different = []
     for row in read_rows("public/cudnn_a100_resnet50.csv"):
@@ -138,7 +138,7 @@ def _share(found: Counter[tuple[str, str, str]], group: str, unit: str, what: st
 
 
 def v100(oracle: CudnnOracle) -> str:
-    """Return the table of the V100's trace, which has no tensor core for fp32: by what its kernels are called."""
+    """Return the table of the V100's trace, by kernel names: the card has no tensor core for fp32."""
     found: Counter[tuple[str, str]] = Counter()
     for row in read_rows("public/cudnn_v100_resnet50.csv"):
         if row["pass"] != "forward":
@@ -153,7 +153,7 @@ def v100(oracle: CudnnOracle) -> str:
 
 
 def rtx5070ti() -> str:
-    """Return which kinds of kernel the card ran; its architecture is not among the cards that can be asked for."""
+    """Return the kinds of kernels that the card ran; cuDNN cannot answer for its architecture."""
     signs = {
         "multiplication of cuBLAS": "gemm_",
         "split-K of cuBLASLt": "splitKreduce",
@@ -168,7 +168,7 @@ def rtx5070ti() -> str:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", action="store_true", help="each convolution of the A100's which differs")
+    parser.add_argument("--rows", action="store_true", help="list each convolution of the A100 that differs")
     options = parser.parse_args()
     cudnn = choose(None).library.folder
     with CudnnOracle(cudnn, oracle_libraries(cudnn), device=device("a100-40gb").cudnn_record()) as oracle:

@@ -1,11 +1,11 @@
-"""xMem's published runs through the CPU tracer: its method in this house, beside its own published estimates.
+"""xMem's published runs with the CPU tracer: xMem's method in vramcast, compared with xMem's own published estimates.
 
     python -m benchmarks.accuracy.cpu_xmem [--rows N] [--minutes N] [--gib N]
 
-Each row's job runs for real on the CPU on three small batches. Where all its requests are the same ones there and every size
-is affine in the batch, the row's own batch follows by arithmetic (`affine_batch.py`); else the row is left out and
-counted. Convolution workspaces, which are not affine and which xMem does not know either, count as 0 here. Left out too is
-a job whose weights, gradients and optimizer state do not fit in `--gib` of RAM. `--rows` takes a random sample (seed 0).
+Each row's job runs for real on the CPU on three small batches. If all batches make the same requests and every size is affine
+in the batch, the trace of the row's own batch follows by arithmetic (`affine_batch.py`); otherwise the row is left out and
+counted. Convolution workspaces are not affine; they count as 0 here, as in xMem. Jobs whose weights, gradients, and optimizer
+state exceed `--gib` of RAM are left out too. `--rows` takes a random sample (seed 0).
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.portable_tracers import CPU
 
-BATCHES: Final = (2, 3, 5)  # arbitrary: small, above 1, whose tensors broadcast, and not in even steps
-TIMEOUT_S: Final = 120.0  # arbitrary: of one run on a busy machine; a slower row is left out and counted
+BATCHES: Final = (2, 3, 5)  # arbitrary: small, above 1 (whose tensors broadcast), and unevenly spaced
+TIMEOUT_S: Final = 120.0  # arbitrary: for one run on a busy machine; a slower row is left out and counted
 SEED: Final = 0  # arbitrary
 _ANY_CARD: Final = device("a100-40gb")
-# Parameters of the models which may not fit in RAM, in millions; the others stay below 0.4.
+# Parameters of the models that may exceed the RAM, in millions; the others stay below 0.4.
 # spec: their published configs.
 _LARGE: Final = {"pythia": 1012, "Qwen3-0.6B": 596, "DeepSeek": 1777, "Qwen3-4B": 4022, "Llama": 3213, "gemma": 2614}
 
 
 def ram_gib(case: Case) -> float:
-    """Return what weights, gradients and Adam's two states and temporaries take, in GiB; 0 for small models."""
+    """Return the size of weights, gradients, and Adam's two states and temporaries in GiB; 0 for small models."""
     millions = next((n for name, n in _LARGE.items() if name in case.facts["model"]), 0)
     copies = 3 if case.facts["optimizer"] in ("SGD", "Adafactor") else 7
     return millions * 1e6 * 4 * copies / 2**30
 
 
 class Tracer:
-    """Traces each distinct job once: rows differ in the batch and in cards whose cuBLAS workspaces are the same."""
+    """Tracer of each distinct job: rows differ in the batch and in cards with the same cuBLAS workspaces."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[int, Trace] | VramcastError] = {}
 
     def at(self, case: Case) -> Trace:
-        """Return the trace of `case` at its own batch; raises what kept it from being made."""
+        """Return the trace of `case` at its own batch, or raise the error that prevented it."""
         key = repr(replace(case.job, device=_ANY_CARD, memory_bytes=None).with_batch(1))
         if key not in self._kept:
             try:
@@ -86,7 +86,7 @@ def _row(tracer: Tracer, case: Case) -> dict[str, object]:
     with mock.patch.dict(os.environ, environment):
         trace = tracer.at(case)
     seconds = time.perf_counter() - started
-    # As `vramcast.Estimator.of` does it: the card's own story if it fits, else what the job needs.
+    # As in `vramcast.Estimator.estimate_job`: the result on the card if the job fits, else its need.
     needed = simulate(trace, columns=False)
     ending = simulate(trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return {
@@ -105,7 +105,7 @@ def _row(tracer: Tracer, case: Case) -> dict[str, object]:
 def run(
     *, n_rows: int | None, ram_limit_gib: float, limit_s: float = float("inf")
 ) -> tuple[list[dict[str, object]], dict[str, int]]:
-    """Return the figures of each row and how many rows were left out for what reason; writes build/accuracy/cpu_xmem.csv."""
+    """Return the figures of each row and the number of rows left out by reason; write build/accuracy/cpu_xmem.csv."""
     chosen = cases()
     if n_rows is not None:
         chosen = random.Random(SEED).sample(chosen, min(n_rows, len(chosen)))
@@ -131,7 +131,7 @@ def run(
 
 
 def report(rows: list[dict[str, object]], left_out: dict[str, int]) -> str:
-    """Return the tables as markdown: error by card and family on the same rows, time, what was left out."""
+    """Return the tables as Markdown: error by card and family on the same rows, time, rows left out."""
     ended = [row for row in rows if not row["real_oom"] and row["xmem_bytes"] not in ("", "0")]
     groups = {f"{row['gpu']} {row['family']}": [] for row in sorted(ended, key=lambda r: (str(r["gpu"]), str(r["family"])))}
     for row in ended:
@@ -154,10 +154,10 @@ def report(rows: list[dict[str, object]], left_out: dict[str, int]) -> str:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, help="a random sample of so many rows")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="after so many no new row begins")
+    parser.add_argument("--rows", type=int, help="take a random sample of ROWS rows")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no new row after MINUTES")
     default_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 * 0.6  # arbitrary: room for the rest
-    parser.add_argument("--gib", type=float, default=default_gib, help="RAM which a job's state may take")
+    parser.add_argument("--gib", type=float, default=default_gib, help="largest RAM for a job's state")
     options = parser.parse_args()
     print(report(*run(n_rows=options.rows, ram_limit_gib=options.gib, limit_s=60 * options.minutes)))
 

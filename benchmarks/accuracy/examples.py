@@ -1,10 +1,10 @@
-"""The public measured runs as examples to learn from: each job traced once, its features kept in build/accuracy/.
+"""Public measured runs as examples to learn from: traces each job once and stores its features in build/accuracy/.
 
     python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp, real
     python -m benchmarks.accuracy.examples SET [--scripts FOLDER]          SET: golf, titan, qlora, nanovlm
 
-What is there already is not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. Those of the
-second line are made anew from the answers which their benchmarks keep (`benchmarks.accuracy.kept_examples`).
+Existing examples are not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. The sets of the
+second line are rebuilt from the answers that their benchmarks store (`benchmarks.accuracy.kept_examples`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 SEED: Final = 0  # arbitrary
 TIMEOUT_S: Final = 300.0  # arbitrary
-_CHUNK: Final = 40  # arbitrary: cases a process takes at a time; what it has is written then
+_CHUNK: Final = 40  # arbitrary: cases per process; results are written after each chunk
 
 
 def xmem_cases() -> list[Case]:
-    """Return xMem's rows; `ground` is about the reserved peak."""
+    """Return xMem's rows; `ground` refers to the reserved peak."""
     return [
         replace(
             case,
@@ -62,7 +62,7 @@ def xmem_cases() -> list[Case]:
 
 
 def timm_rows() -> list[dict[str, str]]:
-    """Return the sheet's clean rows, in a seeded order of the models: any first part is a fair sample."""
+    """Return the sheet's clean rows, with the models in a seeded order: any prefix is a fair sample."""
     rows = timm_a100.clean_rows(read_rows("timm_a100.csv"))
     models = sorted({row["model"] for row in rows})
     random.Random(SEED).shuffle(models)
@@ -71,7 +71,7 @@ def timm_rows() -> list[dict[str, str]]:
 
 
 def timm_cases() -> list[Case]:
-    """Return the cases of those rows."""
+    """Return the cases of the sheet's clean rows."""
     cases = [timm_a100.case_of(row) for row in timm_rows()]
     return [replace(case, options=replace(case.options, limited=False), facts=_timm_facts(case)) for case in cases]
 
@@ -89,7 +89,7 @@ def _timm_facts(case: Case) -> dict[str, str]:
 
 
 def cnn_cases() -> list[Case]:
-    """Return GPUMemNet's CNNs which ran, and those which ran out of memory, as their script trains them."""
+    """Return GPUMemNet's CNNs as their script trains them: those that ran and those that ran out of memory."""
     runs = gpumemnet.read(data_folder() / "gpumemnet_cnn_step1.csv").runs
     return [
         Case(
@@ -126,7 +126,7 @@ def _cnn_job(workload: Workload) -> Job:
 
 
 def mlp_cases() -> list[Case]:
-    """Return a seeded order of GPUMemNet's MLPs, as their script trains them."""
+    """Return GPUMemNet's MLPs in a seeded order, as their script trains them."""
     rows = [(row, file) for file in gpumemnet_mlp.FILES for row in read_rows(file) if not gpumemnet_mlp.is_broken(row)]
     random.Random(SEED).shuffle(rows)
     cases = [gpumemnet_mlp.case_of(row, file) for row, file in rows]
@@ -160,9 +160,9 @@ SETS: dict[str, Callable[[], list[Case]]] = {
 
 
 def example_of(case: Case) -> Example | str:
-    """Return the example, or why there is none: what `vramcast estimate` sees of the job, beside what was measured."""
+    """Return the example (the features of `vramcast estimate` with the measured peaks), or the reason why there is none."""
     try:
-        # On the card as it is, where the allocator may have to give way, as the job is estimated for those who ask.
+        # On the card's own size, where the allocator may have to release memory, as in an estimate.
         estimate = Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job)
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
@@ -194,16 +194,16 @@ def _portions(cases: list[Case]) -> Iterator[list[Case]]:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a set's examples."""
+    """Return the path of a set's examples."""
     return BUILD / f"examples-{name}.jsonl"
 
 
 def main() -> None:
-    """Trace what is missing."""
+    """Trace the missing examples."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("set", choices=[*SETS, *KEPT])
     parser.add_argument(
-        "--scripts", type=Path, default=BUILD / "scripts", metavar="FOLDER", help="golf: logs, see logged_sources"
+        "--scripts", type=Path, default=BUILD / "scripts", metavar="FOLDER", help="golf: folder of logs, see logged_sources"
     )
     parser.add_argument("--limit", type=int)
     parser.add_argument("--jobs", type=int, default=2)
@@ -230,7 +230,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # transformers 4.51 first for xMem's rows: the worker finds it on the path which it inherits.
+    # transformers 4.51 comes first for xMem's rows: the worker finds it on the inherited path.
     packages = xmem.TRANSFORMERS if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir() else None
     with mock.patch.dict(os.environ, {"PYTHONPATH": python_path(packages)}):
         main()

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one group: how many, median / 90th percentile / maximum of |error|, median error, share of under-estimates."""
+    """Figures of one group: count, median / 90th percentile / maximum of |error|, median error, share of under-estimates."""
 
     n: int
     median: float
@@ -56,7 +56,7 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
 def residual_quantiles(pairs: Iterable[tuple[float, float]]) -> tuple[int, list[float]]:
     """Return n and the empirical quantiles of measured / estimate - 1 of (estimate, measured) pairs.
 
-    Each quantile is one of the values, the first which at least that share of the runs does not exceed.
+    Each quantile is one of the values: the first that at least this share of the runs does not exceed.
     """
     residuals = np.array([measured / estimate - 1 for estimate, measured in pairs])
     if not len(residuals):

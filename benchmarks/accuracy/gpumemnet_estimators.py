@@ -1,10 +1,10 @@
-"""GPUMemNet's two estimators, written anew, on its MLP data: the accuracy of the memory class in a 3-fold.
+"""GPUMemNet's two estimators, reimplemented, on its MLP data: accuracy of the memory class in 3-fold cross-validation.
 
     python -m benchmarks.accuracy.gpumemnet_estimators [--kind mlp] [--step 2] [--bin-mib 1000] [--seed 0] [--carried]
 
-As published: the set with norms and dropout (step 2), classes of 1000 MiB, KFold(3, shuffled, seed 42), of each held-out fold
-the first 70 % test and the rest stops the training. What is not as published: every fold starts with a new network.
-`--carried` goes on with the same one, as the published code does: folds 2 and 3 are tested on rows which were learnt from.
+As published: the set with norms and dropout (step 2), classes of 1000 MiB, KFold(3, shuffled, seed 42); in each held-out fold,
+the first 70 % test and the rest stops the training. Unlike the published code, every fold starts with a new network.
+`--carried` keeps the same network, as the published code does: folds 2 and 3 then test rows that were learned from.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 FOLDS: Final = 3  # spec: GPUMemNet
-SEED: Final = 42  # spec: GPUMemNet, of the folds
-TEST_SHARE: Final = 0.7  # spec: GPUMemNet, of each held-out fold
+SEED: Final = 42  # spec: GPUMemNet, seed of the folds
+TEST_SHARE: Final = 0.7  # spec: GPUMemNet, share of each held-out fold
 KINDS: Final[tuple[Kind, ...]] = ("mlp", "transformer")
-# measured: means of the authors' files of folds, 3000 rows: accuracy, weighted F1, share below the true class
+# measured: means of the authors' fold files, 3000 rows: accuracy, weighted F1, share below the true class
 PUBLISHED: Final[dict[Kind, tuple[float, float, float]]] = {
     "mlp": (0.9762, 0.9736, 0.0176),
     "transformer": (0.9838, 0.9840, 0.0076),
@@ -40,7 +40,7 @@ PUBLISHED: Final[dict[Kind, tuple[float, float, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One fold's figures; `below` is the share of rows predicted below their class."""
+    """Figures of one fold; `below` is the share of rows predicted below their class."""
 
     n: int
     accuracy: float
@@ -51,13 +51,13 @@ class Fold:
 
 
 def network_of(row: dict[str, str]) -> Network:
-    """Return the network which a row of GPUMemNet's tables lists."""
+    """Return the network in a row of GPUMemNet's tables."""
     layers = tuple(Layer(str(name), int(size), int(count)) for name, size, count in ast.literal_eval(row["Activations-Params"]))
     return Network(int(row["Batch Size"]), layers, sum(layer.parameters for layer in layers))
 
 
 def rows_of(step: int) -> list[tuple[Network, int]]:
-    """Return network and measured bytes of every row of a set, crashed ones too, as in the publication."""
+    """Return network and measured bytes of every row of a set, including crashed ones, as in the publication."""
     rows = read_rows(f"gpumemnet_mlp_step{step}.csv")
     return [(network_of(row), int(row["Max GPU Memory (MiB)"]) * MIB) for row in rows]
 
@@ -68,12 +68,12 @@ def folds_of(
     """Return each fold's figures.
 
     Args:
-        kind: Of the estimator.
-        rows: Network and measured bytes.
-        bin_mib: Width of a class.
-        seed: Of weights and order.
-        carried: One network through all folds.
-        epochs: At most, in each fold.
+            kind: Kind of the estimator.
+            rows: Network and measured bytes.
+            bin_mib: Width of a class.
+            seed: Seed of weights and order.
+            carried: Use one network for all folds.
+            epochs: Maximum number of epochs in each fold.
     """
     bins = Bins.of([size for _, size in rows], bin_mib)
     networks = [network for network, _ in rows]
@@ -98,11 +98,11 @@ def folds_of(
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kind", choices=KINDS, help="only this one")
+    parser.add_argument("--kind", choices=KINDS, help="run only this estimator")
     parser.add_argument("--step", type=int, choices=(1, 2), default=2)
     parser.add_argument("--bin-mib", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--carried", action="store_true", help="one network through all folds, as published")
+    parser.add_argument("--carried", action="store_true", help="use one network for all folds, as published")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = rows_of(options.step)

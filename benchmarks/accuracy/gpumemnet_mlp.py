@@ -2,11 +2,11 @@
 
     python -m benchmarks.accuracy.gpumemnet_mlp [--fresh] [--limit N]
 
-float32, Adam, cross-entropy, as the file names say. nvidia-smi counts the context too: one constant per file, the median
-of measured - reserved, is reported and is the only number that comes from the rows.
+float32, Adam, cross-entropy, as the file names state. nvidia-smi includes the context: one constant per file, the median of
+measured - reserved, is reported and is the only number fitted to the rows.
 
-The training loop is mlp_script.py. The runs were made with a PyTorch of 2024, which takes 1 MiB for cuBLASLt in each `addmm`
-and gives it back; torch 2.11 keeps it. Under torch 2.6 the same script gives the older behaviour: docs/accuracy.md has both.
+The training loop is mlp_script.py. The runs used a PyTorch of 2024, which allocates 1 MiB for cuBLASLt in each `addmm` and
+frees it; torch 2.11 keeps it. Under torch 2.6 the same script shows the older behaviour: docs/accuracy.md has both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES: Final = ("gpumemnet_mlp_step1.csv", "gpumemnet_mlp_step2.csv")
 
 
 def is_broken(row: dict[str, str]) -> bool:
-    """Tell whether the run crashed: one output class, or batch norm over a last batch of one sample."""
+    """Return whether the run crashed: one output class, or batch norm over a last batch of one sample."""
     last_batch = mlp_script.batch_sizes(int(_number(row, "batch")))[-1]
     return int(_number(row, "output")) == 1 or (last_batch == 1 and "batch_normalization" in row["Activations-Params"])
 
@@ -46,7 +46,7 @@ def _number(row: dict[str, str], name: str) -> str:
 
 
 def case_of(row: dict[str, str], file: str) -> Case:
-    """Return the job which one row measured."""
+    """Return the job of a measured row."""
     layers = tuple((str(name), int(size)) for name, size, _ in ast.literal_eval(row["Activations-Params"]))
     features, batch = (int(_number(row, name)) for name in ("input", "batch"))
     dropout = float(_number(row, "dropout")) if "_dropout:" in row["Filename"] else 0.0
@@ -54,7 +54,7 @@ def case_of(row: dict[str, str], file: str) -> Case:
     job = Job(
         device("a100-40gb"),
         command=Command((mlp_script.__file__, json.dumps(described))),
-        # An epoch with its short last batch, and two full batches after it.
+        # One epoch with its short last batch, and two full batches after it.
         training=Training(steps=len(mlp_script.batch_sizes(batch)) + 2),
         search_path=tuple(sys.path),
     )
@@ -74,7 +74,7 @@ def cases() -> list[Case]:
 
 
 def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
-    """Return a row of figures for each case and write them to build/accuracy/gpumemnet_mlp.csv."""
+    """Return a row of figures for each case; write build/accuracy/gpumemnet_mlp.csv."""
     chosen = cases()[:limit]
     answers = run_cases(chosen, Variant("mlp"), fresh=fresh)
     rows: list[dict[str, object]] = [
@@ -99,7 +99,7 @@ def context_mib(rows: list[dict[str, object]]) -> int:
 
 
 def report(rows: list[dict[str, object]]) -> str:
-    """Return the table as markdown."""
+    """Return the table as Markdown."""
     lines = []
     for file in (*FILES, "both"):
         of_file = [row for row in rows if row["status"] == "ok" and file in (row["file"], "both")]

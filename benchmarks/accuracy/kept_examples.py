@@ -1,13 +1,13 @@
-"""Kept answers of the benchmarks which run public commands, as examples to learn from: whole estimates beside printed peaks.
+"""Stored answers of the benchmarks of public commands, as examples to learn from: estimates and printed peaks.
 
-    python -m benchmarks.accuracy.examples golf     # of benchmarks.accuracy.logs.logged
-    python -m benchmarks.accuracy.examples modded   # of benchmarks.accuracy.logs.modded
-    python -m benchmarks.accuracy.examples titan    # of benchmarks.accuracy.logs.titan
-    python -m benchmarks.accuracy.examples qlora    # of benchmarks.accuracy.published_peaks, and so is nanovlm
+    python -m benchmarks.accuracy.examples golf     # from benchmarks.accuracy.logs.logged
+    python -m benchmarks.accuracy.examples modded   # from benchmarks.accuracy.logs.modded
+    python -m benchmarks.accuracy.examples titan    # from benchmarks.accuracy.logs.titan
+    python -m benchmarks.accuracy.examples qlora    # from benchmarks.accuracy.published_peaks, like nanovlm
 
-Nothing is run. An answer counts only where its settings are those of the log, and where the job came to the place at which its
-peak was printed, or at least through two steps of its optimizer before its time was up (`facts["reached"]` says which). Only
-peaks and traits are known of a command, so `features` are {}.
+Nothing is run. An answer counts only if its settings are those of the log, and if the job reached the line that printed the
+peak, or at least two steps of its optimizer within its time (`facts["reached"]` records which). Only peaks and traits are
+known for a command, so `features` are {}.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
 
-_STEPS: Final = 2  # arbitrary: the second one has the optimizer's state; what comes after it is rarely the peak
+_STEPS: Final = 2  # arbitrary: the second step has the optimizer's state; later steps rarely have the peak
 _CONFIG: Final = re.compile(r"([\w-]+)\.toml|\bCONFIG=([\w-]+)")
 
 
 def golf(scripts: Path) -> Iterator[Example]:
-    """Yield the logged runs, both sides in the whole MiB which scripts print; a group is a script.
+    """Yield the logged runs, both sides in whole MiB as scripts print them; a group is a script.
 
     Args:
         scripts: The folder of logs, see `benchmarks.accuracy.logs.logged_sources`.
@@ -62,7 +62,7 @@ def of_modded() -> Iterator[Example]:
 
 
 def logged_example(project: str, row: Mapping[str, str], answer: logged.Answer, measured: Peaks) -> Example | None:
-    """Return the example of a logged run; None where its answer is not one of the same program at the same place."""
+    """Return the example of a logged run; None if the answer is for another program or another place in it."""
     if answer.otherwise or not answer.said or answer.peaks is None:
         return None
     if answer.line is None and (answer.said["steps"] or 0) < _STEPS:
@@ -86,7 +86,7 @@ def logged_example(project: str, row: Mapping[str, str], answer: logged.Answer, 
 
 
 def of_titan() -> Iterator[Example]:
-    """Yield torchtitan's logged commands which did all their steps; a group is a configuration."""
+    """Yield torchtitan's logged commands that did all their steps; a group is a configuration."""
     kept = titan.kept_answers()
     for row in titan.all_rows():
         answer = kept.get(row.key)
@@ -95,7 +95,7 @@ def of_titan() -> Iterator[Example]:
 
 
 def titan_example(row: titan.Row, answer: titan.Answer) -> Example:
-    """Return the example of a logged command: rank 0's reserved memory."""
+    """Return the example of a logged command: reserved memory of rank 0."""
     ranks = [rank["peaks"] for rank in answer.said["ranks"] if rank["rank"] == 0]
     peaks = ranks[0] if ranks else answer.said["peaks"]
     named = [name for pair in _CONFIG.findall(row.typed) for name in pair if name]
@@ -112,14 +112,14 @@ def titan_example(row: titan.Row, answer: titan.Answer) -> Example:
 
 
 def of_figures(project: str) -> Iterator[Example]:
-    """Yield the published figures of a project (`fsdp_qlora`, `nanoVLM`) which have an answer."""
+    """Yield the published figures of a project (`fsdp_qlora`, `nanoVLM`) that have an answer."""
     for figure in published_peaks.kept_figures():
         if figure.job.startswith(project) and (example := figure_example(figure)) is not None:
             yield example
 
 
 def figure_example(figure: published_peaks.Figure) -> Example | None:
-    """Return the example of a published figure; None without an answer, and where it is no peak of a training that fitted."""
+    """Return the example of a published figure; None without an answer, or if it is not the peak of a training that fitted."""
     if figure.here_mib is None or not figure.said or "out of memory" in figure.job or "on the card" in figure.job:
         return None
     here, published, peaks = round(figure.here_mib * MIB), round(figure.published_mib * MIB), figure.said["peaks"]
@@ -129,7 +129,7 @@ def figure_example(figure: published_peaks.Figure) -> Example | None:
         id=figure.job,
         group=figure.group,
         stack="not stated",
-        # nanoVLM's batch sizes share a process: the allocated peak is of one, the reserved peak of all of them.
+        # nanoVLM's batch sizes share a process: the allocated peak belongs to one, the reserved peak to all of them.
         allocated=peaks["allocated"] if is_reserved else here,
         reserved=peaks["reserved"],
         measured_allocated=None if is_reserved else published,
@@ -151,7 +151,7 @@ def _example(said: Mapping[str, Any], **known: Any) -> Example:
         context=said["context_bytes"] or 0,
         tracer=said["tracer"],
         torch=said["torch"],
-        traits={"batches": "alike"} | said.get("traits", {}),  # spec: these projects cut their data into lines of one length
+        traits={"batches": "alike"} | said.get("traits", {}),  # spec: these projects cut their data into lines of equal length
         **known,
     )
 
@@ -166,7 +166,7 @@ KEPT: Final[dict[str, Callable[[Path], Iterable[Example]]]] = {
 
 
 def report(examples: Iterable[Example]) -> str:
-    """Return how far the estimates are off, by what decides it, as markdown."""
+    """Return the errors of the estimates by cause, as Markdown."""
     of_class: dict[tuple[str, ...], list[Example]] = {}
     for example in examples:
         names = ("operators", "compiled", "torch", "ranks", "speed")

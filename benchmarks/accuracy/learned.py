@@ -1,12 +1,12 @@
-"""The learned correction on the public measured runs, by cross-validation over models: errors, coverage, over-provision.
+"""The learned correction on the public measured runs, cross-validated over models: errors, coverage, over-provision.
 
     python -m benchmarks.accuracy.learned SET [--with SET ...] [--second-round] [--report FILE.html] [--jobs 2]
 
 SET is xmem, timm, cnn or mlp. Reads build/accuracy/examples-SET.jsonl, made by `python -m benchmarks.accuracy.examples SET`.
-Each run is judged by a correction which was trained and calibrated without its model; the plain simulation with the same
-contexts stands beside it. `--with` adds other sets to what is learned from, less the models of the runs which are judged: a
+Each run is evaluated with a correction that was trained and calibrated without its model; the table also has the plain
+simulation with the same contexts. `--with` adds other sets to the training data, without the models of the evaluated runs: a
 level of 0.99 needs 99 models, more than xmem has. `--second-round` runs each job of xmem again on the null GPU, on a card with
-room for just the bound at 0.99, as xMem's second round does on a real one; without it the simulator plays that round.
+room for exactly the bound at 0.99, as xMem's second round does on a real one; without it the simulator replays that round.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _row(name: str, scored: Sequence[Scored], level: float | None = None) -> lis
 
 
 def _read(name: str) -> list[Example]:
-    """Return a set's examples; the same model has the same group in all sets."""
+    """Return a set's examples; a model has the same group in all sets."""
     found, _ = examples.read(path_of(name))
     return [replace(example, group=re.sub("[^a-z0-9]", "", example.group.rpartition("/")[2].lower())) for example in found]
 
 
 def second_rounds(scored: Sequence[Scored], level: float) -> list[Scored]:
-    """Return the runs with what a second round on the null GPU says, each with room for its bound and nothing more."""
+    """Return the runs with the result of a second round on the null GPU, on cards exactly as large as the bounds."""
     cases = {case.name: case for case in SETS["xmem"]()}
     return [run if run.ran_out_of_memory else replace(run, **_second_round(cases[run.id], run.bounds[level])) for run in scored]
 
@@ -69,10 +69,10 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("set", choices=SETS)
-    parser.add_argument("--with", dest="others", action="append", default=[], choices=SETS, help="learn from this set too")
-    parser.add_argument("--second-round", action="store_true", help="of xmem, on the null GPU: two minutes")
+    parser.add_argument("--with", dest="others", action="append", default=[], choices=SETS, help="also learn from this set")
+    parser.add_argument("--second-round", action="store_true", help="run xmem's second round on the null GPU (two minutes)")
     parser.add_argument("--report", metavar="FILE.html")
-    parser.add_argument("--parameters", type=json.loads, default={}, metavar="JSON", help="of the learner")
+    parser.add_argument("--parameters", type=json.loads, default={}, metavar="JSON", help="parameters of the learner")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     found = _read(options.set)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # transformers 4.51 first for xMem's rows, as in benchmarks.accuracy.examples.
+    # transformers 4.51 comes first for xMem's rows, as in benchmarks.accuracy.examples.
     packages = xmem.TRANSFORMERS if xmem.TRANSFORMERS.is_dir() else None
     with mock.patch.dict(os.environ, {"PYTHONPATH": python_path(packages)}):
         main()

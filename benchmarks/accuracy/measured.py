@@ -1,12 +1,12 @@
-"""Our own measured runs against our predictions, before any learning: by family, precision and optimizer.
+"""Comparison of our own measured runs with our predictions, before any learning: by family, precision, and optimizer.
 
     python -m benchmarks.accuracy.measured datasets/h200 [--limit N] [--jobs 2] [--trust-targets]
 
-FOLDER is what `vramcast measure` wrote: runs.jsonl or runs.parquet, and passport.json. Each job is estimated for the card,
-size and torch of its passport, by `vramcast.estimate`'s own way. Printed: errors of allocated, reserved and process peak;
-whether the recorded run and its bare repeat agree; smallest cards; convolution workspaces; and where the card's properties
-differ from the device table. With a dry run's folder all errors must be 0: the collector and the tracer run the same jobs
-on the same null GPU.
+FOLDER is the output of `vramcast measure`: runs.jsonl or runs.parquet, and passport.json. Each job is estimated for the card,
+size, and torch of its passport, as `vramcast.estimate` does. The report has the errors of allocated, reserved, and process
+peak; the agreement of the recorded run and its bare repeat; smallest cards; convolution workspaces; and differences between
+the card's properties and the device table. For the folder of a dry run, all errors must be 0: the collector and the tracer
+run the same jobs on the same null GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vramcast.hardware.cards import device
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What we say of one measured run; `problem` where nothing."""
+    """Our prediction for a measured run; `problem` is the reason if there is none."""
 
     id: str
     allocated: int = 0
@@ -86,7 +86,7 @@ def by(pairs: Sequence[Pair], group: Callable[[Run], str], what: str) -> str:
 
 
 def repeats(runs: dict[str, Run]) -> str:
-    """Return how far bare repeats lie from the recorded runs."""
+    """Return the differences between bare repeats and recorded runs."""
     lines = []
     for what in ("allocated", "reserved", "process"):
         pairs = [
@@ -100,7 +100,7 @@ def repeats(runs: dict[str, Run]) -> str:
 
 
 def smallest_cards(runs: dict[str, Run], said: dict[str, Prediction]) -> str:
-    """Return how often the predicted smallest card lies between the largest cap that failed and the smallest that ran."""
+    """Return how often the predicted smallest card is between the largest cap that failed and the smallest that ran."""
     counts = {"inside": 0, "below: we said a card that fails": 0, "above: we said more than it takes": 0}
     capped: dict[str, list[Run]] = defaultdict(list)
     for run in runs.values():
@@ -122,7 +122,7 @@ def smallest_cards(runs: dict[str, Run], said: dict[str, Prediction]) -> str:
 
 
 def workspaces_table(pairs: Sequence[Pair]) -> str:
-    """Return how many of the measured convolution workspaces we foresaw, and the other way round."""
+    """Return the number of measured convolution workspaces that we predicted, and the reverse."""
     jobs = [({size for _, size in run.measurement.workspaces}, set(said.workspaces)) for run, said in pairs]
     jobs = [(measured, ours) for measured, ours in jobs if measured or ours]
     both = sum(len(measured & ours) for measured, ours in jobs)
@@ -137,7 +137,7 @@ def workspaces_table(pairs: Sequence[Pair]) -> str:
 
 
 def passport_table(folder: Path) -> str:
-    """Return what the card says of itself beside the device table, and the context by library."""
+    """Return the card's own properties next to the device table, and the context by library."""
     facts = json.loads((folder / "passport.json").read_text())
     card = device(facts["passport"]["gpu"])
     theirs = facts["properties"]
@@ -166,8 +166,8 @@ def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--limit", type=int, help="only the first N jobs")
-    parser.add_argument("--trust-targets", action="store_true", help="run the code which rows name")
+    parser.add_argument("--limit", type=int, help="use only the first LIMIT jobs")
+    parser.add_argument("--trust-targets", action="store_true", help="run the code that rows name")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     options = parser.parse_args()
     runs = {run.id: run for run in read_set(options.folder).runs}

@@ -1,10 +1,10 @@
-"""The memory class which GPUMemNet's estimator says of each row of its tables: by an ensemble which did not learn from it.
+"""Memory classes that GPUMemNet's estimator predicts for its own rows, from ensembles that did not learn from the row.
 
-    python -m benchmarks.accuracy.memory_classes       # minutes, once: answers are kept in build/cluster/
+    python -m benchmarks.accuracy.memory_classes       # takes minutes, once: answers are stored in build/cluster/
 
-The MLP-type ensemble (`benchmarks.peers.baselines.gpumemnet`), classes of 1000 MiB for MLPs and 8000 MiB for CNNs, as
-published; three folds as there, and a new ensemble in each. An estimate is the upper edge of the class. A row has its example's
-name.
+The MLP-type ensemble (`benchmarks.peers.baselines.gpumemnet`) with classes of 1000 MiB for MLPs and 8000 MiB for CNNs, as
+published; three folds as there, with a new ensemble in each. An estimate is the upper edge of the class. A row has the name of
+its example.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ KEPT: Final = ROOT / "build" / "cluster"
 FILES: Final = {"mlp": ("gpumemnet_mlp_step1.csv", "gpumemnet_mlp_step2.csv"), "cnn": ("gpumemnet_cnn_step1.csv",)}
 BIN_MIB: Final = {"mlp": 1000, "cnn": 8000}  # spec: GPUMemNet
 _STOPS: Final = (
-    0.15  # arbitrary: share of the learnt rows which stops the training, as in `benchmarks.peers.baselines.gpumemnet`
+    0.15  # arbitrary: share of the training rows used for early stopping, as in `benchmarks.peers.baselines.gpumemnet`
 )
 
 
 def true_edge(measured_bytes: int, bin_mib: int) -> int:
-    """Return the upper edge of the class in which a peak lies; a peak on an edge belongs to the class below."""
+    """Return the upper edge of a peak's class; a peak on an edge belongs to the class below."""
     return -(-measured_bytes // (bin_mib * MIB)) * bin_mib * MIB
 
 
 def edges_of(name: str) -> dict[str, int]:
-    """Return by row the upper edge of the class which was predicted for it, bytes; {} where the tables are not here.
+    """Return the upper edge of the predicted class by row, in bytes; {} if the tables are missing.
 
     Args:
         name: mlp or cnn.
@@ -65,12 +65,12 @@ def edges_of(name: str) -> dict[str, int]:
 
 
 def held_out(rows: Sequence[tuple[str, Network, int]], bin_mib: int, *, epochs: int = EPOCHS) -> dict[str, int]:
-    """Return by name the upper edge of a class, said by an ensemble which was fitted on the other folds.
+    """Return the predicted upper edge of a class by name, from an ensemble fitted on the other folds.
 
     Args:
         rows: Name, network and measured bytes of each.
         bin_mib: Width of a class.
-        epochs: At most.
+        epochs: Maximum number of epochs.
     """
     bins = Bins.of([size for *_, size in rows], bin_mib)
     networks, classes = [network for _, network, _ in rows], [bins.index(size) for *_, size in rows]
@@ -90,12 +90,12 @@ def _name(row: dict[str, str], name: str) -> str:
 
 
 def _state(paths: Sequence[Path]) -> str:
-    """Return what names these tables' contents."""
+    """Return a digest of these tables' contents."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def main() -> None:
-    """Make them, and say how good they are."""
+    """Predict the classes and print their accuracy."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     torch.set_num_threads(1)
     for name, files in FILES.items():

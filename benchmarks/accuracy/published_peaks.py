@@ -1,13 +1,12 @@
-"""Peaks which projects published of their own training scripts, and what `vramcast run` says of the same scripts.
+"""Peaks that projects published for their own training scripts, compared with `vramcast run` of the same scripts.
 
     python -m benchmarks.accuracy.published_peaks --nanovlm NANOVLM.git --packages build/transformers-4.51
     python -m benchmarks.accuracy.published_peaks --fsdp-qlora FSDP_QLORA.git --packages FOLDER  # transformers 4.40, ...
     python -m benchmarks.accuracy.published_peaks --ms-swift --packages FOLDER
 
-The scripts are taken from git directories, at the commit which published the numbers, and are run as they are. What cannot be
-had offline stands in for the hub's: a tokenizer of the same vocabulary, weights of the same shapes, pictures of one colour.
-Nothing of the projects is in this repository. Of ms-swift's table there is no script; its rows of Yi 6B are rebuilt from the
-settings which it names.
+The scripts come from git directories, at the commit that published the numbers, and run unchanged. Offline replacements for the
+hub's files are a tokenizer of the same vocabulary, weights of the same shapes, and pictures of one colour. Nothing of the
+projects is in this repository. ms-swift's table has no script; its rows of Yi 6B are rebuilt from the settings that it names.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _TIMEOUT_S: Final = 900.0  # arbitrary: ten batch sizes in one process take two 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One published number and ours, in MiB. `note` is why they cannot be equal, where that is known.
+    """A published number and ours, in MiB. `note` is the reason why they cannot be equal, if known.
 
-    `group` is the model and how it is trained; `said` the whole JSON of `vramcast run`, {} without one.
+    `group` is the model and its training method; `said` the whole JSON of `vramcast run`, {} without one.
     """
 
     job: str
@@ -55,7 +54,7 @@ class Figure:
 
     @property
     def cells(self) -> list[object]:
-        """The row of the table."""
+        """Return the table cells."""
         if self.here_mib is None:
             return [self.job, self.metric, f"{self.published_mib:,.2f}", "-", "-", self.note]
         off = f"{100 * (self.here_mib / self.published_mib - 1):+.2f} %"
@@ -66,7 +65,7 @@ def export(repository: Path, commit: str, paths: Sequence[str], folder: Path) ->
     """Write some paths of a commit to a folder.
 
     Raises:
-        SystemExit: the repository does not have them.
+        SystemExit: the repository does not have the paths.
     """
     done = subprocess.run(["git", "--git-dir", str(repository), "archive", commit, *paths], capture_output=True, check=False)
     if done.returncode:
@@ -76,7 +75,7 @@ def export(repository: Path, commit: str, paths: Sequence[str], folder: Path) ->
 
 
 def text_of(repository: Path, commit: str, path: str) -> str:
-    """Return a file of a commit; "" where it is not there."""
+    """Return a file of a commit; "" if it does not exist."""
     command = ["git", "--git-dir", str(repository), "show", f"{commit}:{path}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -84,7 +83,7 @@ def text_of(repository: Path, commit: str, path: str) -> str:
 def run(
     command: Sequence[str], folder: Path, packages: Path | None, *, device: str, steps: int | None = None, world_size: int = 1
 ) -> tuple[dict[str, Any], str]:
-    """Return the JSON of `vramcast run` on a command, and what the command printed."""
+    """Return the JSON of `vramcast run` for a command, and the command's output."""
     paths = [str(Path.cwd()), *([str(packages.absolute())] if packages else []), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
     far = ["--until", "end"] if steps is None else ["--until", "steps", "--steps", str(steps)]
@@ -99,7 +98,7 @@ def run(
 
 
 # ---------------------------------------------------------------------------------------------------- nanoVLM
-# spec: README.md of the two commits which published a table, made by their own measure_vram.py on an H100
+# spec: README.md of the two commits that published a table, made by their own measure_vram.py on an H100
 _NANOVLM: Final = (
     ("1eed2578489c10cf7c74f631824d63b682d07a9b", "HuggingFaceTB/cosmo2-tokenizer"),
     ("91a3b9378fc19c43a12866832da1792928103d22", "HuggingFaceTB/SmolLM2-360M-Instruct"),
@@ -134,9 +133,9 @@ def load_dataset(path, name=None, split=None):
 
 
 def batches(text: str) -> dict[str, float]:
-    """Return {what: MiB} of the lines which the script prints: after loading, and the peak of each batch size.
+    """Return {name: MiB} from the lines that the script prints: after loading, and the peak of each batch size.
 
-    A batch size which ended out of memory has a name of its own: its peak is what was there when the card was full.
+    A batch size that ended out of memory has a name of its own: its peak is the memory held when the card was full.
     """
     loaded = _LOADED.search(text)
     found = {"the model on the card": float(loaded[1])} if loaded else {}
@@ -146,14 +145,14 @@ def batches(text: str) -> dict[str, float]:
 
 
 def nanovlm(repository: Path, packages: Path | None) -> Iterator[Figure]:
-    """Yield what both tables of the README say, and what the same script prints here."""
+    """Yield the figures of both tables in the README, and those that the same script prints here."""
     for commit, tokenizer in _NANOVLM:
         published = batches(text_of(repository, commit, "README.md"))
         sizes = [name.split()[1].rstrip(",") for name in published if name.startswith("batch ")]
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             export(repository, commit, ["measure_vram.py", "models", "data"], folder)
-            config = folder / "models" / "config.py"  # weights are not loaded: the model has the same shapes without
+            config = folder / "models" / "config.py"  # weights are not loaded: the shapes do not depend on them
             config.write_text(
                 config.read_text().replace("load_backbone_weights: bool = True", "load_backbone_weights: bool = False")
             )
@@ -169,7 +168,7 @@ def nanovlm(repository: Path, packages: Path | None) -> Iterator[Figure]:
 
 # ------------------------------------------------------------------------------------------------- fsdp_qlora
 _FSDP_QLORA: Final = "05ed9f2a60f96a0795cb082bceab70a9b19fd213"
-# spec: config.json of the models, as far as it decides shapes
+# spec: config.json of the models, the parts that decide shapes
 _LLAMA: Final = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -201,12 +200,12 @@ _TOKENS: Final = "output"  # spec: get_dataloader repeats this word, without spa
 
 
 def fsdp_qlora(repository: Path, packages: Path | None, only: str = "") -> Iterator[Figure]:
-    """Yield the published rows: each the command which stands beside it, over the two cards which the script finds.
+    """Yield the published rows, each the command next to it, over the two cards that the script finds.
 
     Args:
         repository: The project's git directory.
-        packages: What stands first on the import path.
-        only: Only rows whose name has this in it.
+        packages: Folder that comes first on the import path.
+        only: Use only rows whose name contains this.
     """
     seen = set()
     for row in read_rows("public/fsdp_qlora.csv"):
@@ -226,7 +225,7 @@ def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[st
         (folder / "config.json").write_text(json.dumps(_MODELS[row["model"]]))
         model = write_stub(str(folder / "config.json"), folder / "model", dtype="float16").folder
         split_at(_TOKENS, model / "tokenizer.json")
-        words = row["job"].replace("1024", "64").split()[1:]  # samples: steps are all alike
+        words = row["job"].replace("1024", "64").split()[1:]  # samples: all steps are alike
         command = [
             *words, "--model_name", str(model), "--batch_size", row["batch"], "--context_length", length,
             "--log_to", "stdout", "--loading_workers", "1",
@@ -242,20 +241,20 @@ def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[st
 
 
 def split_at(word: str, path: Path) -> None:
-    """Let a tokenizer of `write_tokenizer` see a token in each `word`, also where nothing stands between two of them."""
+    """Make a tokenizer of `write_tokenizer` see a token in each `word`, even without separators."""
     tokenizer = json.loads(path.read_text())
     tokenizer["pre_tokenizer"] = {"type": "Split", "pattern": {"String": word}, "behavior": "Isolated", "invert": False}
     path.write_text(json.dumps(tokenizer))
 
 
 # --------------------------------------------------------------------------------------------------- ms-swift
-# spec: config.json of Yi 6B, as far as it decides shapes
+# spec: config.json of Yi 6B, the parts that decide shapes
 YI_6B: Final = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 64000, "hidden_size": 4096,
     "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 4,
     "max_position_embeddings": 4096, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-# spec: the table's own defaults: LoRA of rank 8, batch 1, checkpointing, bf16, and of q, k and v, which gives the 4.7186 M
+# spec: the table's own defaults: LoRA of rank 8, batch 1, checkpointing, bf16, on q, k and v, which gives the 4.7186 M
 # trainable parameters that it prints for Llama 3 8B
 _YI_SCRIPT: Final = """
 import sys, torch
@@ -304,7 +303,7 @@ def ms_swift(packages: Path | None) -> Iterator[Figure]:
 
 
 def keep(figures: Iterable[Figure]) -> Iterator[Figure]:
-    """Yield the figures, each once it is on disk."""
+    """Yield the figures after writing each to disk."""
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         with KEPT.open("a", encoding="utf-8") as file:
@@ -313,13 +312,13 @@ def keep(figures: Iterable[Figure]) -> Iterator[Figure]:
 
 
 def kept_figures() -> list[Figure]:
-    """Return the figures which were kept, the last of each job."""
+    """Return the stored figures, the last of each job."""
     lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
     return list({figure.job: figure for figure in (Figure(**json.loads(line)) for line in lines)}.values())
 
 
 def report(figures: Iterable[Figure]) -> str:
-    """Return the tables as markdown."""
+    """Return the tables as Markdown."""
     figures = list(figures)
     columns = ["job", "metric", "published, MiB", "here, MiB", "error", "note"]
     pairs = [(figure.here_mib, figure.published_mib) for figure in figures if figure.here_mib is not None]
@@ -328,13 +327,13 @@ def report(figures: Iterable[Figure]) -> str:
 
 
 def main() -> None:
-    """Run what there is a repository for, and print the tables."""
+    """Run the projects whose repositories are given, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nanovlm", type=Path, metavar="GITDIR", help="a clone of huggingface/nanoVLM")
     parser.add_argument("--fsdp-qlora", type=Path, metavar="GITDIR", help="a clone of AnswerDotAI/fsdp_qlora")
-    parser.add_argument("--packages", type=Path, metavar="FOLDER", help="what stands first on the import path: older libraries")
-    parser.add_argument("--ms-swift", action="store_true", help="the rows of Yi 6B")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of fsdp_qlora only rows whose name has this in it")
+    parser.add_argument("--packages", type=Path, metavar="FOLDER", help="first folder on the import path: older libraries")
+    parser.add_argument("--ms-swift", action="store_true", help="run the rows of Yi 6B")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows of fsdp_qlora whose name contains TEXT")
     options = parser.parse_args()
     figures: list[Figure] = []
     if options.nanovlm:

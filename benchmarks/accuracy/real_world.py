@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.real_world [--fresh] [--limit N]
 
-process = reserved + 524 MiB, the constant of that stack (fitted by an earlier prototype on its CIFAR-100 rows).
+process = reserved + 524 MiB, the constant of that stack (fitted by an earlier prototype to its CIFAR-100 rows).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.protocol.run_options import RunOptions
 
 CONTEXT_MIB: Final = 524  # measured: CARMA's A100 with its stack of September 2025, process - reserved
-# measured: September 2025; the sheet does not say its torch, this was the release of August
+# measured: September 2025; the sheet does not state its torch; this was the release of August
 STACK: Final = stack.parse("torch==2.8.0")
 CONFIGS: Final = Path(__file__).parent / "configs"
 _CIFAR = {
@@ -32,7 +32,7 @@ _CIFAR = {
 
 
 def case_of(row: dict[str, str]) -> Case | None:
-    """Return the job which one row measured; None where it cannot be rebuilt or was not measured on one GPU in 2025."""
+    """Return the job of a measured row; None if it cannot be rebuilt or was not measured on one GPU in 2025."""
     if row["n_gpus"] != "1" or not row["measured_2025_mib"]:
         return None
     batch = int(row["batch"])
@@ -69,7 +69,7 @@ def cases() -> list[Case]:
 
 
 def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
-    """Return a row of figures for each case and write them to build/accuracy/real_world.csv."""
+    """Return a row of figures for each case; write build/accuracy/real_world.csv."""
     chosen = cases()[:limit]
     answers = run_cases(chosen, Variant("real world"), fresh=fresh)
     plain = run_cases(chosen, Variant("real world, no cuDNN", oracle=False), fresh=fresh)
@@ -90,7 +90,7 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
 
 
 def report(rows: list[dict[str, object]]) -> str:
-    """Return the tables as markdown."""
+    """Return the tables as Markdown."""
     lines, both = [], []
     for row in rows:
         measured = int(str(row["measured_bytes"]))

@@ -1,10 +1,10 @@
-"""Recorded allocator histories whose scripts are public: the script again on the null GPU, event by event.
+"""Recorded allocator histories with public scripts, compared event by event with the scripts on the null GPU.
 
     python -m benchmarks.accuracy.recorded --sources FOLDER [--packages FOLDER] [--only TEXT] [--keep FOLDER]
 
-FOLDER has the authors' repositories, one folder an owner, as `git archive` exports them. Each script runs on the null GPU to
-its end, and requests and frees are compared by kind and size, in order, where the recording lies in our history: it may start
-after warm-up. Answers are kept in build/accuracy/recorded.jsonl: a stopped run goes on.
+FOLDER has the authors' repositories, one folder per owner, as `git archive` exports them. Each script runs to its end on the
+null GPU. Requests and frees are compared by kind and size, in order, at the part of our history that matches the recording:
+a recording may start after warm-up. Answers are stored in build/accuracy/recorded.jsonl, so a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from vramcast.core.units import MIB
 from vramcast.tracer.format.snapshot import read_snapshot
 
 _TABLE: Final = "public/snapshots_index.csv"
-_REQUESTS: Final = frozenset({"alloc", "free_requested"})  # spec: torch/cuda/_memory_viz.py; what the program asks for
+_REQUESTS: Final = frozenset({"alloc", "free_requested"})  # spec: torch/cuda/_memory_viz.py; the program's requests
 _SEGMENTS: Final = frozenset({"segment_alloc", "segment_free", "segment_map", "segment_unmap"})  # spec: as above
-_AGREE: Final = 6  # arbitrary: equal events in a row from which two histories count as together again
-_FAR: Final = 600  # arbitrary: events within which they must be
-_ANCHOR: Final = 200  # arbitrary: events of the recording's start which are looked for in ours
-_TIMEOUT_S: Final = 1500.0  # arbitrary: 3.4 billion weights are drawn on the host first, twenty sizes are compiled
+_AGREE: Final = 6  # arbitrary: consecutive equal events after which two histories count as aligned again
+_FAR: Final = 600  # arbitrary: number of events within which they must realign
+_ANCHOR: Final = 200  # arbitrary: first events of the recording to search for in our history
+_TIMEOUT_S: Final = 1500.0  # arbitrary: 3.4 billion weights are first drawn on the host, and twenty sizes are compiled
 
 Event = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script which records a history.
+    """A script that records a history.
 
     Attributes:
-        owner: Of the repository, and its folder's name.
-        words: The script and its arguments.
-        paths: Folders for PYTHONPATH.
-        device: The card, which the repository names.
-        alloc_conf: Of the process.
-        edit: A file, a text in it, and what stood there when the recording was made, as its frames show.
+            owner: Owner of the repository, and name of its folder.
+            words: The script and its arguments.
+            paths: Folders for PYTHONPATH.
+            device: The card that the repository names.
+            alloc_conf: Allocator settings of the process.
+            edit: A file, a text in it, and the text at the time of the recording, as its frames show.
     """
 
     owner: str
@@ -66,14 +66,14 @@ _CLIFFKAI: Final = "cs336_systems/benchmark.py"
 _BOLONGCHENG: Final = ("scripts/benchmark_base.py", "--mode", "profile", "--option", "fwd", "--model", "xl")
 # A comment in the repository; two of the four recordings have its frame, and no graph.
 _NO_GRAD: Final = (_BOLONGCHENG[0], "# @torch.no_grad()", "@torch.no_grad()")
-# The command line does not pass the type on to `profile`; the recording's name has it.
+# The command line does not pass the type to `profile`; the recording's name contains it.
 _IN_BF16: Final = (
     _BOLONGCHENG[0],
     "context_length=args.context_length)",
     "context_length=args.context_length, dtype=dtype_map[args.dtype])",
 )
-# The recording's path in its repository -> how it was made, from the index's column `script` and the repository's own notes.
-# CliffKai names no card at the recordings; its notes of that week have results of an H100. sungdk0822's script has times of
+# The recording's path in its repository -> its origin, from the index's column `script` and the repository's own notes.
+# CliffKai names no card for the recordings; the notes of that week have results of an H100. sungdk0822's script has times of
 # an A100.
 SCRIPTS: Final[dict[str, Script]] = {
     **{
@@ -86,7 +86,7 @@ SCRIPTS: Final[dict[str, Script]] = {
         f"memory_2.7b_{mode}_seq{seq}{low}.pickle": Script(
             "aimetrics",
             ("benchmarking.py", "--model_size", "2.7b", "--seq_len", str(seq), "--mode", mode, "--memory_profile")
-            + (("--bf16", "--nvtx") if low else ()),  # frames of the recordings name the functions which --nvtx puts in
+            + (("--bf16", "--nvtx") if low else ()),  # frames of the recordings name the functions that --nvtx adds
             "h100",
         )
         for mode, seq, low in (
@@ -119,13 +119,13 @@ SCRIPTS: Final[dict[str, Script]] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two histories, or why there is no second one.
+    """Two histories, or the reason why there is only one.
 
     Attributes:
-        recorded: Requests and frees of the recording; `here` of ours, in the same window.
-        equal: How many are the same, in order.
-        missing: What only the recording has, by kind and bytes; `extra`: what only ours has.
-        segments: Segment events, recorded and here.
+            recorded: Requests and frees of the recording; `here` those of our history, in the same window.
+            equal: Number of equal events, in order.
+            missing: Events of the recording alone, by kind and bytes; `extra` has those of our history alone.
+            segments: Segment events, recorded and here.
     """
 
     path: str
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """Equal events among all of both."""
+        """Return the share of equal events among all of both."""
         return 2 * self.equal / max(self.recorded + self.here, 1)
 
 
@@ -150,9 +150,9 @@ def events_of(entries: Sequence[Mapping[str, Any]], kinds: frozenset[str] = _REQ
 
 
 def start_of(recorded: Sequence[Event], ours: Sequence[Event]) -> int:
-    """Return where in our history the recording lies: where its first events, and then its last, are most alike.
+    """Return the position of the recording in our history: where its first events, and then its last, are most alike.
 
-    Of equally good places it is the last: a recording after warm-up is of a later step.
+    Among equally good positions the last counts: a recording after warm-up belongs to a later step.
     """
     head, tail = recorded[:_ANCHOR], recorded[-_ANCHOR:]
 
@@ -165,9 +165,9 @@ def start_of(recorded: Sequence[Event], ours: Sequence[Event]) -> int:
 
 
 def aligned(a: Sequence[Event], b: Sequence[Event]) -> tuple[int, list[Event], list[Event]]:
-    """Return how many events of `a` are in `b`, in order, and what only one of them has until `a` ends.
+    """Return the number of events of `a` in `b`, in order, and the events of only one of them before `a` ends.
 
-    Where they part, the nearest place is taken from which some events in a row are the same again; so the share is a lower
+    After a difference, the comparison continues at the nearest place with some equal events in a row; so the share is a lower
     bound.
     """
     i = j = equal = 0
@@ -205,7 +205,7 @@ def compare(path: str, recorded: Sequence[Mapping[str, Any]], ours: Sequence[Map
     seen = segments = 0
     for entry in ours:
         seen += entry["action"] in _REQUESTS
-        # A segment is taken before the request for which it is taken is written down.
+        # The history has a segment before the request that needs it.
         segments += start <= seen < start + here and entry["action"] in _SEGMENTS
     recorded_segments = len(events_of(recorded, _SEGMENTS))
     return Comparison(path, len(theirs), here, equal, tuple(missing), tuple(extra), (recorded_segments, segments), seconds)
@@ -232,7 +232,7 @@ def run(script: Script, history: Path, sources: Path, packages: Path | None) -> 
     ]
     history.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "benchmarks").mkdir()  # where one of the scripts writes
+        Path(folder, "benchmarks").mkdir()  # one of the scripts writes there
         if script.edit is not None:
             name, old, new = script.edit
             text = (home / name).read_text(encoding="utf-8")
@@ -266,7 +266,7 @@ def compared(script: Script, rows: Sequence[Mapping[str, str]], options: argpars
 
 
 def report(found: Sequence[Comparison]) -> str:
-    """Return the table, and below it what differs, as markdown."""
+    """Return the table, and below it the differences, as Markdown."""
     rows: list[list[object]] = []
     notes = []
     for one in found:
@@ -286,7 +286,7 @@ def report(found: Sequence[Comparison]) -> str:
 
 
 def described(one: Comparison, most: int = 6) -> str:
-    """Return the commonest requests which only one side has."""
+    """Return the most common requests of only one side."""
     parts = []
     for sign, events in (("-", one.missing), ("+", one.extra)):
         counted = Counter(size for kind, size in map(tuple, events) if kind == "alloc")
@@ -295,14 +295,14 @@ def described(one: Comparison, most: int = 6) -> str:
 
 
 def main() -> None:
-    """Run what is not kept, and print the table."""
+    """Run what has no stored answer, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sources", type=Path, required=True, metavar="FOLDER", help="the authors' repositories")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only recordings whose owner or path has this in it")
-    keep_help = "where these runs' histories are left, and taken from"
+    parser.add_argument("--only", default="", metavar="TEXT", help="only recordings whose owner or path contains TEXT")
+    keep_help = "folder to write these runs' histories to, and to read them from"
     parser.add_argument("--keep", type=Path, default=BUILD / "recorded", metavar="FOLDER", help=keep_help)
     parser.add_argument(
-        "--packages", type=Path, metavar="FOLDER", help="of each owner's own packages (FOLDER/OWNER), found before those here"
+        "--packages", type=Path, metavar="FOLDER", help="each owner's own packages (FOLDER/OWNER), found before the installed ones"
     )
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
@@ -313,7 +313,7 @@ def main() -> None:
     if out.exists() and not options.fresh:
         for line in out.read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            if not record["message"]:  # what failed is tried again
+            if not record["message"]:  # retry failures
                 kept[record["path"]] = Comparison(**record)
     by_script: dict[Script, list[Mapping[str, str]]] = {}
     for row in rows:

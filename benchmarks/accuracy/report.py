@@ -1,8 +1,8 @@
-"""Every accuracy table, and the quantiles which the upper bound is made of.
+"""Report of all accuracy tables, and of the quantiles behind the upper bound.
 
     python -m benchmarks.accuracy.report [--fresh] [--limit N]
 
-Kept answers are used, so that this is quick after the four scripts have run; it runs what is missing.
+Stored answers are reused, so this is quick after the four scripts have run; missing cases are run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramcast.core.units import MIB
 from vramcast.estimates.bounds.public import RESIDUALS, Residuals
 from vramcast.hardware.context import context_bytes
 
-_ENOUGH = 50  # arbitrary: runs below which a set's highest quantiles say little
+_ENOUGH = 50  # arbitrary: with fewer runs, a set's highest quantiles mean little
 
 Rows = list[dict[str, object]]
 Pairs = list[tuple[float, float]]
@@ -28,10 +28,10 @@ def _number(row: dict[str, object], column: str) -> float:
 
 
 def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows: Rows) -> dict[str, dict[str, Pairs]]:
-    """Return (estimated, measured) process bytes: family, as `vramcast.estimates.bounds.public` names it -> data set -> pairs.
+    """Return (estimated, measured) process bytes: family, named as in `vramcast.estimates.bounds.public` -> data set -> pairs.
 
-    Where reserved bytes were measured the table's context is added to both, where a process was, the data set's own to the
-    estimate. Runs that died, or did not run here, do not count, nor do rows whose sample fell into a search for plans.
+    For measured reserved bytes, the table's context is added to both; for a measured process, the data set's own context is
+    added to the estimate. Runs that died or did not run here do not count, nor do rows whose sample contains a plan search.
     """
     families: dict[str, dict[str, Pairs]] = {family: {} for family in RESIDUALS}
     for row in xmem_rows:
@@ -61,10 +61,10 @@ def pairs_by_family(xmem_rows: Rows, mlp_rows: Rows, timm_rows: Rows, real_rows:
 
 
 def quantile_table(families: dict[str, dict[str, Pairs]]) -> str:
-    """Return the quantiles of measured / estimated process peak - 1 as a markdown table.
+    """Return the quantiles of measured / estimated process peak - 1 as a Markdown table.
 
-    The last line of each family is what stands in `vramcast.estimates.bounds.public`: at each level the worst of the
-    data sets with enough runs.
+    The last line of each family is the content of `vramcast.estimates.bounds.public`: at each level, the worst of the data
+    sets with enough runs.
     """
     lines = []
     for family, sets in families.items():
@@ -79,7 +79,7 @@ def quantile_table(families: dict[str, dict[str, Pairs]]) -> str:
 
 
 def rule_of(sets: list[Pairs]) -> Residuals | None:
-    """Return at each level the worst quantile of the sets with at least 50 runs; of all sets where none has as many."""
+    """Return, at each level, the worst quantile of the sets with at least 50 runs; of all sets if none has as many."""
     large = [pairs for pairs in sets if len(pairs) >= _ENOUGH] or sets
     of_each = [values for n, values in map(residual_quantiles, large) if n]
     if not of_each:
@@ -89,10 +89,10 @@ def rule_of(sets: list[Pairs]) -> Residuals | None:
 
 
 def coverage_table(families: dict[str, dict[str, Pairs]]) -> str:
-    """Return the share of each data set's runs below the bound, as a markdown table.
+    """Return the share of each data set's runs below the bound, as a Markdown table.
 
-    Twice: by the shipped rule, which these runs made, and by a rule made of the other data sets of its kind alone, which says
-    more about a cluster nobody has seen.
+    The table has two rules: the shipped one, which these runs made, and one made of the other data sets of its kind alone,
+    which tells more about an unseen cluster.
     """
     levels = (0.9, 0.95, 0.99)
     lines = []
@@ -112,7 +112,7 @@ def _coverage(rule: Residuals, pairs: Pairs, level: float) -> str:
 
 
 def main() -> None:
-    """Print everything."""
+    """Print all tables."""
     options = arguments(__doc__)
     parts = (("xMem", xmem), ("GPUMemNet MLP", gpumemnet_mlp), ("Real scripts", real_world), ("timm", timm_a100))
     found: list[Rows] = []

@@ -1,10 +1,10 @@
-"""Runs the cases of an accuracy benchmark on the null GPU and keeps every answer, so that a stopped run goes on.
+"""Runner of the accuracy benchmarks: runs cases on the null GPU and stores every answer, so that a stopped run can be resumed.
 
-A case is a `Job` and what a real GPU measured for it. A variant says how the job is run besides: with or without cuDNN's
-own workspace sizes, and which packages the worker finds first. Each variant has a worker of its own, because a worker keeps
-the packages which it imported once.
+A case is a `Job` with the measurement of a real GPU. A variant sets the rest of a run: with or without cuDNN's own workspace
+sizes, and the packages that the worker finds first. Each variant has its own worker, because a worker keeps the packages
+that it imported once.
 
-Answers are kept in build/accuracy/cache.jsonl by everything that decides them except this project's own code: `--fresh`
+Answers are stored in build/accuracy/cache.jsonl by everything that decides them except this project's own code: `--fresh`
 runs all jobs again.
 """
 
@@ -36,24 +36,24 @@ TIMEOUT_S = 300.0  # arbitrary: the slowest job here takes half a minute
 
 
 def data_folder() -> Path:
-    """Return the folder of the public data sets: $VRAMCAST_SHARED, or ../shared/data beside the checkout."""
+    """Return the folder of the public data sets: $VRAMCAST_SHARED, or ../shared/data next to the checkout."""
     named = os.environ.get("VRAMCAST_SHARED")
     folder = Path(named) if named else ROOT.parent / "shared"
     return folder / "data" if (folder / "data").is_dir() else folder
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
-    """Return the rows of one data set; ends the program with a hint when the file is not there."""
+    """Return the rows of one data set; exit with a hint if the file is missing."""
     path = data_folder() / name
     if not path.exists():
-        sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder which holds {name}.")
+        sys.exit(f"'{path}' does not exist: set VRAMCAST_SHARED to the folder that holds {name}.")
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a job is run: `oracle` off leaves every cuDNN workspace at 0; `packages` stands first on the import path."""
+    """Settings of a run: without `oracle`, every cuDNN workspace is 0; `packages` comes first on the import path."""
 
     name: str = "default"
     oracle: bool = True
@@ -62,7 +62,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured run: its job and the facts by which tables are grouped."""
+    """A measured run: its job and the facts that group tables."""
 
     name: str
     job: Job
@@ -73,9 +73,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the null GPU said: status ok, oom or failed; peaks in bytes, 0 when there are none.
+    """An answer of the null GPU: status ok, oom, or failed; peaks in bytes, 0 without any.
 
-    `settled` is the reserved peak from the second step on: without the first one's searches for plans (cudnn.benchmark).
+    `settled` is the reserved peak from the second step on, without the first step's searches for plans (cudnn.benchmark).
     """
 
     status: str
@@ -89,7 +89,7 @@ class Answer:
 
 
 def _key(case: Case, variant: Variant) -> str:
-    """Return what names one answer: the job and how it is traced, the variant, and the versions which decide it."""
+    """Return the key of an answer: the job and its tracing options, the variant, and the versions that decide it."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "transformers", "timm")]
     packages = variant.packages.name if variant.packages else ""
     parts = [repr((case.job, case.options)).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
@@ -97,7 +97,7 @@ def _key(case: Case, variant: Variant) -> str:
 
 
 class Cache:
-    """Answers in a text file, one JSON object a line; the last line of a key holds."""
+    """Answers in a text file, one JSON object per line; the last line of a key counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -109,11 +109,11 @@ class Cache:
                 self._answers[key] = Answer(**record)
 
     def get(self, key: str) -> Answer | None:
-        """Return the answer kept under `key`."""
+        """Return the answer stored under `key`."""
         return self._answers.get(key)
 
     def put(self, key: str, answer: Answer) -> None:
-        """Keep `answer`, on disk at once."""
+        """Store `answer` on disk at once."""
         self._answers[key] = answer
         self._path.parent.mkdir(parents=True, exist_ok=True)
         record = {"key": key, **{name: getattr(answer, name) for name in Answer.__slots__}}
@@ -122,13 +122,13 @@ class Cache:
 
 
 def python_path(packages: Path | None) -> str:
-    """Return the PYTHONPATH of a worker which finds `packages` first."""
+    """Return the PYTHONPATH of a worker that finds `packages` first."""
     return os.pathsep.join(filter(None, [str(packages or ""), os.environ.get("PYTHONPATH", "")]))
 
 
 @contextmanager
 def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
-    """Yield a worker of its own for `variant`."""
+    """Yield a worker for `variant`."""
     path = python_path(variant.packages)
     with mock.patch.dict(os.environ, {"PYTHONPATH": path}):
         tracer = NullGpuTracer(ask_cudnn=variant.oracle)
@@ -139,7 +139,7 @@ def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
 
 
 def settled_reserved(trace: Trace) -> int:
-    """Return the reserved peak from the second step on, in bytes; of the whole trace where it has one step."""
+    """Return the reserved peak from the second step on, in bytes; of the whole trace if it has one step."""
     settled = trace.step >= 1
     return int(trace.reserved_bytes()[settled if settled.any() else slice(None)].max(initial=0))
 
@@ -160,7 +160,7 @@ def _ask(tracer: NullGpuTracer, case: Case) -> Answer:
 
 
 def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -> list[Answer]:
-    """Return the answer to every case, in order; what is in the cache is not run again."""
+    """Return the answer to every case, in order; cached cases are not run again."""
     cache = Cache(BUILD / "cache.jsonl")
     keys = [_key(case, variant) for case in cases]
     missing = [i for i, key in enumerate(keys) if fresh or (kept := cache.get(key)) is None or kept.status == "failed"]
@@ -174,7 +174,7 @@ def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -
             cache.put(keys[i], answer)
             said = f"{answer.status} {answer.reserved >> 20} MiB of {cases[i].measured_bytes >> 20} {answer.message[:120]}"
             print(f"[{variant.name} {done + 1}/{len(missing)}] {cases[i].name}: {said}", file=sys.stderr, flush=True)
-            if answer.message.startswith("WorkerError"):  # the worker may be gone with the job
+            if answer.message.startswith("WorkerError"):  # the worker may have ended with the job
                 context.__exit__(None, None, None)
                 tracer_of = None
         if tracer_of is not None:
@@ -197,8 +197,8 @@ def write_csv(name: str, rows: Iterable[dict[str, object]]) -> Path:
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Return the options which all scripts share."""
+    """Return the options that all scripts share."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--fresh", action="store_true", help="run every job again instead of using kept answers")
-    parser.add_argument("--limit", type=int, help="only the first N cases, to try things out")
+    parser.add_argument("--fresh", action="store_true", help="run every job again instead of using stored answers")
+    parser.add_argument("--limit", type=int, help="run only the first LIMIT cases, for trials")
     return parser.parse_args()

@@ -1,22 +1,23 @@
-"""What a number is worth to a scheduler: request policies on a simulated cluster, with real jobs and measured memory.
+"""Value of estimates to a scheduler: request policies on a simulated cluster, with real jobs and measured memory.
 
     python -m benchmarks.accuracy.scheduling [--trace FILE] [--cards 16] [--load 8] [--jobs 2000] [--seeds 5] \
         [--device a100-40gb] [--interference 0] [--oom-share 0.1]
 
-When jobs come, how long they run and on how many cards is a real cluster's: of FILE (see `benchmarks.cluster.arrivals`), else
-drawn from Philly's published run times. Arrivals are so much faster that one job a card could do 1 / load of the work.
+Arrival times, run times, and numbers of cards come from a real cluster: from FILE (see `benchmarks.cluster.arrivals`), else
+from Philly's published run times. Arrivals are sped up until one job per card could do 1 / load of the work.
 
-What a job takes, and its prediction, are a measured run's, dealt with a seed. One table a set of runs:
+The memory of a job and its prediction come from a measured run, assigned with a seed. There is one table per set of runs:
 
-- xMem's, with what its authors published for four tools. Ours: as `benchmarks.accuracy.bounds` judges them, by an artifact
-  which learned from all permissive runs but those of the job's model.
+- xMem's, with the published estimates of four tools. Ours: as in `benchmarks.accuracy.bounds`, by an artifact that learned
+  from all permissive runs except those of the job's model.
 - GPUMemNet's CNNs and MLPs, half of each. Ours: with the shipped artifact, which has seen none of them, and the built-in rule
-  where that does not cover a job's class.
+  for a class outside the artifact.
 
-They need build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`), the tools' estimates and GPUMemNet's
-classes $VRAMCAST_SHARED; what is missing is left out and said. Without any of them a mix that is made up is simulated.
+The sets need build/accuracy/examples-SET.jsonl (`python -m benchmarks.accuracy.examples SET`); the tools' estimates and
+GPUMemNet's classes need $VRAMCAST_SHARED. The report notes missing inputs and leaves them out. Without any of them, a made-up
+mix is simulated.
 
-A job that died on its last number requests 1.5 times as much, then the whole card.
+A job that died on its last request requests 1.5 times as much, then the whole card.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from vramcast.learner.cross_validation import LEVELS
 from vramcast.learner.evaluation.metrics import evaluate
 from vramcast.learner.evaluation.scored_run import Scored
 
-MARGIN: Final = 0.15  # arbitrary: what people add to a number they do not trust; accelerate's documentation says up to 20 %
-CUDA_MAJOR: Final = 12  # arbitrary: of the simulated cluster
+MARGIN: Final = 0.15  # arbitrary: a common safety margin; accelerate's documentation says up to 20 %
+CUDA_MAJOR: Final = 12  # arbitrary: CUDA version of the simulated cluster
 COLUMNS: Final = ("request", "deaths", "jobs a card", "makespan h", "mean wait h", "GPU h", "wasted GPU h", "unused")
 
 Policy: TypeAlias = Callable[[Scored], tuple[int, ...]]
@@ -57,7 +58,7 @@ Policy: TypeAlias = Callable[[Scored], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Runs to be dealt to jobs, and what may be requested for them."""
+    """Runs to be assigned to jobs, and the requests that they allow."""
 
     title: str
     runs: Sequence[Scored]
@@ -66,11 +67,11 @@ class Mixed:
     note: str = ""
 
 
-# What is requested ---------------------------------------------------------------------------------------------------
+# Requests ------------------------------------------------------------------------------------------------------------
 
 
 def our_policies() -> dict[str, Policy]:
-    """Return the policies which need no other tool."""
+    """Return the policies that need no other tool."""
 
     def bound(level: float) -> Policy:
         return lambda run: with_retry(from_level(run.bounds, level))
@@ -85,7 +86,7 @@ def our_policies() -> dict[str, Policy]:
 
 
 def tool_policies(name: str, runs: Sequence[Scored]) -> dict[str, Policy]:
-    """Return the policies of another tool; of a job on which it says nothing the whole card is requested."""
+    """Return the policies of another tool; a job without its prediction requests the whole card."""
     known = {run.id: run.estimated_bytes for run in runs}
 
     def policy(margin: float) -> Policy:
@@ -95,10 +96,10 @@ def tool_policies(name: str, runs: Sequence[Scored]) -> dict[str, Policy]:
 
 
 def class_policies(edges: Mapping[str, int], bin_mib: Mapping[str, int]) -> dict[str, Policy]:
-    """Return the policies of GPUMemNet's classes: the upper edge of the one said, and of the true one.
+    """Return the policies of GPUMemNet's classes: the upper edge of the predicted one, and of the true one.
 
     Args:
-        edges: Of the class said, by run; without one the whole card is requested.
+        edges: Upper edge of the predicted class, by run; without one, the run requests the whole card.
         bin_mib: Width of a class by family.
     """
     return {
@@ -109,20 +110,20 @@ def class_policies(edges: Mapping[str, int], bin_mib: Mapping[str, int]) -> dict
     }
 
 
-# Whose memory --------------------------------------------------------------------------------------------------------
+# Memory of the jobs --------------------------------------------------------------------------------------------------
 
 
 def usable(runs: Sequence[Scored]) -> list[Scored]:
     """Return the runs whose peak on another card is known.
 
-    Not those which died, and not those which ran although they should not have fitted: on a card so full cuDNN gets less
-    workspace and the allocator retries.
+    Excluded are runs that died, and runs that should not have fitted: on a nearly full card, cuDNN gets less workspace
+    and the allocator retries.
     """
     return [run for run in runs if not run.is_lower_bound and not run.said_out_of_memory]
 
 
 def on_card(run: Scored, context_size_bytes: int) -> Scored:
-    """Return the run with the context, which takes its part of a card that jobs share."""
+    """Return the run with the context added, which occupies a part of a card that jobs share."""
     return replace(
         run,
         measured_bytes=run.measured_bytes + context_size_bytes,
@@ -132,7 +133,7 @@ def on_card(run: Scored, context_size_bytes: int) -> Scored:
 
 
 def of_xmem(context_size_bytes: int) -> Mixed:
-    """Return xMem's runs; reserved peaks were measured, the context of the simulated card comes on top of all."""
+    """Return xMem's runs; their reserved peaks were measured, so the context of the simulated card is added to all."""
     judged = [run for run in bounds.judged(permissive(), LEVELS[-1]) if run.id.startswith("xmem xmem ")]
     # An id is `xmem xmem 17 ...`, the tools' are `xmem 17`.
     runs = [on_card(replace(run, id=" ".join(run.id.split()[1:3])), context_size_bytes) for run in usable(judged)]
@@ -144,7 +145,7 @@ def of_xmem(context_size_bytes: int) -> Mixed:
 
 
 def of_gpumemnet(names: Sequence[str]) -> Mixed:
-    """Return GPUMemNet's runs, whose processes were measured, each on the context which its set's runs show."""
+    """Return GPUMemNet's runs, whose processes were measured, each with the context of its set's runs."""
     learned = load(named(SHIPPED))
     found, edges, n_listed, n_built_in = list[Scored](), dict[str, int](), 0, 0
     for name in names:
@@ -163,7 +164,7 @@ def of_gpumemnet(names: Sequence[str]) -> Mixed:
 
 
 def mixes(context_size_bytes: int) -> list[Mixed]:
-    """Return the available runs; where there are none, made-up ones."""
+    """Return the available runs; made-up ones if there are none."""
     here = {name: path_of(name).exists() for name in ("xmem", "cnn", "mlp")}
     for name in (name for name, is_here in here.items() if not is_here):
         print(f"'{path_of(name)}' is not here: run `python -m benchmarks.accuracy.examples {name}`.", file=sys.stderr)
@@ -173,11 +174,11 @@ def mixes(context_size_bytes: int) -> list[Mixed]:
     return found or [Mixed("Runs made up", with_bounds(synthetic_runs()), our_policies())]
 
 
-# What it is worth ----------------------------------------------------------------------------------------------------
+# Results -------------------------------------------------------------------------------------------------------------
 
 
 def outcomes(mixed: Mixed, jobs: arrivals.Arrivals, options: argparse.Namespace) -> dict[str, list[Outcome]]:
-    """Return the outcomes of each policy, one a seed."""
+    """Return the outcomes of each policy, one per seed."""
     cards = [device(options.device).total_bytes] * options.cards
     found: dict[str, list[Outcome]] = {name: [] for name in mixed.policies}
     for seed in range(options.seeds):
@@ -208,7 +209,7 @@ def _line(name: str, found: Sequence[Outcome]) -> list[str]:
 
 
 def report(mixed: Mixed, jobs: arrivals.Arrivals, options: argparse.Namespace) -> str:
-    """Return one mix as markdown."""
+    """Return one mix as Markdown."""
     figures = evaluate(mixed.runs)
     held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in figures["coverage"].items() if level != "0.5")
     n_models = len({run.group for run in mixed.runs})
@@ -236,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             jobs = arrivals.read(options.trace, most_cards=options.cards)
         except VramcastError as error:
-            print(f"{error}\nPhilly's published run times stand in for it.", file=sys.stderr)
+            print(f"{error}\nUsing Philly's published run times instead.", file=sys.stderr)
     card = device(options.device)
     print(
         f"{options.jobs} jobs of {jobs.source} on {options.cards} x {gib(card.total_bytes)}, {options.load:g} times what one "

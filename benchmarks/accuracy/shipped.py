@@ -1,12 +1,12 @@
-"""Train the artifact which is shipped: models/default.
+"""Training of the shipped artifact, models/default.
 
     for set in xmem golf modded titan qlora nanovlm; do python -m benchmarks.accuracy.examples $set; done
     python -m benchmarks.accuracy.tabled
     python -m benchmarks.accuracy.shipped [--out models/default]
 
-It learns from public runs whose licence lets the result be given away, and from no others: GPUMemNet's, timm's and CARMA's only
-judge it (`benchmarks.accuracy.bounds`). What it learns is how far first principles lie off, by the class of a job; it corrects
-no point. The same examples give the same files.
+It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
+evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct
+point estimates. The same examples give the same files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vramcast.learner.model import Learned
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A public set: whose runs they are, their licence, and what was measured."""
+    """A public set: the owner of the runs, their licence, and the measured quantity."""
 
     name: str
     of: str
@@ -51,7 +51,7 @@ SOURCES: Final = (
 
 
 def permissive() -> list[Example]:
-    """Return what the available sets teach: peaks and classes alone; a model's name says of which set it is."""
+    """Return the training examples of the available sets: only peaks and classes; a model's name contains its set."""
     found = []
     for source in SOURCES:
         if path_of(source.name).exists():
@@ -60,14 +60,14 @@ def permissive() -> list[Example]:
 
 
 def _of_reserved(example: Example) -> Example:
-    """Return an example whose allocated peak alone was measured as one of that peak: the allocator's part errs alike."""
+    """Return an example with only a measured allocated peak as one of that peak: the allocator's part errs alike."""
     if example.measured_reserved is not None or example.measured_allocated is None:
         return example
     return replace(example, reserved=example.allocated, measured_reserved=example.measured_allocated)
 
 
 def _bare(example: Example, name: str) -> Example:
-    """Return an example without features: with these few models trees would learn them by heart."""
+    """Return an example without features: with so few models, trees would memorize them."""
     card_bytes = example.card_bytes or round(example.features.get("card_gib", 0) * GIB)
     group = example.group.rpartition("/")[2].lower() if name == "xmem" else example.group
     return replace(
@@ -87,7 +87,7 @@ def trained(found: Sequence[Example]) -> Learned:
 
 
 def main() -> None:
-    """Write the folder."""
+    """Write the artifact's folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", default=str(ROOT / "models" / "default"))
     options = parser.parse_args()

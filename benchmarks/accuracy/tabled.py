@@ -1,11 +1,11 @@
-"""Rows of this project's own tables as examples: logged runs which were simulated in earlier sessions, minutes of work each.
+"""Rows of this project's own tables as examples: logged runs that were simulated earlier, with minutes of work each.
 
     python -m benchmarks.accuracy.tabled        # writes build/accuracy/examples-tabled.jsonl
 
-docs/accuracy.md and docs/multi-gpu.md hold what was measured (logs of parameter-golf, torchtitan and fsdp_qlora, whose licences
-let facts be given away) beside what `vramcast run` said, with the command of each table. A row's class follows from its table:
-these are GPT scripts, so attention without convolutions. What `benchmarks.accuracy.examples` has of the same script takes a
-row's place. A script is a group, of torchtitan a commit, of fsdp_qlora all.
+docs/accuracy.md and docs/multi-gpu.md hold measurements (logs of parameter-golf, torchtitan and fsdp_qlora, whose licences
+allow distribution of facts) and the answers of `vramcast run`, with the command of each table. A row's class follows from its
+table: these are GPT scripts, so attention without convolutions. An example of the same script in
+`benchmarks.accuracy.examples` replaces a row. A group is a script, for torchtitan a commit, for fsdp_qlora everything.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from vramcast.learner.examples import Example
 _ACCURACY: Final = ROOT / "docs" / "accuracy.md"
 _RANKS: Final = ROOT / "docs" / "multi-gpu.md"
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
-_ANOTHER_JOB: Final = "settings not printed"  # what is logged is not what ran here
-_NO_RELEASE: Final = "in no release"  # of a job's torch
-_DRAWN: Final = "DeepSeek-V3 16B"  # whose experts are chosen by values which nobody knows
+_ANOTHER_JOB: Final = "settings not printed"  # the log is not of the job that ran here
+_NO_RELEASE: Final = "in no release"  # release of a job's torch
+_DRAWN: Final = "DeepSeek-V3 16B"  # its experts are chosen by unknown values
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table: what was measured and predicted for a script's reserved peak, MiB."""
+    """A row of a table: measured and predicted reserved peak of a script, MiB."""
 
     source: str
     script: str
@@ -46,7 +46,7 @@ class _Row:
     is_drawn: bool = False
 
     def example(self) -> Example:
-        """Return it as an example without features."""
+        """Return the row as an example without features."""
         reserved = round(self.here_mib * MIB)
         return Example(
             f"{self.source} {self.name}",
@@ -80,7 +80,7 @@ class _Row:
 
 
 def cells_of(path: Path) -> Iterator[list[str]]:
-    """Yield the cells of each line of a Markdown file which stands in a table."""
+    """Yield the cells of each table line of a Markdown file."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("| "):
             yield [cell.strip() for cell in line.strip("| ").split(" | ")]
@@ -91,7 +91,7 @@ def _number(text: str) -> float:
 
 
 def logged_rows(path: Path) -> Iterator[_Row]:
-    """Yield the runs of one rank: `script log | card | torch | [torch here |] how | A / R | A / R | ...`."""
+    """Yield the runs with one rank: `script log | card | torch | [torch here |] how | A / R | A / R | ...`."""
     for cells in cells_of(path):
         if not re.fullmatch(r"[0-9a-f]{8} [0-9a-f]{8}", cells[0]) or any(cell.startswith(_ANOTHER_JOB) for cell in cells):
             continue
@@ -106,7 +106,7 @@ def logged_rows(path: Path) -> Iterator[_Row]:
 
 
 def ranks_rows(path: Path) -> Iterator[_Row]:
-    """Yield the logged runs of eight ranks, and torchtitan's."""
+    """Yield the logged runs with eight ranks, and torchtitan's."""
     was_float8 = False
     for cells in cells_of(path):
         if re.match(r"[0-9a-f]{8}(,|$)", cells[0]) and len(cells) == 5:
@@ -116,7 +116,7 @@ def ranks_rows(path: Path) -> Iterator[_Row]:
                 yield _Row("golf", cells[0][:8], cells[0], _number(pairs[0][1]), _number(pairs[1][1]), is_compiled, True, 8)
         elif re.match(r"[0-9a-f]{7,8}\^?$", cells[0]) and len(cells) == 8:
             job, ranks, torch, here = cells[1:5]
-            was_float8 = "float8" in job or (was_float8 and job.startswith("the same"))  # of its compiled tables
+            was_float8 = "float8" in job or (was_float8 and job.startswith("the same"))  # in its compiled tables
             sizes = _number(cells[5]), _number(cells[6])
             yield _Row(
                 "titan", cells[0], f"{cells[0]} {job}, {ranks} ranks", *sizes, "compile" in job or was_float8,
@@ -132,12 +132,12 @@ def qlora_rows(path: Path) -> Iterator[_Row]:
 
 
 def rows() -> list[_Row]:
-    """Return all of them."""
+    """Return all rows."""
     return [*logged_rows(_ACCURACY), *ranks_rows(_RANKS), *qlora_rows(_ACCURACY)]
 
 
 def main() -> None:
-    """Write them, those left out which were simulated again."""
+    """Write the examples, except those simulated again."""
     again = set()
     for name in ("golf", "titan", "qlora"):
         if path_of(name).exists():

@@ -4,9 +4,9 @@
 
 The job is timm_script.py: timm's train.py with its defaults, which the published sheet does not state. That script lets
 cuDNN search for the fastest plans in its first step, for fractions of a second each; the sheet's peaks were sampled once a
-second. So the estimate is the reserved peak from the second step on; the peak with the searches stands beside it. It is that
-of the card's own size if the job fits there, as `vramcast.Estimator.of` does it, else what the job needs. The context is
-one constant, the median of measured - reserved.
+second. So the estimate is the reserved peak from the second step on; the table also has the peak with the searches. The
+estimate uses the card's own size if the job fits there, as `vramcast.Estimator.estimate_job` does, else the job's need. The
+context is one constant, the median of measured - reserved.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from vramcast.hardware.context import context_bytes
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.protocol.run_options import RunOptions
 
-# spec: the project's scripts are of September 2024; the sheet does not say its torch. All torch releases of 2024 come with a
-# cuDNN that cannot answer without a GPU, and are asked alike.
+# spec: the project's scripts are of September 2024; the sheet does not state its torch. All torch releases of 2024 come with a
+# cuDNN that cannot answer without a GPU, and get the same answers.
 STACK: Final = stack.parse("torch==2.4.1")
-CONTEXT_BYTES: Final = context_bytes("a100-40gb", 11, ("cublas", "cudnn")).bytes  # measured: what GPUMemNet's runs took beside
+CONTEXT_BYTES: Final = context_bytes("a100-40gb", 11, ("cublas", "cudnn")).bytes  # measured: context of GPUMemNet's runs
 SAMPLE: Final = 150  # arbitrary
 SEED: Final = 0  # arbitrary
 CRASHED_MARGIN_MIB: Final = 1400  # spec: the sheet's screen; a run that trained shows at least its context above FakeTensor
-_OUTSTANDING: Final = 2.0  # arbitrary: searches which are seen at all take several times the rest
-_ABOVE: Final = 1.05  # arbitrary: how exact the peak of a search is taken to be
+_OUTSTANDING: Final = 2.0  # arbitrary: a visible search takes several times the rest
+_ABOVE: Final = 1.05  # arbitrary: assumed accuracy of a search's peak
 CENSORED_BYTES: Final = round(37.5e9)  # spec: the same; near 40 GB the allocator releases and cuDNN falls back
 
 
 def clean_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the rows of models whose sheet shows no sign of a crash: see the two constants; memory grows with the batch."""
+    """Return the rows of models that show no sign of a crash (see the two constants) and whose memory grows with the batch."""
     of_model: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         of_model[row["model"]].append(row)
@@ -69,7 +69,7 @@ def clean_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def size_of(row: dict[str, str]) -> tuple[int, int, int]:
-    """Return channels, height and width of the images which a row's model takes."""
+    """Return channels, height, and width of the images for a row's model."""
     import timm  # type: ignore[import-untyped,unused-ignore]
 
     config = timm.get_pretrained_cfg(row["model"])
@@ -77,7 +77,7 @@ def size_of(row: dict[str, str]) -> tuple[int, int, int]:
 
 
 def plain_job(row: dict[str, str]) -> Job:
-    """Return the row's model as a job that trains it, without what timm's script does besides: for other people's tools."""
+    """Return the row's model as a job that trains it, without the extras of timm's script: for other people's tools."""
     batch = int(row["batch"])
     return Job(
         device("a100-40gb"),
@@ -92,7 +92,7 @@ def plain_job(row: dict[str, str]) -> Job:
 
 
 def case_of(row: dict[str, str]) -> Case:
-    """Return the job which one row measured."""
+    """Return the job of a measured row."""
     described = {"model": row["model"], "batch": int(row["batch"]), "size": list(size_of(row))}
     job = Job(
         device("a100-40gb"),
@@ -112,7 +112,7 @@ def cases() -> list[Case]:
 
 
 def answers_to(of: list[Case], variant: Variant, *, fresh: bool) -> list[Answer]:
-    """Return the answers on the card's own size, and on an unlimited card for jobs which do not fit."""
+    """Return the answers on the card's own size, and on an unlimited card for jobs that do not fit."""
     answers = run_cases(of, variant, fresh=fresh)
     outside = [i for i, answer in enumerate(answers) if answer.status == "oom"]
     endless = [replace(of[i], options=replace(of[i].options, limited=False)) for i in outside]
@@ -122,7 +122,7 @@ def answers_to(of: list[Case], variant: Variant, *, fresh: bool) -> list[Answer]
 
 
 def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
-    """Return a row of figures for each case and write them to build/accuracy/timm_a100.csv."""
+    """Return a row of figures for each case; write build/accuracy/timm_a100.csv."""
     chosen = cases()[:limit]
     answers = answers_to(chosen, Variant("timm"), fresh=fresh)
     plain = answers_to(chosen, Variant("timm, no cuDNN", oracle=False), fresh=fresh)
@@ -150,13 +150,13 @@ def context_of(rows: list[dict[str, object]], column: str) -> int:
 
 
 def saw_search(row: dict[str, object]) -> bool:
-    """Tell whether the sheet's sample fell into a search: more than twice the peak without, and not above the one with."""
+    """Return whether the sheet's sample caught a search: more than twice the peak without, and not above the one with it."""
     measured, settled, searching = (int(str(row[name])) for name in ("measured_bytes", "reserved_bytes", "searching_bytes"))
     return _OUTSTANDING * (settled + CONTEXT_BYTES) < measured < _ABOVE * (searching + CONTEXT_BYTES)
 
 
 def report(rows: list[dict[str, object]]) -> str:
-    """Return the table as markdown."""
+    """Return the table as Markdown."""
     usable = [row for row in rows if row["status"] == "ok" and row["no_workspace_bytes"]]
     lines = []
     for name, column in (

@@ -1,4 +1,4 @@
-"""What four tools said of xMem's published runs, as its authors printed it, beside how their second round went."""
+"""Predictions of four tools for xMem's published runs, as its authors printed them, with the results of their second round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOLS: Final = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "L
 
 
 def tool_run(row: Mapping[str, str], number: int, tool: str) -> Scored | None:
-    """Return what a tool predicted for a row of xMem's runs, None where it said nothing."""
+    """Return a tool's prediction for a row of xMem's runs, None without one."""
     estimated = float(row[f"{tool}_bytes"] or 0)
     if estimated <= 0:
         return None
@@ -36,7 +36,7 @@ def tool_run(row: Mapping[str, str], number: int, tool: str) -> Scored | None:
 
 
 def tool_runs(tool: str) -> list[Scored]:
-    """Return all that a tool said of xMem's runs; nothing where they are not here."""
+    """Return all predictions of a tool for xMem's runs; none if the runs are missing."""
     path = data_folder() / "xmem_runs.csv"
     if not path.exists():
         return []

@@ -1,10 +1,10 @@
-"""The three tracers and xMem side by side, on the same of xMem's published runs: error of `reserved`, and seconds.
+"""Comparison of the three tracers and xMem on the same of xMem's published runs: error of `reserved`, and seconds.
 
     python -m benchmarks.accuracy.cpu_xmem      # first: the CPU tracer's rows
     python -m benchmarks.accuracy.tracers [--rows N]
 
-Takes the rows which the CPU tracer could answer, or a random sample of them (seed 0). Every trace is played by the simulator
-on the row's own card. Seconds are of one job, on a worker which is warm, and on this machine; xMem's are its authors'.
+Uses the rows that the CPU tracer could answer, or a random sample of them (seed 0). The simulator replays every trace on the
+row's own card. Seconds are for one job on a warm worker on this machine; xMem's are its authors'.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _key(row: dict[str, str], card: str) -> tuple[str, ...]:
 
 
 def _reserved(case: Case, result: Result) -> int:
-    """Return the peak as `vramcast.Estimator.of` does it: on the card if it fits, else what the job needs."""
+    """Return the peak as in `vramcast.Estimator.estimate_job`: on the card if the job fits, else its need."""
     assert result.trace is not None
     ending = simulate(result.trace, card=Card(case.job.total_bytes, case.options.context_bytes), columns=False)
     return (ending if ending.fits else simulate(result.trace, columns=False)).reserved
@@ -64,7 +64,7 @@ def _answer(case: Case, trace: Callable[[Job, RunOptions], Result]) -> tuple[int
 
 
 def run(n_rows: int | None) -> list[dict[str, object]]:
-    """Return one row for each run: measured bytes, and each tracer's bytes and seconds; writes build/accuracy/tracers.csv."""
+    """Return one row per run with measured bytes, and each tracer's bytes and seconds; write build/accuracy/tracers.csv."""
     with open(BUILD / "cpu_xmem.csv", newline="") as file:
         by_cpu = {_key(row, row["gpu"]): row for row in csv.DictReader(file)}
     chosen = [c for c in cases() if _key(c.facts, c.facts["device"]) in by_cpu and c.facts["real_oom"] != "True"]
@@ -106,7 +106,7 @@ def _row(case: Case, by_cpu: dict[str, str], null_gpu: NullGpuTracer) -> dict[st
 
 
 def report(rows: list[dict[str, object]]) -> str:
-    """Return the side-by-side table as markdown, by family and together."""
+    """Return the comparison table as Markdown, by family and for all."""
     lines = []
     names = {"nullgpu": "null GPU", "fake": "fake tensors", "cpu": "CPU run", "xmem": "xMem, published"}
     for title in ("cnn", "transformer", "all"):
@@ -114,7 +114,7 @@ def report(rows: list[dict[str, object]]) -> str:
         for tool, name in names.items():
             found = [row for row in of_title if row[f"{tool}_bytes"] not in ("", "0")]
             pairs = [(float(str(row[f"{tool}_bytes"])), float(str(row["measured_bytes"]))) for row in found]
-            # A row which shares its trace with an earlier one took no time: it says nothing of speed.
+            # A row that shares its trace with an earlier one took no time: it is no measure of speed.
             seconds = [s for row in found if row[f"{tool}_s"] != "" and (s := float(str(row[f"{tool}_s"]))) > 0.05]
             median_s = f"{statistics.median(seconds):.1f}" if seconds else "-"
             if pairs:
@@ -123,9 +123,9 @@ def report(rows: list[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, help="a random sample of so many rows")
+    parser.add_argument("--rows", type=int, help="take a random sample of ROWS rows")
     print(report(run(parser.parse_args().rows)))
 
 

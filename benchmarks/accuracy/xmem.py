@@ -1,9 +1,9 @@
-"""xMem's published runs: reserved bytes on RTX 3060, RTX 4060 and A100, beside the estimates of four other tools.
+"""xMem's published runs: reserved bytes on RTX 3060, RTX 4060 and A100, compared with the estimates of four other tools.
 
     python -m benchmarks.accuracy.xmem [--fresh] [--limit N]
 
-The rows are rebuilt as the runs were made (docs/accuracy.md says how that is known): 4 steps, float32, torchvision's
-constructors on 3 x 86 x 86 images, transformers 4.51 on 128 tokens, zero_grad where the row says. Nothing is fitted.
+The rows rebuild the runs (docs/accuracy.md has the evidence): 4 steps, float32, torchvision's constructors on 3 x 86 x 86
+images, transformers 4.51 on 128 tokens, zero_grad as in the row. Nothing is fitted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from vramcast.jobs.job import Batch, Job, TensorSpec, Training, ZeroGrad
 from vramcast.tracer.protocol.run_options import RunOptions
 
 STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
-TOKENS: Final = 128  # spec: xMem truncates there; a batch of 10 lines nearly always holds a line as long
-# arbitrary: a batch is padded to its longest line. If a fifth of the lines reach the limit, of a hundred runs of four batches
-# of 27 lines one has a shorter batch, 4 * 0.8 ** 27; smaller batches vary.
+TOKENS: Final = 128  # spec: xMem truncates there; a batch of 10 lines nearly always holds a line of that length
+# arbitrary: a batch is padded to its longest line. If a fifth of the lines reach the limit, one in a hundred runs of four
+# batches of 27 lines has a shorter batch, 4 * 0.8 ** 27; smaller batches vary.
 LINES: Final = 27
 IMAGE: Final = (3, 86, 86)  # spec: xMem, CIFAR-10 resized
 STACK: Final = stack.parse("torch==2.6.0")  # spec: xMem, CUDA 12.4
@@ -48,17 +48,17 @@ CONFIGS: Final = Path(__file__).parent / "configs"
 
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
 _ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
-_FAR: Final = 0.035  # arbitrary: which rows are listed one by one
-_NEAR_MIB: Final = 60  # arbitrary: where nothing but a constant is missing
+_FAR: Final = 0.035  # arbitrary: error from which rows are listed one by one
+_NEAR_MIB: Final = 60  # arbitrary: error below which only a constant is missing
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 
 
-# The worker does not find benchmarks/, and with this folder on its path datasets/ would pass for another package.
+# The worker does not find benchmarks/, and with this folder on its path, datasets/ would shadow another package.
 cloudpickle.register_pickle_by_value(builders)
 
 
 def case_of(row: dict[str, str]) -> Case:
-    """Return the job which one row measured, on an unlimited card."""
+    """Return the job of a measured row, on an unlimited card."""
     batch = int(row["batch"])
     if row["family"] == "cnn":
         name, classes = CNNS[row["model"]]
@@ -94,12 +94,12 @@ def case_of(row: dict[str, str]) -> Case:
 
 
 def cases() -> list[Case]:
-    """Return every row's case."""
+    """Return the cases of all rows."""
     return [case_of(row) for row in read_rows("xmem_runs.csv")]
 
 
 def limited(case: Case) -> Case:
-    """Return the same job on a card that ends at its size, where the allocator may have to release and retry."""
+    """Return the same job on a card of its real size, where the allocator may have to release and retry."""
     return replace(case, options=replace(case.options, limited=True))
 
 
@@ -117,12 +117,12 @@ def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer
 
 
 def _as_estimated(card: Answer, need: Answer) -> int:
-    """Return what `vramcast.Estimator.of` says: the card's own story if the job fits, else what it needs."""
+    """Return the peak as in `vramcast.Estimator.estimate_job`: the result on the card if the job fits, else its need."""
     return card.reserved if card.status == "ok" else need.reserved
 
 
 def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
-    """Return a row of figures for each case and write them to build/accuracy/xmem.csv."""
+    """Return a row of figures for each case; write build/accuracy/xmem.csv."""
     all_cases = cases()[:limit]
     endless = _answers(all_cases, fresh=fresh)
     ending = _answers([limited(case) for case in all_cases], fresh=fresh)
@@ -167,7 +167,7 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
 
 
 def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, float]]:
-    """Return (estimate, measured) of the rows which ran to their end and have an estimate in `column`."""
+    """Return (estimate, measured) of the rows that ran to their end and have an estimate in `column`."""
     return [
         (float(str(row[column])), float(str(row["measured_bytes"])))
         for row in rows
@@ -176,7 +176,7 @@ def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, floa
 
 
 def report(rows: list[dict[str, object]]) -> str:
-    """Return the tables as markdown."""
+    """Return the tables as Markdown."""
     groups = sorted({(str(row["gpu"]), str(row["family"])) for row in rows})
     columns = {"vramcast": "estimate_bytes", "vramcast, unlimited card": "endless_bytes"}
     columns |= {"vramcast, the installed cuDNN (CNN)": "installed_bytes"}
@@ -207,7 +207,7 @@ def report(rows: list[dict[str, object]]) -> str:
 
 
 def _offsets(rows: list[dict[str, object]]) -> str:
-    """Return how measured - estimate, the constant that is missing, depends on card and generation of the runs."""
+    """Return the missing constant, measured - estimate, by card and generation of the runs."""
     lines = []
     groups = sorted({(str(row["family"]), str(row["gpu"]), str(row["generation"])) for row in rows})
     for group in groups:

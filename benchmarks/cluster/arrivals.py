@@ -1,18 +1,18 @@
-"""When jobs of a real cluster came, how long they ran and on how many cards: from a job log, or from a published distribution.
+"""Arrival times, run times, and card counts of jobs on a real cluster: from a job log, or from a published distribution.
 
-    python -m benchmarks.cluster.arrivals FILE      what a file holds: jobs, what is left out, quantiles of the run times
+    python -m benchmarks.cluster.arrivals FILE      summary of a file: jobs, jobs left out, quantiles of the run times
 
-Formats, told apart by the columns of the header (CSV, also gzipped):
+Formats, detected from the columns of the header (CSV, also gzipped):
 
-- `num_gpu, creation_time, scheduled_time, deletion_time` (seconds): Alibaba's cluster-trace-gpu-v2023, of
+- `num_gpu, creation_time, scheduled_time, deletion_time` (seconds): Alibaba's cluster-trace-gpu-v2023, from
   https://github.com/alibaba/clusterdata the files `cluster-trace-gpu-v2023/csv/openb_pod_list_*.csv`. A job is a pod with GPUs;
-  it runs from `scheduled_time` to `deletion_time`. Left out are pods that were never scheduled and those which still ran when
-  the log ended: nobody knows for how long.
-- `runtime` (seconds): run times alone, as `cluster-trace-gpu-v2020/analysis/philly_runtime.csv` there has those of Philly.
-  They are drawn; arrivals are a Poisson process, each job takes one card.
+  it runs from `scheduled_time` to `deletion_time`. Pods that were never scheduled are left out, and so are pods that were
+  still running at the end of the log, because their run time is unknown.
+- `runtime` (seconds): only run times, as in Philly's `cluster-trace-gpu-v2020/analysis/philly_runtime.csv` there.
+  They are drawn at random; arrivals are a Poisson process, and each job takes one card.
 - `arrival_s, duration_s, cards`: any other cluster's log.
 
-A log gives a window of so many jobs one after the other, from a seeded place: bursts stay together.
+A log gives a window of consecutive jobs from a seeded start, so bursts stay together.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from benchmarks.tables import table as markdown
 from vramcast.core.errors import DatasetError
 from vramcast.datasets.histories.reader import Tally, lines, number, table, whole
 
-LONGEST_S: Final = 24 * 3600.0  # arbitrary: the few longer jobs have most of the GPU hours, one would decide a makespan
-LEVELS: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles which stand for a distribution
+LONGEST_S: Final = 24 * 3600.0  # arbitrary: the few longer jobs have most of the GPU hours; one of them would decide a makespan
+LEVELS: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the quantiles that represent a distribution
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job of a log: when it came, how long it ran, on how many cards."""
+    """A job of a log: arrival time, run time, and number of cards."""
 
     at_s: float
     duration_s: float
@@ -45,14 +45,14 @@ class Arrival:
 
 
 class Arrivals(Protocol):
-    """Where a mix's jobs come from."""
+    """Source of a mix's jobs."""
 
     @property
     def source(self) -> str:
-        """What it is, for a table's head."""
+        """Name for a table's heading."""
 
     def draw(self, n_jobs: int, seed: int) -> list[Arrival]:
-        """Return so many jobs in order of arrival, from 0 s on; fewer where there are not as many."""
+        """Return `n_jobs` jobs in order of arrival, from 0 s on; fewer if there are not as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ class Log:
     """Jobs of a log.
 
     Attributes:
-        source: Its name.
-        jobs: In order of arrival.
-        left_out: How many others there are, by reason.
-        left_out_share: Of the GPU hours of all jobs whose run time is known, those still running counted as far as it is.
+            source: Name of the log.
+            jobs: Jobs in order of arrival.
+            left_out: Number of other jobs, by reason.
+            left_out_share: Share of the GPU hours of all jobs with a known run time; jobs still running count up to the end of
+            the log.
     """
 
     source: str
@@ -72,7 +73,7 @@ class Log:
     left_out_share: float = 0.0
 
     def draw(self, n_jobs: int, seed: int) -> list[Arrival]:
-        """See `Arrivals`."""
+        """Return a window of the log; see `Arrivals`."""
         first = int(np.random.default_rng(seed).integers(max(len(self.jobs) - n_jobs, 0) + 1))
         chosen = self.jobs[first : first + n_jobs]
         return [replace(job, at_s=job.at_s - chosen[0].at_s) for job in chosen]
@@ -80,7 +81,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Run times by their quantiles, seconds at `LEVELS`; between them a logarithm is linear. Arrivals are a Poisson process.
+    """Run times by their quantiles, seconds at `LEVELS`, interpolated logarithmically. Arrivals are a Poisson process.
 
     For the other attributes see `Log`.
     """
@@ -91,7 +92,7 @@ class RunTimes:
     left_out_share: float = 0.0
 
     def draw(self, n_jobs: int, seed: int) -> list[Arrival]:
-        """See `Arrivals`; the mean gap is a second."""
+        """Return jobs with drawn run times and a mean gap of one second; see `Arrivals`."""
         random = np.random.default_rng(seed)
         times = np.cumsum(random.exponential(1.0, n_jobs))
         seconds = np.exp(np.interp(random.random(n_jobs), LEVELS, np.log(self.quantiles_s)))
@@ -99,12 +100,12 @@ class RunTimes:
 
 
 # measured: `python -m benchmarks.cluster.arrivals philly_runtime.csv`, 83,154 run times less those above a day; the file is
-# named above, its numbers are of https://github.com/msr-fiddle/philly-traces (CC BY 4.0; Jeon et al., USENIX ATC 2019)
+# named above, its numbers come from https://github.com/msr-fiddle/philly-traces (CC BY 4.0; Jeon et al., USENIX ATC 2019)
 PHILLY: Final = RunTimes("Philly's run times", (1.0, 47.0, 60.0, 112.0, 1070.0, 2738.0, 8686.0, 17173.0, 59385.0, 86399.0))
 
 
 def scaled(jobs: Sequence[Arrival], n_cards: int, load: float) -> list[Arrival]:
-    """Return the jobs with arrivals so much faster or slower that one job a card could do 1 / `load` of the work meanwhile."""
+    """Return the jobs with arrivals scaled until one job per card could do 1 / `load` of the work in the meantime."""
     span_s = max((job.at_s for job in jobs), default=0.0)
     factor = sum(job.duration_s * job.cards for job in jobs) / (n_cards * load * span_s) if span_s else 0.0
     return [replace(job, at_s=job.at_s * factor) for job in jobs]
@@ -139,7 +140,7 @@ _FORMATS: Final[Mapping[tuple[str, ...], Callable[[Row], Arrival]]] = {
 
 
 class _Skipped(Exception):
-    """A row which is in order, and of which no run time is known."""
+    """A valid row without a known run time."""
 
 
 def _known(row: Row, name: str) -> float:
@@ -150,14 +151,14 @@ def _known(row: Row, name: str) -> float:
 
 
 def read(path: str | os.PathLike[str], *, longest_s: float = LONGEST_S, most_cards: int = 8) -> Log | RunTimes:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Args:
-        path: The file, see above.
-        longest_s: Jobs which ran longer are left out.
-        most_cards: Jobs of more cards are left out.
+            path: The file, in one of the formats above.
+            longest_s: Jobs that ran longer are left out.
+            most_cards: Jobs with more cards are left out.
     Raises:
-        DatasetError: the file cannot be read, is of no known format, or has no job.
+        DatasetError: the file cannot be read, has no known format, or has no job.
     """
     columns = _columns(path)
     tally, left_out, found, lost_s = Tally(path), Counter[str](), list[Arrival](), 0.0
@@ -194,7 +195,7 @@ def _columns(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def _last(path: str | os.PathLike[str], columns: Sequence[str]) -> float | None:
-    """Return when the last pod was deleted, which is when the log ended."""
+    """Return the deletion time of the last pod, which is the end of the log."""
     found = []
     for _, row in table(path, columns, Tally(path)):
         try:
@@ -205,7 +206,7 @@ def _last(path: str | os.PathLike[str], columns: Sequence[str]) -> float | None:
 
 
 def _unfit(job: Arrival, longest_s: float, most_cards: int) -> str:
-    """Return why a job is left out, "" if it is not."""
+    """Return the reason why a job is left out, "" if it is not."""
     if job.cards == 0:
         return "without a GPU"
     if job.at_s < 0 or job.cards < 0:
@@ -222,13 +223,13 @@ def _quantiles(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def said(found: Log | RunTimes) -> str:
-    """Return in words what is left out."""
+    """Return a summary of the jobs left out."""
     counts = ", ".join(f"{n} {reason}" for reason, n in found.left_out.items())
     return f"{counts}; {100 * found.left_out_share:.0f} % of the GPU hours" if counts else "none"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what a file holds."""
+    """Print the content of a file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file")
     found = read(parser.parse_args(arguments).file)

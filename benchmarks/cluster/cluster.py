@@ -1,16 +1,16 @@
-"""A cluster in which jobs share cards: who runs where and when, if each job requests so many bytes.
+"""A simulated cluster in which jobs share cards: placement and times of jobs, given each job's request in bytes.
 
 Rules:
-    - A job waits in the order of arrival; whoever fits is started, on the first card with room. One that does not fit is
-      passed by those behind it (backfilling without reservations).
-    - Jobs share a card while the sum of their requests is at most its size. The request is a cap: nobody takes more.
-    - A job of several cards starts when as many have room at once, requests and takes the same on each, and dies on all.
-    - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue and requests
-      the next size of its ladder; the last is the largest card as a whole. A job that dies there is refused.
-    - With k jobs on a card each runs 1 + interference x (k - 1) times as long; 0: they do not disturb each other, 1: they take
-      turns. A job of several cards runs as on the fullest of them.
+        - Jobs wait in the order of arrival; a job that fits starts on the first card with room. Later jobs pass one that does
+          not fit (backfilling without reservations).
+        - Jobs share a card while the sum of their requests is at most its size. The request is a cap: no job takes more.
+        - A job with several cards starts when as many have room at once, requests and takes the same on each, and dies on all.
+        - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue, and
+          requests the next size of its ladder; the last is the whole largest card. A job that dies there is refused.
+        - With k jobs on a card, each runs 1 + interference x (k - 1) times as long; 0: no interference, 1: the jobs take
+          turns. A job with several cards runs as on the fullest of them.
 
-Nothing is random here: equal arguments give equal attempts.
+Nothing here is random: equal arguments give equal attempts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OOM_SHARE: Final = 0.1  # arbitrary: most jobs reach their peak in the first ste
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A job as the cluster lives it.
+    """A job as the simulated cluster sees it.
 
     Attributes:
-        id: Any name.
-        arrival_s: When it is submitted, from 0.
-        duration_s: How long it runs on a card of its own.
-        peak_bytes: What it takes of each card, which no scheduler knows beforehand.
-        cards: How many it takes at once.
+            id: Any name.
+            arrival_s: Time of submission, from 0.
+            duration_s: Run time on a card of its own.
+            peak_bytes: Memory on each card, unknown to the scheduler beforehand.
+            cards: Number of cards that it takes at once.
     """
 
     id: str
@@ -56,7 +56,7 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A job on its cards: `job` and `cards` are indices, `request_bytes` its cap on each, `died` whether it ran into that."""
+    """A job on its cards: `job` and `cards` are indices, `request_bytes` the cap on each, `died` true if it hit the cap."""
 
     job: int
     cards: tuple[int, ...]
@@ -74,7 +74,7 @@ class _Running:
     cards: tuple[int, ...]
     start_s: float
     end_s: float
-    slowness: float = 1.0  # how many times as long as alone it runs now
+    slowness: float = 1.0  # factor of the run time relative to running alone
 
 
 def simulate(
@@ -85,18 +85,18 @@ def simulate(
     oom_share: float = OOM_SHARE,
     interference: float = 0.0,
 ) -> list[Attempt]:
-    """Return every attempt, in the order in which they end.
+    """Return every attempt in the order of their ends.
 
     Args:
-        jobs: In any order.
-        requests: The ladder of each job in bytes: what it requests first, after one death, after two, ... Sizes that are not
-            above the one before are left out, the whole of the largest card is added. An empty one: the whole card.
-        cards: The size of each card in bytes, in the order in which they are tried.
-        oom_share: How much of a job's duration has passed when it dies, in (0, 1].
-        interference: How much longer jobs take for each neighbour, as a share.
+            jobs: Jobs in any order.
+            requests: Ladder of each job in bytes: its first request, the one after one death, after two, ... Sizes not above
+                the one before are left out, and the whole largest card is added. An empty ladder means the whole card.
+            cards: Size of each card in bytes, in the order in which they are tried.
+            oom_share: Share of a job's duration after which it dies, in (0, 1].
+            interference: Slowdown for each neighbour, as a share.
     Raises:
-        UsageError: no card, a job of more cards than there are of the largest size, a size or share out of range, or not one
-            ladder a job.
+            UsageError: no card, a job with more cards than there are of the largest size, a size or share out of range, or a
+                number of ladders that differs from the number of jobs.
     """
     _check(jobs, requests, cards, oom_share, interference)
     largest = max(cards)
@@ -110,7 +110,7 @@ def simulate(
     now, most_free = 0.0, largest
 
     def crowds_changed() -> None:
-        """Stretch or shrink what is left of each job by how full its cards are now."""
+        """Update the remaining time of each job after a change in the number of jobs on its cards."""
         for one in running if interference else ():
             slowness = 1 + interference * (max(crowds[card] for card in one.cards) - 1)
             if slowness != one.slowness:
@@ -120,7 +120,7 @@ def simulate(
     def start(job: int, rung: int) -> bool:
         nonlocal most_free
         request_bytes, wanted = ladders[job][rung], jobs[job].cards
-        if request_bytes > most_free:  # most of a queue, most of the time
+        if request_bytes > most_free:  # the usual case for most of a queue
             return False
         found = tuple(islice((card for card, left in enumerate(free) if left >= request_bytes), wanted))
         if len(found) < wanted:
@@ -159,7 +159,7 @@ def simulate(
 
 
 def _ladder(sizes: Sequence[int], largest: int) -> list[int]:
-    """Return the sizes which are above all before them, up to the largest card, which is the last."""
+    """Return the sizes above all before them, up to the largest card, which is the last."""
     ladder: list[int] = []
     for size_bytes in (*sizes, largest):
         if not ladder or size_bytes > ladder[-1]:

@@ -1,4 +1,4 @@
-"""Seeded job mixes: runs that were measured, or made up, dealt to arrivals; and made-up runs with bounds."""
+"""Seeded job mixes: measured or made-up runs assigned to arrivals; and made-up runs with bounds."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vramcast.learner.conformal import Scores
 from vramcast.learner.evaluation.scored_run import Scored
 
 MEDIAN_DURATION_S: Final = 1800.0  # arbitrary: half an hour
-DURATION_SPREAD: Final = 1.2  # arbitrary: of the logarithm; a tenth of the jobs then run more than two hours
+DURATION_SPREAD: Final = 1.2  # arbitrary: standard deviation of the logarithm; a tenth of the jobs then run more than two hours
 _T = TypeVar("_T")
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles in the JSON of an estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """`jobs[i]` is `runs[i]` at a cluster: its measured peak is what it takes, the rest what an estimator says of it."""
+    """Jobs and their runs: `jobs[i]` takes the measured peak of `runs[i]`; the rest of the run is an estimator's prediction."""
 
     jobs: tuple[QueuedJob, ...]
     runs: tuple[Scored, ...]
 
 
 def deal(arrivals: Sequence[Arrival], runs: Sequence[Scored], *, seed: int = 0) -> Mix:
-    """Return a job for each arrival: it takes what a run took, with the errors that this one had.
+    """Return a job for each arrival, with the measured memory of a run and the errors of its prediction.
 
     Runs are drawn with replacement: a family, then one of its groups, then one of its runs, so that neither a large family nor
-    a much measured model outweighs the others. Those whose measurement is only a lower bound are left out: nobody knows what
-    they take. Without any other run there are no jobs.
+    a frequently measured model outweighs the others. Runs with only a lower bound as their measurement are left out. Without
+    any other run there are no jobs.
     """
     known: dict[str, dict[str, list[Scored]]] = {}
     for run in runs:
@@ -65,9 +65,9 @@ def draw_mix(
     median_duration_s: float = MEDIAN_DURATION_S,
     duration_spread: float = DURATION_SPREAD,
 ) -> Mix:
-    """Return `n_jobs` made-up arrivals to which `runs` are dealt.
+    """Return `n_jobs` made-up arrivals with assigned `runs`.
 
-    Arrivals are a Poisson process with a mean gap of `mean_gap_s`; 0: all at once. Durations are lognormal.
+    Arrivals are a Poisson process with a mean gap of `mean_gap_s`; 0 means all at once. Durations are lognormal.
     """
     random = np.random.default_rng(seed)
     times = np.cumsum(random.exponential(1.0, n_jobs)) * mean_gap_s
@@ -79,10 +79,10 @@ def draw_mix(
 def synthetic_runs(
     n_groups: int = 240, runs_per_group: int = 4, *, seed: int = 0, largest_bytes: int = 36 * GIB
 ) -> list[Scored]:
-    """Return made-up runs: lognormal peaks up to `largest_bytes`, and errors with a bias of each model and a heavy tail.
+    """Return made-up runs: lognormal peaks up to `largest_bytes`, and errors with a bias per model and a heavy tail.
 
-    measured / estimated = exp(0.02 N + 0.012 t3): t3 is Student's t with 3 degrees of freedom, N is drawn once a model. The
-    two scales are those of first principles on public runs, roughly: a median error of 2 %, and one run in fifty beyond 10 %.
+    measured / estimated = exp(0.02 N + 0.012 t3): t3 is Student's t with 3 degrees of freedom; N is drawn once per model. The
+    two scales are roughly those of first principles on public runs: a median error of 2 %, and one run in fifty beyond 10 %.
     """
     random = np.random.default_rng(seed)
     found = []
@@ -108,11 +108,11 @@ def synthetic_runs(
 
 
 def with_bounds(runs: Sequence[Scored], levels: Sequence[float] = LEVELS) -> list[Scored]:
-    """Return the runs with bounds that no run of the same model had a part in.
+    """Return the runs with bounds that are independent of runs of the same model.
 
     The bound at a level is estimate x r: r is the quantile of measured / estimate over the other models of the same family,
-    each model with the same weight, by the rule of `vramcast.learner.conformal`. Where there are too few models to promise a
-    level it is the largest r, which holds less often. A family of one model gets no bounds.
+    each model with the same weight, by the rule of `vramcast.learner.conformal`. With too few models for a level, r is the
+    largest ratio, which has lower coverage. A family with one model gets no bounds.
     """
     found = []
     for family in sorted({run.family for run in runs}):

@@ -1,4 +1,4 @@
-"""What a policy was worth: the figures of one simulated cluster."""
+"""Results of a policy: the figures of one simulated cluster."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Figures of one simulation. A share is of 1.
+    """Figures of one simulation. Shares are in [0, 1].
 
     Attributes:
-        jobs, finished, refused: Refused are those which died on the whole of the largest card.
-        ooms: Attempts which died.
-        makespan_s: From 0 to the end of the last attempt.
-        mean_wait_s: How much later than alone on an idle cluster a finished job was done.
-        jobs_per_card: Mean number of jobs on a card, over the time in which it has one; a job of several counts on each.
-        gpu_hours: Cards x time in which they have a job: what the cluster costs.
-        wasted_gpu_hours: Of attempts which died, each weighted by the share of its card that it had requested.
-        over_reserved_gib_hours: Requested above the peak, over the time of the attempts which finished.
-        unused_share: The same as a share of all that was requested, deaths included.
+            jobs, finished, refused: Refused jobs died on the whole largest card.
+            ooms: Attempts that died.
+            makespan_s: Time from 0 to the end of the last attempt.
+            mean_wait_s: Mean delay of a finished job relative to an idle cluster.
+            jobs_per_card: Mean number of jobs on a card while it has one; a job with several cards counts on each.
+            gpu_hours: Cards x time in which they have a job: the cost of the cluster.
+            wasted_gpu_hours: GPU hours of attempts that died, each weighted by the share of its card that it had requested.
+            over_reserved_gib_hours: Requested memory above the peak, over the time of the attempts that finished.
+            unused_share: The same as a share of all requested memory, including deaths.
     """
 
     jobs: int
@@ -41,11 +41,11 @@ class Outcome:
 
 
 def outcome(jobs: Sequence[QueuedJob], attempts: Sequence[Attempt], cards: Sequence[int]) -> Outcome:
-    """Return the figures of what `simulate` returned for these jobs and cards; all 0 without jobs."""
+    """Return the figures of a `simulate` result for these jobs and cards; all 0 without jobs."""
     lived = [attempt for attempt in attempts if not attempt.died]
     busy_s = sum(_union_s([attempt for attempt in attempts if card in attempt.cards]) for card in range(len(cards)))
     late = [attempt.end_s - jobs[attempt.job].arrival_s - jobs[attempt.job].duration_s for attempt in lived]
-    wait_s = sum(max(late_s, 0.0) for late_s in late)  # below 0 is rounding
+    wait_s = sum(max(late_s, 0.0) for late_s in late)  # negative values are rounding errors
     requested = sum(attempt.request_bytes * _card_seconds(attempt) for attempt in attempts)
     unused = sum((attempt.request_bytes - jobs[attempt.job].peak_bytes) * _card_seconds(attempt) for attempt in lived)
     wasted_s = sum(
@@ -77,7 +77,7 @@ def compare(
     oom_share: float = OOM_SHARE,
     interference: float = 0.0,
 ) -> dict[str, Outcome]:
-    """Return the outcome of each policy: its name -> the ladder of each job. Args and errors: see `simulate`."""
+    """Return the outcome of each policy: its name -> the ladder of each job. For args and errors, see `simulate`."""
     return {
         name: outcome(jobs, simulate(jobs, requests, cards, oom_share=oom_share, interference=interference), cards)
         for name, requests in policies.items()
@@ -89,7 +89,7 @@ def _card_seconds(attempt: Attempt) -> float:
 
 
 def _union_s(attempts: Sequence[Attempt]) -> float:
-    """Return how long at least one of `attempts` ran."""
+    """Return the time in which at least one of `attempts` ran."""
     total_s, until_s = 0.0, 0.0
     for attempt in sorted(attempts, key=lambda attempt: attempt.start_s):
         total_s += max(attempt.end_s - max(attempt.start_s, until_s), 0.0)

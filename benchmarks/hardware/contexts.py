@@ -1,13 +1,13 @@
-"""Contexts measured by others: the table, how its rule does on cards which it did not see, and the spread of each class.
+"""Contexts measured by others: the table, the accuracy of its rule on unseen cards, and the spread of each class.
 
 python -m benchmarks.hardware.contexts
 
-Prints the table. (1) What nvidia-smi printed of contexts in $VRAMCAST_SHARED/data/public/context_startup.csv, beside the
-row here; what of that file is left out says cards.toml. (2) What processes of one rank had besides, which made
-a process group. (3) The rule, and every row of the table against what would be assumed for its card without it: a card is left
-out with all which can hold as many threads. The former table, with the same cards left out, stands beside. (4) The
-residuals, which are the constants of `vramcast.hardware.context`, and the coverage: how many stay below the bound that those of
-the other cards give.
+Prints the table, then: (1) the contexts that nvidia-smi printed in $VRAMCAST_SHARED/data/public/context_startup.csv, next to
+the row here; cards.toml lists the parts of that file that are left out. (2) The additional memory of single-rank processes
+with a process group. (3) The rule: every row of the table compared with the assumption for its card without it; a card is
+left out together with all that hold the same number of threads. The former table, with the same cards left out, is next to
+it. (4) The residuals, which are the constants of `vramcast.hardware.context`, and the coverage: the share that stays below
+the bound from the other cards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import BARE, LAZY, Source, bare_mib, kernels_mib, kilothreads, minor_of, quantile, threads_of
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs
-# Of what the rule says of a bare context. Bare ones are up to 1.02 of it, after one kernel 1.18, with a process group 1.75.
+# Limits relative to the rule's bare context. Bare ones are up to 1.02 of it, after one kernel 1.18, with a process group 1.75.
 _ENDS: Final = (("bare", 1.1), ("one kernel", 1.4))  # arbitrary: in the gaps
 GROUP: Final = "process group"
 _STRANGER: Final = "other ranks' process on GPU 0 (bare context, no NCCL)"
 _OWN: Final = ("own process", "own process, rank 0, GPU 0")
 _KEYS: Final = {card.name: key for key, card in DEVICES.items()}
-# The former table (November 2026): points after all libraries which a row has, MiB, and which of them were bare.
+# The former table (November 2026): points after all libraries of a row, MiB, and whether they were bare.
 _FORMER: Final[Mapping[str, tuple[float, frozenset[str]]]] = {
     "v100-16gb": (380, frozenset({"cublas", "cudnn"})), "t4": (114, frozenset({"cublas", "cudnn"})),
     "a10": (307, frozenset({"cublas", "cudnn"})), "a100-40gb": (524, frozenset({"cublas", "cudnn"})), "l4": (211, BARE),
@@ -41,14 +41,14 @@ _FORMER: Final[Mapping[str, tuple[float, frozenset[str]]]] = {
     "rtx3090": (354, frozenset({"cublas"})), "rtx4090": (473, frozenset({"cublas", "cudnn"})),
 }  # fmt: skip
 _FORMER_ADDS: Final = {"cublas": 0.35, "cudnn": 0.05}  # MiB for each 1024 threads
-_FEW: Final = 2  # arbitrary: their median is a mean, or one of them
-_TINY: Final = 1e-9  # arbitrary: what floating point adds to a whole number
+_FEW: Final = 2  # arbitrary: their median is their mean or one of them
+_TINY: Final = 1e-9  # arbitrary: floating-point error on a whole number
 _LEVELS: Final = (0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The processes of one stack: most have `mib`."""
+    """The processes of one stack, most of which have `mib`."""
 
     key: str
     threads_1024: float
@@ -60,12 +60,12 @@ class Printed:
 
 
 def level_of(mib: float, threads_1024: float) -> str:
-    """Return what a process of one rank, or on another's card, had done, as its size tells: bare, one kernel, process group."""
+    """Return the level of a process with one rank, or on another rank's card, by its size: bare, one kernel, process group."""
     return next((name for name, end in _ENDS if mib <= end * bare_mib(threads_1024)), GROUP)
 
 
 def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
-    """Return what is known of processes of one rank, and of other ranks' processes on a card which is not theirs."""
+    """Return the data on processes of one rank, and on other ranks' processes on a foreign card."""
     found = []
     for row in rows:
         key = _KEYS.get(row["gpu"])
@@ -83,12 +83,12 @@ def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
 
 
 def left_out(row: ContextRow) -> tuple[ContextRow, ...]:
-    """Return the table without the cards which can hold as many threads as this row's."""
+    """Return the table without the cards that can hold as many threads as this row's."""
     return tuple(other for other in LAZY if threads_of(other) != threads_of(row))
 
 
 def without(row: ContextRow) -> float:
-    """Return what would be assumed for this row's card if neither it nor its like had been measured, MiB."""
+    """Return the assumed context for this row's card if neither it nor similar cards had been measured, MiB."""
     rest = left_out(row)
     said = bare_mib(threads_of(row), rest)
     if row.libraries == BARE:
@@ -98,7 +98,7 @@ def without(row: ContextRow) -> float:
 
 
 def former(row: ContextRow) -> float:
-    """Return the same by the former rule: the other cards' median for each thread, and what libraries add."""
+    """Return the same by the former rule: the other cards' median per thread, plus the libraries."""
     shares = []
     for key, (mib, libraries) in _FORMER.items():
         threads = kilothreads(DEVICES[key])
@@ -108,7 +108,7 @@ def former(row: ContextRow) -> float:
 
 
 def residuals() -> dict[tuple[Source, bool], list[tuple[str, float]]]:
-    """Return what was measured relative to what was assumed, less 1, with its card; by class, and whether kernels had run."""
+    """Return measured / assumed - 1 with its card; by class, and by whether kernels had run."""
     found: dict[tuple[Source, bool], list[tuple[str, float]]] = defaultdict(list)
     for row in LAZY:
         card, kernels = row.gpus[0], row.libraries != BARE
@@ -124,11 +124,11 @@ def residuals() -> dict[tuple[Source, bool], list[tuple[str, float]]]:
 
 
 def of_the_others(sizes: Sequence[float], rule_mib: float | None = None) -> Iterator[float]:
-    """Yield each size relative to the median of the others, less 1; nothing where there is one alone.
+    """Yield each size relative to the median of the others, less 1; nothing for a single one.
 
     Args:
-        sizes: Of one card.
-        rule_mib: What the rule says of the card: it counts as one of the others where they are one or two.
+            sizes: Sizes of one card.
+            rule_mib: The rule's value for the card: it counts as one of the others if they are one or two.
     """
     for i, size in enumerate(sizes):
         rest = [*sizes[:i], *sizes[i + 1 :]]
@@ -138,7 +138,7 @@ def of_the_others(sizes: Sequence[float], rule_mib: float | None = None) -> Iter
 
 
 def coverage(residuals_of: list[tuple[str, float]], level: float) -> float:
-    """Return the share of residuals which stay below the bound that those of the other cards give."""
+    """Return the share of residuals below the bound from the other cards."""
     below = [
         residual <= quantile([other for card, other in residuals_of if card != of], level) for of, residual in residuals_of
     ]
@@ -190,7 +190,7 @@ def main() -> None:
             f"{100 * (size / before - 1):+.1f} %",
         ])  # fmt: skip
     print(table(["card", "level", "measured", "said without it", "missed by", "former rule", "missed by"], lines))
-    constant, share = 2 * bare_mib(1) - bare_mib(2), bare_mib(2) - bare_mib(1)  # no card holds so few threads: it is the rule
+    constant, share = 2 * bare_mib(1) - bare_mib(2), bare_mib(2) - bare_mib(1)  # extrapolation of the rule to a card with no threads
     print(f"\nbare {constant:.0f} MiB and {share:.2f} for each 1,024 threads; kernels add {kernels_mib(1):.2f} for each")
     for level, pairs in errors.items():
         new, old = ([100 * pair[i] for pair in pairs] for i in (0, 1))
@@ -213,7 +213,7 @@ def main() -> None:
 
 
 def _said(key: str, threads_1024: float, *, kernels: bool) -> tuple[str, float]:
-    """Return the context of a card, in the table of cards or not: in words, and in MiB."""
+    """Return the context of a card, whether or not it is in the table: in words, and in MiB."""
     sizes = [row.size for row in LAZY if key in row.gpus and (row.libraries != BARE) == kernels]
     if sizes:
         return f"{sizes[0].mib:g} ({sizes[0].low_mib:g} to {sizes[0].high_mib:g})", sizes[0].mib
@@ -224,7 +224,7 @@ def _said(key: str, threads_1024: float, *, kernels: bool) -> tuple[str, float]:
 
 
 def _range(names: Iterable[str]) -> str:
-    """Return the first and the last of some versions."""
+    """Return the first and the last of a set of versions."""
     ordered = sorted(set(names), key=_parts)
     return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 

@@ -1,12 +1,13 @@
-"""Which of cuDNN's engines take a convolution where there is no device, and why the others do not.
+"""Survey of cuDNN's engines: those that accept a convolution without a device, and the reasons why the others do not.
 
     python -m benchmarks.hardware.cudnn_engines [--cudnn DIR] [--brief] [--against DIR]
 
-Asks every engine of the installed cuDNN, or of the one in DIR, about every convolution below on one card of each architecture,
-reads the reason of each refusal from cuDNN's own log, and says which refusals come from the missing device and not from the
-question. The same with a cuBLASLt which does not work, as NVIDIA's own without a device: what the stand-in brings back. Then
-PyTorch's attention, and the calls which need a handle and so cannot be asked at all. With --against, whether another cuDNN has
-the same lists but for the engines which the first is refused. docs/cudnn-engines.md explains the tables.
+Queries every engine of the installed cuDNN, or of the one in DIR, about every convolution below on one card of each
+architecture, reads the reason of each refusal from cuDNN's own log, and separates refusals due to the missing device from the
+others. Repeats this with a cuBLASLt that does not work, like NVIDIA's own without a device, to show the effect of the stand-in.
+Then it surveys PyTorch's attention, and the calls that need a handle and so cannot be queried. With --against, it checks
+whether another cuDNN has the same lists except for the engines that the first refuses. docs/cudnn-engines.md explains the
+tables.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 from vramcast.tracer.nullgpu.library.entry_points import CSRC
 from vramcast.tracer.protocol.run_options import RunOptions
 
-CARDS: Final = {  # one of each architecture
+CARDS: Final = {  # one per architecture
     70: "v100-16gb", 75: "t4", 80: "a100-40gb", 86: "rtx3060", 89: "rtx4090", 90: "h100", 100: "b200",
 }  # fmt: skip
 OPERATIONS: Final = {10: "forward", 11: "backward_filter", 12: "backward_data"}  # spec: cudnnBackendDescriptorType_t
-TYPES: Final = {"fp32": 0, "fp16": 2, "bf16": 9}  # spec: cudnnDataType_t; fp32 with TF32 where the card has it
+TYPES: Final = {"fp32": 0, "fp16": 2, "bf16": 9}  # spec: cudnnDataType_t; fp32 with TF32 if the card has it
 INSTANT, MODE_B, FALLBACK, MODE_A = 0, 1, 2, 3  # spec: cudnnBackendHeurMode_t
-# What is asked: sizes of input and weight, and options. A transposed convolution is cuDNN's gradient of the data.
+# Questions: sizes of input and weight, and options. A transposed convolution is cuDNN's gradient of the data.
 CONVOLUTIONS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]] = {
     "1x1": ((32, 64, 56, 56), (256, 64, 1, 1), {}),
     "1x1, odd": ((32, 63, 27, 27), (255, 63, 1, 1), {}),
@@ -67,7 +68,7 @@ CONVOLUTIONS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, 
     "3-d, odd": ((4, 3, 7, 27, 27), (63, 3, 3, 3, 3), {"padding": 1}),
     "3-d, 1x1x1": ((4, 32, 16, 28, 28), (64, 32, 1, 1, 1), {}),
 }
-# measured: with these alone every engine builds which builds with any of the whole table; cuDNN 9.19, 2026-11
+# measured: with only these, every engine builds that builds with any entry of the table; cuDNN 9.19, 2026-11
 BRIEF: Final = {
     ("3x3", "fp16", False), ("1x1", "fp32", True), ("1x1", "fp16", False), ("1x1, stride 2", "fp16", False),
     ("depthwise", "fp16", False), ("7x7, stride 2, of an image", "fp32", False), ("3-d", "fp32", False),
@@ -80,7 +81,7 @@ BUILT, ARCHITECTURE, QUESTION, ABSENT, DEVICE, SILENT, NEW = (
     "built", "architecture", "shape, type, layout", "not in this cuDNN", "environment", "no reason", "not understood",
 )  # fmt: skip
 CLASSES: Final = (BUILT, ARCHITECTURE, QUESTION, ABSENT, DEVICE, SILENT, NEW)
-# By the innermost reason in cuDNN's log; the first which fits.
+# Classes by the innermost reason in cuDNN's log; the first match counts.
 _WORDS: Final = (
     (DEVICE, r"No GPC available|host reserved space|InitializeCudaDevice|\bcu(da|blas)?[A-Z]\w+\("),
     (ABSENT, r"is not (enabled|found) for|^no search results|search_results|can_impl|is_good"),
@@ -105,7 +106,7 @@ Engine = tuple[str, int]  # operation, global index
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One graph and the heuristics' modes in which PyTorch asks about it."""
+    """A graph and the heuristic modes in which PyTorch queries it."""
 
     name: str
     operation: str
@@ -115,19 +116,19 @@ class Question:
 
 @dataclass(slots=True)
 class Survey:
-    """What one cuDNN answered. Keys with `sm` are compute capabilities, 80 for sm_80.
+    """Answers of one cuDNN. Keys with `sm` are compute capabilities, 80 for sm_80.
 
     Attributes:
-        refusals: How often (class, operation, engine, sm, status, reason) was the answer.
-        built: Architectures on which an engine took at least one question.
-        lists: For (mode, sm): lists asked, those complete, suggestions announced, those dropped, and lists whose log names
-            the device.
-        complete: Of the questions of which (operation, engine, sm) was refused for the environment: those whose INSTANT list
-            lacks nothing.
-        listed: How often an engine was in a list, by (mode, operation, engine).
-        plans: Why first plans of INSTANT lists did not build, by status; 0: they did.
-        answers: By (sm, operation, graph) the engines of the INSTANT list and the first plan's workspace in bytes.
-        not_asked: Architectures about which this cuDNN cannot be asked, and why.
+            refusals: Number of answers by (class, operation, engine, sm, status, reason).
+            built: Architectures on which an engine took at least one question.
+            lists: For (mode, sm): queried lists, complete lists, announced suggestions, dropped suggestions, and lists whose
+                log names the device.
+            complete: Among the questions that (operation, engine, sm) refused for the environment: those with a complete
+                INSTANT list.
+            listed: Number of lists with an engine, by (mode, operation, engine).
+            plans: Number of first plans of INSTANT lists by build status; 0 means success.
+            answers: By (sm, operation, graph), the engines of the INSTANT list and the first plan's workspace in bytes.
+            not_asked: Architectures for which this cuDNN cannot be queried, and the reason.
     """
 
     version: int = 0
@@ -141,17 +142,17 @@ class Survey:
     not_asked: dict[int, str] = field(default_factory=dict)
 
     def count(self, class_: str, sm: int) -> int:
-        """Return how many refusals of a class there were on an architecture."""
+        """Return the number of refusals of a class on an architecture."""
         return sum(n for (of, _, _, on, _, _), n in self.refusals.items() if (of, on) == (class_, sm))
 
     def never(self, class_: str) -> dict[str, list[int]]:
-        """Return the engines which took no question on any architecture, and of which this class of refusal was seen."""
+        """Return the engines that took no question on any architecture and had a refusal of this class."""
         found = {key[1:3] for key in self.refusals if key[0] == class_} - set(self.built)
         return {operation: sorted(i for of, i in found if of == operation) for operation in OPERATIONS.values()}
 
 
 def convolutions(*, brief: bool) -> list[Question]:
-    """Return the questions about convolutions; brief: the few of `BRIEF`."""
+    """Return the questions about convolutions; with `brief`, the few in `BRIEF`."""
     kinds = itertools.product(CONVOLUTIONS, TYPES, (False, True))
     return [
         Question(name, operation, convolution_graph(name, operation, dtype, channels_last))
@@ -162,13 +163,13 @@ def convolutions(*, brief: bool) -> list[Question]:
 
 
 def convolution_graph(name: str, operation: str, dtype: str, channels_last: bool) -> str:
-    """Return the graph text of one of `CONVOLUTIONS`."""
+    """Return the graph text of an entry in `CONVOLUTIONS`."""
     x, w, options = CONVOLUTIONS[name]
     return cg.convolution_graph(operation, x, w, dtype=TYPES[dtype], channels_last=channels_last, **options)
 
 
 def attention(cudnn: Path) -> list[Question]:
-    """Return what PyTorch asks about attention, forwards and backwards: seen by tracing a job on the null GPU."""
+    """Return PyTorch's questions about attention, forwards and backwards, from a trace of a job on the null GPU."""
     with tempfile.TemporaryDirectory() as folder:
         cache, card = Path(folder) / "cudnn.sqlite", device("h100")
         oracle = CudnnOracle(cudnn, oracle_libraries(cudnn), cache=cache, device=card.cudnn_record())
@@ -177,7 +178,7 @@ def attention(cudnn: Path) -> list[Question]:
 
 
 def unanswered(layer: str, start_oracle: Callable[[Path], CudnnOracle] | None = None) -> list[str]:
-    """Return what a job of `cudnn_layers.py` is told on the null GPU to be an assumption."""
+    """Return the assumptions that the null GPU reports for a job of `cudnn_layers.py`."""
     tracer = NullGpuTracer(start_oracle=start_oracle)
     try:
         job = Job(device("h100"), target=f"{LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"))
@@ -200,13 +201,13 @@ def class_of(status: int, name: str, reason: str) -> str:
 
 
 def survey(cudnn: Path, libraries: Path, questions: Sequence[Question], cards: Sequence[int] = tuple(CARDS)) -> Survey:
-    """Return what the cuDNN in a folder answers, asked in a process of its own: cuDNN reads the log's place once.
+    """Return the answers of the cuDNN in a folder, from a separate process: cuDNN reads the log's path only once.
 
     Args:
-        cudnn: Folder of cuDNN's libraries.
-        libraries: Folder of the stand-ins.
-        questions: What is asked.
-        cards: Compute capabilities, of `CARDS`.
+            cudnn: Folder of cuDNN's libraries.
+            libraries: Folder of the stand-ins.
+            questions: The questions.
+            cards: Compute capabilities from `CARDS`.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_survey, cudnn, libraries, tuple(questions), tuple(cards)).result()
@@ -216,7 +217,7 @@ def _survey(cudnn: Path, libraries: Path, questions: Iterable[Question], cards: 
     with tempfile.NamedTemporaryFile("r", prefix="vramcast-", suffix=".log") as log:
         os.environ.update(CUDNN_LOGLEVEL_DBG="2", CUDNN_LOGDEST_DBG=log.name)  # spec: cuDNN's documentation, logging
         cudnn_here = cb.load(cudnn, libraries)
-        cudnn_here.withholds &= cudnn_here.version < _WITHHOLD_NONE  # without cuBLASLt all seem to
+        cudnn_here.withholds &= cudnn_here.version < _WITHHOLD_NONE  # without cuBLASLt, all seem to withhold
         found = Survey(cudnn_here.version)
         parsed = [(question, cg.renumber(cg.parse(question.graph))) for question in questions]
         for sm in cards:
@@ -233,7 +234,7 @@ def _survey(cudnn: Path, libraries: Path, questions: Iterable[Question], cards: 
 def _ask_engines(
     found: Survey, cudnn: cb.Backend, log: Any, sm: int, record: str, question: Question, graph: cg.Descriptor
 ) -> Iterator[int]:
-    """Ask each engine; yield those which were refused for the environment."""
+    """Query each engine; yield those refused for the environment."""
     log.read()
     for engine, status in enumerate(cudnn.statuses(record, graph)):
         reasons = _REASON.findall(log.read())
@@ -271,7 +272,7 @@ def _ask_lists(
 
 
 def _first_plan(cudnn: cb.Backend, record: str, graph: cg.Descriptor) -> tuple[int, int]:
-    """Return its status, 0 where there is none, and its workspace."""
+    """Return the status of the first plan, 0 if there is none, and its workspace."""
     try:
         return 0, cudnn.plan(record, INSTANT, 0, graph).workspace_bytes
     except cb.PlanFailure as failure:
@@ -281,7 +282,7 @@ def _first_plan(cudnn: cb.Backend, record: str, graph: cg.Descriptor) -> tuple[i
 
 
 def without_cublaslt(libraries: Path, folder: Path) -> Path:
-    """Make a folder as `oracle_libraries` does, but with a cuBLASLt which makes no handle: what NVIDIA's own does here."""
+    """Make a folder as `oracle_libraries` does, but with a cuBLASLt that creates no handle, like NVIDIA's own here."""
     (folder / "libcuda.so.1").symlink_to(libraries / "libcuda.so.1")
     name = next(libraries.glob("libcublasLt.so.*")).name
     broken = folder / "broken.c"
@@ -295,14 +296,14 @@ def without_cublaslt(libraries: Path, folder: Path) -> Path:
 
 
 def by_architecture(found: Survey) -> str:
-    """Return how many answers of each class there were on each architecture."""
+    """Return the number of answers of each class on each architecture."""
     return table(
         ["engines x questions", *CLASSES], [[f"sm_{sm}", *(found.count(c, sm) for c in CLASSES)] for sm in _asked(found)]
     )
 
 
 def by_environment(found: Survey) -> str:
-    """Return which engines are refused for the environment, and of how many questions the list lacks nothing all the same."""
+    """Return the engines refused for the environment, and the number of questions for which the list is still complete."""
     rows: dict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     engines: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     for (class_, operation, engine, sm, _, reason), n in found.refusals.items():
@@ -316,7 +317,7 @@ def by_environment(found: Survey) -> str:
 
 
 def by_list(found: Survey, broken: Survey) -> str:
-    """Return how many of cuDNN's own suggestions did not pass its check, with the stand-in and without."""
+    """Return the number of cuDNN's own suggestions that failed its check, with the stand-in and without."""
     heads = ["lists", "of", "complete", "suggestions", "left out", "without the stand-in: complete", "left out"]
     rows = []
     for (name, mode), sm in itertools.product((("INSTANT", INSTANT), ("FALLBACK", FALLBACK)), _asked(found)):
@@ -326,14 +327,14 @@ def by_list(found: Survey, broken: Survey) -> str:
 
 
 def lost(found: Survey, broken: Survey) -> str:
-    """Return which engines build with the stand-in only."""
+    """Return the engines that build only with the stand-in."""
     missing = set(found.built) - set(broken.built)
     rows = [[operation, _numbers(i for of, i in missing if of == operation)] for operation in OPERATIONS.values()]
     return table(["build with the stand-in only", "engines"], rows)
 
 
 def unexplained(found: Survey) -> str:
-    """Return the engines which took no question anywhere, by cuDNN's reason, and those in no INSTANT list."""
+    """Return the engines that took no question anywhere, by cuDNN's reason, and those in no INSTANT list."""
     rows = {f"took no question: {of}": found.never(of) for of in (DEVICE, SILENT, ABSENT, NEW)}
     rows["took some, and is in no INSTANT list"] = {
         operation: [i for of, i in found.built if of == operation and not found.listed[INSTANT, operation, i]]
@@ -343,7 +344,7 @@ def unexplained(found: Survey) -> str:
 
 
 def against(found: Survey, other: Survey) -> str:
-    """Return whether another cuDNN has the same INSTANT lists, but for the engines which this one is refused."""
+    """Return whether another cuDNN has the same INSTANT lists, except for the engines that this one refuses."""
     refused = {key[1:3] for key in found.refusals if key[0] == DEVICE}
     rows = []
     for sm in _asked(found):
@@ -358,7 +359,7 @@ def against(found: Survey, other: Survey) -> str:
 
 
 def by_layer(cudnn: Path, libraries: Path) -> str:
-    """Return what is known of attention's lists, and what the result says of the calls which cannot be asked."""
+    """Return the lists of attention, and the result's remarks on the calls that cannot be queried."""
     found = survey(cudnn, libraries, attention(cudnn), [sm for sm in CARDS if sm >= _FIRST_WITH_ATTENTION])
     whats = ("lists", "announced", "dropped", "device")
     rows = [[f"sm_{sm}", *(found.lists[MODE_A, sm, what] for what in whats)] for sm in _asked(found)]
@@ -375,11 +376,11 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def main() -> None:
-    """Ask and print."""
+    """Query cuDNN and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--cudnn", type=Path, help="folder of libcudnn_graph.so.9; default: the one which answers here")
+    parser.add_argument("--cudnn", type=Path, help="folder of libcudnn_graph.so.9; default: the one in use here")
     parser.add_argument("--against", type=Path, metavar="DIR", help="only compare its lists with those of another cuDNN")
-    parser.add_argument("--brief", action="store_true", help="a few questions, on which every engine builds that ever does")
+    parser.add_argument("--brief", action="store_true", help="only a few questions, enough for every engine that can build")
     options = parser.parse_args()
     cudnn = options.cudnn or choose(None).library.folder
     libraries, questions = oracle_libraries(cudnn), convolutions(brief=options.brief)

@@ -1,4 +1,4 @@
-"""Small jobs which take cuDNN where its engines for convolutions are not asked: attention, and the older calls.
+"""Small jobs that use cuDNN outside its convolution engines: attention, and the older calls.
 
 Targets of `benchmarks.hardware.cudnn_engines`, for example `benchmarks/hardware/cudnn_layers.py:attention`; a batch is
 8x1024x512 floats.
@@ -19,7 +19,7 @@ class Attention(nn.Module):
         self.project = nn.Linear(512, 3 * 512, dtype=torch.float16)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one number."""
+        """Return a single number."""
         query, key, value = self.project(x.half()).view(8, 1024, 24, 64).transpose(1, 2).chunk(3, 1)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             return nn.functional.scaled_dot_product_attention(query, key, value).float().sum()
@@ -33,20 +33,20 @@ class Recurrent(nn.Module):
         self.layers = nn.LSTM(512, 64, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one number."""
+        """Return a single number."""
         total: Tensor = self.layers(x)[0].sum()
         return total
 
 
 class BatchNorm(nn.Module):
-    """Batch normalisation in channels last: libcudnn_ops' older calls, which need a handle."""
+    """Batch normalization in channels last: libcudnn_ops' older calls, which need a handle."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(64)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one number."""
+        """Return a single number."""
         image = x.view(8, 64, 64, 128).to(memory_format=torch.channels_last).half()
         total: Tensor = self.norm(image).float().sum()
         return total

@@ -1,9 +1,9 @@
-"""Which entry points of NVIDIA's the wheels of other libraries look up: `tracer/nullgpu/csrc/wheels.txt`, read anew.
+"""Entry points of NVIDIA's libraries that the wheels of other libraries look up: writes `tracer/nullgpu/csrc/wheels.txt`.
 
 python -m benchmarks.hardware.looked_up WHEEL.whl ... > tracer/nullgpu/csrc/wheels.txt
 
-The shared libraries in a wheel are asked for their undefined symbols (binutils). A library which says its names as text, as
-nvidia-ml-py does, is read as text. flash-attn and apex have no wheels; what stands in their sources is written here.
+binutils lists the undefined symbols of the shared libraries in a wheel. A library that looks up names at run time, as
+nvidia-ml-py does, is searched as text. flash-attn and apex have no wheels; the calls in their sources are listed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD = """\
 # `python -m benchmarks.hardware.looked_up` read them from wheels (2026-11-22). The stand-ins export all of them; what they do
 # stands in entry_points.txt, and one which that list lacks is refused. Names alone; no text of NVIDIA's.
 """
-# Calls in the sources of libraries without wheels, by `git grep` for names of the runtime and of cuBLAS.
+# Calls in the sources of libraries without wheels, from `git grep` for names of the runtime and of cuBLAS.
 _FROM_SOURCES = {
     "apex 6424da3b, sources": {
         "libcudart": """cudaDeviceReset cudaDeviceSynchronize cudaEventCreate cudaEventDestroy cudaEventElapsedTime
@@ -53,7 +53,7 @@ _FROM_SOURCES = {
 
 
 def looked_up_by(path: Path) -> dict[str, str]:
-    """Return {symbol: library} of the entry points of NVIDIA's which a shared library needs; without those that it brings."""
+    """Return {symbol: library} of the NVIDIA entry points that a shared library needs, without those that it includes."""
     text = run_tool("nm", "-D", "--undefined-only", str(path))
     names = {line.split()[-1].partition("@")[0] for line in text.splitlines() if line}
     return {name: library for name in sorted(names) if (library := guess(name))}

@@ -1,12 +1,12 @@
-"""What a process takes of its card before its first step, context and NCCL: what we say against what nvidia-smi printed.
+"""Memory of a process before its first step, context and NCCL: our values compared with those printed by nvidia-smi.
 
 python -m benchmarks.hardware.process_peaks
 
 The logs are those of $VRAMCAST_SHARED/data/public/context_startup.csv: each row is one stack, with the most frequent size of
-its processes. The table in vramcast/estimates/communicators.py has modes of these same logs, so this shows how far one number
-stands for many machines, and is no test on unseen ones. Left out are cards which are not in our table, and processes above 5
-GiB, which hold data already. A process of one rank makes a communicator if a launcher started it: the logs do not say, and its
-size tells (benchmarks.hardware.contexts).
+its processes. The table in vramcast/estimates/communicators.py has modes of these same logs, so this shows how well one number
+fits many machines; it is no test on unseen ones. Cards outside our table are left out, and so are processes above 5 GiB, which
+already hold data. A process with one rank makes a communicator if a launcher started it: the logs do not state that, so its
+size decides (benchmarks.hardware.contexts).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Printed:
 
 
 def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
-    """Return what can be compared."""
+    """Return the comparable rows."""
     found = []
     for row in rows:
         key = _KEYS.get(row["gpu"])
@@ -60,9 +60,9 @@ def printed(rows: Iterable[Mapping[str, str]]) -> list[Printed]:
 
 
 def said(card: str, torch: str, ranks: int, *, has_group: bool) -> tuple[float, float, float]:
-    """Return low end, point and high end in MiB of a process which made one communicator, or of a context alone."""
+    """Return low end, point, and high end in MiB of a process that made one communicator, or of a context alone."""
     major = re.search(r"\+cu(\d\d)", torch)
-    # A barrier launches a kernel; strangers are bare, or launched one.
+    # A barrier launches a kernel; foreign processes are bare, or launched one.
     bare, after = (context_bytes(card, int(major[1]) if major else 12, (), torch=torch, kernels=k) for k in (False, True))
     context = after if has_group else replace(bare, high_bytes=after.high_bytes)
     sizes = [context.low_bytes, context.bytes, context.high_bytes]

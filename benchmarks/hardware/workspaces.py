@@ -1,9 +1,9 @@
-"""Which convolutions of a job take cuDNN's workspace, and what the second and third plan would take.
+"""cuDNN workspaces by convolution of a job, and those of the second and third plan.
 
     python -m benchmarks.hardware.workspaces torchvision:mobilenet_v2 128x3x224x224 a100-40gb
 
-Traces the job with the oracle's cache empty, so that the cache then holds each graph that PyTorch asked about, and asks for the
-first three plans of each. Also prints the reserved peak with and without workspaces.
+Traces the job with an empty oracle cache, so that the cache then holds each graph that PyTorch queried, and queries the first
+three plans of each. Also prints the reserved peak with and without workspaces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPERATIONS = {10: "forward", 11: "backward filter", 12: "backward data"}  # spe
 
 
 def describe(graph: str) -> str:
-    """Return a convolution's operation and its tensors' dimensions, as a reader wants them."""
+    """Return a convolution's operation and its tensors' dimensions in readable form."""
     operation = re.search(r"801=15:\[(\d+)\{", graph)
     kind = _OPERATIONS.get(int(operation[1]), f"operation {operation[1]}") if operation else "?"
     shapes = [dims.replace(",", "x") for dims in re.findall(r"902=3:([\d,]+);", graph)]
@@ -41,7 +41,7 @@ def describe(graph: str) -> str:
 
 
 def questions(cache: Path) -> Iterator[tuple[int, str]]:
-    """Yield (heuristic mode, graph) of every list of engines that was asked for."""
+    """Yield (heuristic mode, graph) of every queried list of engines."""
     with closing(sqlite3.connect(cache)) as database:
         for (request,) in database.execute("SELECT DISTINCT request FROM answer_3 WHERE request LIKE 'HEUR %'"):
             _, mode, graph = request.split(" ", 2)
@@ -49,7 +49,7 @@ def questions(cache: Path) -> Iterator[tuple[int, str]]:
 
 
 def plans(oracle: CudnnOracle, mode: int, graph: str) -> list[str]:
-    """Return the workspaces of the first plans in MiB, "-" where a plan does not build."""
+    """Return the workspaces of the first plans in MiB, "-" for a plan that does not build."""
     sizes = []
     for index in range(min(_PLANS, len(oracle.heuristics(mode, graph)))):
         try:
@@ -60,7 +60,7 @@ def plans(oracle: CudnnOracle, mode: int, graph: str) -> list[str]:
 
 
 def main(target: str, batch: str, card: Device) -> None:
-    """Trace, ask, print."""
+    """Trace the job, query its graphs, and print the table."""
     spec = TensorSpec.parse(batch)
     job = Job(card, target=target, batch=spec, labels=TensorSpec((spec.shape[0],), "int64"))
     with tempfile.TemporaryDirectory() as folder:

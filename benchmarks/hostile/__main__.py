@@ -1,9 +1,9 @@
-"""Hostile inputs, replayed: how many of each kind are handled well.
+"""Hostile inputs, replayed: counts the inputs of each kind that vramcast handles well.
 
     python -m benchmarks.hostile [--group NAME ...] [--verbose]
 
-Prints a markdown table, then what was not handled, and ends with 1 unless every input was. Each group is a module of this
-folder with `cases(folder)`.
+Prints a Markdown table, then the inputs that were not handled; the exit code is 1 if there are any. Each group is a module of
+this folder with `cases(folder)`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS: tuple[str, ...] = (
 
 
 def table(found: Iterable[tuple[Case, Verdict]]) -> str:
-    """Return the markdown table: a row a kind, a column for each thing which can be wrong."""
+    """Return the Markdown table: a row per kind, a column per possible fault."""
     tried: Counter[str] = Counter()
     wrong: dict[str, Counter[Wrong]] = {}
     for case, verdict in found:
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--group", action="append", choices=GROUPS)
     parser.add_argument("--verbose", action="store_true", help="name each case on stderr when it ends")
     options = parser.parse_args()
-    # In the background, and under nohup, all callers which are started here would ignore these two.
+    # In the background and under nohup, all child processes would ignore these two signals.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     found: list[tuple[Case, Verdict]] = []

@@ -1,4 +1,4 @@
-"""What callers write: values of options, the environment they start us in, arguments of `estimate`."""
+"""Callers' input: values of options, the environment of the process, arguments of `estimate`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pwd.getpwuid = _nobody
 _BATCH = ("--batch", "8x64")
 _ON = ("--on", "rtx3060")
 
-# What is given beside TARGET and --batch, the right exit codes, and what the message must say.
+# Options in addition to TARGET and --batch, the right exit codes, and a required part of the message.
 _VALUES: tuple[tuple[tuple[str, ...], tuple[int, ...], str], ...] = (
     *(((option, ""), (2,), option) for option in (
         "--memory", "--labels", "--device", "--on", "--artifact", "--snapshot", "--plot", "--stack", "--optimizer", "--level",
@@ -55,7 +55,7 @@ _VALUES: tuple[tuple[tuple[str, ...], tuple[int, ...], str], ...] = (
     (("--what-if", "", "--cards", "24"), (2,), "unit"),
     (("--cards", "24GiB"), (2,), "--what-if"),
 )  # fmt: skip
-# Those which are seen when the job is traced.
+# Cases that are detected when the job is traced.
 _TRACED: tuple[tuple[tuple[str, ...], tuple[int, ...], str], ...] = (
     (("--memory", "256MiB"), (0, 1), ""),
     (("--memory", str(2**63 - 1)), (0,), ""),
@@ -74,7 +74,7 @@ _BATCHES = (
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield the cases; models and the like are written to `folder`."""
+    """Yield the cases; write models and other files to `folder`."""
     (folder / "m.py").write_text(MODELS)
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(_NOBODY)
@@ -140,7 +140,7 @@ def _of_environments(folder: Path) -> Iterable[Case]:
         return Case("environment", name, functools.partial(shell, text, codes, says, changed, answers))
 
     yield case("calm", "VRAMCAST CHECK", (0,))
-    # Where an answer goes, and messages.
+    # Destinations of answers and messages.
     yield case("stdout is full", "VRAMCAST CHECK >/dev/full", (3,), "cannot be written", answers=False)
     yield case("stdout is full, help", "VRAMCAST --help >/dev/full", (3,), "cannot be written", answers=False)
     yield case("stdout is closed", "VRAMCAST CHECK >&-", (3,), "stdout is closed", answers=False)

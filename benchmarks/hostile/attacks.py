@@ -1,9 +1,9 @@
-"""Estimates from threads, forks and under alarms, while worker, job and oracle are killed at random moments.
+"""Estimates from threads, forks, and under alarms, while worker, job, and oracle are killed at random moments.
 
     python -m benchmarks.hostile.attacks SEED
 
-Prints one JSON line an estimate: {"attack": ..., "wrong": null | "number" | "error", "seen": ...}. Each answer must equal the
-calm one, or be an error of ours; what interrupts the caller must be what reaches it.
+Prints one JSON line per estimate: {"attack": ..., "wrong": null | "number" | "error", "seen": ...}. Each answer must equal the
+undisturbed one, or be a vramcast error; an interruption must reach the caller unchanged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch.nn as nn
 import vramcast
 from vramcast.core.errors import VramcastError
 
-# arbitrary: many of what costs nothing, few of what makes a worker start again, which takes seconds
+# arbitrary: many cheap attacks, few that make a worker restart, which takes seconds
 CALM, THREADS, ALARMS, WORKERS, JOBS, ORACLES, FORKS = 130, 58, 14, 10, 54, 50, 5
-AT_ONCE = 4  # estimates of one attack by threads
+AT_ONCE = 4  # estimates of one attack with threads
 N_ESTIMATES = CALM + AT_ONCE * THREADS + ALARMS + WORKERS + JOBS + ORACLES + 2 * FORKS
 _LATEST_S = 0.3  # arbitrary: about as long as such a job takes
 
@@ -68,7 +68,7 @@ def processes() -> Iterator[tuple[int, int, str]]:
 
 
 def kill(what: str) -> None:
-    """Kill a worker of this process, the worker's job, or its oracle, if there is one now."""
+    """Kill a worker of this process, the worker's job, or its oracle, if it exists."""
     found = list(processes())
     ours = {pid: command for pid, parent, command in found if parent == os.getpid()}
     workers = {pid for pid, command in ours.items() if "nullgpu.worker" in command or "tracer.serve" in command}
@@ -87,7 +87,7 @@ def _ring(*_: object) -> NoReturn:
 
 
 class Attacks:
-    """The estimates under attack, in an order which the seed decides."""
+    """The estimates under attack, in a seeded order."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -106,7 +106,7 @@ class Attacks:
         signal.signal(signal.SIGALRM, _ring)
 
     def run(self) -> Iterator[dict[str, Any]]:
-        """Yield what came of each estimate."""
+        """Yield the result of each estimate."""
         for attack in self._order:
             number, delay_s = self._draw.randrange(8), self._draw.uniform(0, _LATEST_S)
             if attack == "threads":
@@ -132,7 +132,7 @@ class Attacks:
             answer = estimate(number)
         except (VramcastError, Late) as error:
             return {"attack": attack, "wrong": None, "seen": type(error).__name__}
-        except Exception as error:  # a traceback in the caller's face
+        except Exception as error:  # a traceback for the caller
             return {"attack": attack, "wrong": "error", "seen": f"{type(error).__name__}: {error}"[:300]}
         right = answer == self._calm[number]
         seen = "equal" if right else f"job {number}: {answer}, calm {self._calm[number]}"
@@ -150,18 +150,18 @@ class Attacks:
         return found
 
     def _fork(self, number: int, delay_s: float) -> Iterator[dict[str, Any]]:
-        """The fork asks, and leaves as a script does, while its parent asks too."""
+        """Estimate in a fork that exits like a script, while its parent estimates too."""
         told, tell = os.pipe()
         begun = threading.Event()
         other: list[dict[str, Any]] = []
         beside = threading.Thread(target=lambda: (begun.set(), other.append(self._judged("fork: parent", number))))
         beside.start()
         begun.wait()
-        time.sleep(delay_s)  # the fork finds locks held and a question open
+        time.sleep(delay_s)  # the fork starts with locks held and a request open
         pid = os.fork()
         if pid == 0:
             os.write(tell, json.dumps(self._judged("fork: child", (number + 1) % 8)).encode())
-            sys.exit(0)  # with every atexit function of the parent's
+            sys.exit(0)  # with every atexit function of the parent
         os.close(tell)
         with os.fdopen(told) as said:
             yield json.loads(said.read() or '{"attack": "fork: child", "wrong": "error", "seen": "no answer"}')
@@ -182,7 +182,7 @@ def _later(delay_s: float, what: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Attack, and print what came of it."""
+    """Run the attacks and print their results."""
     for outcome in Attacks(int(sys.argv[1])).run():
         print(json.dumps(outcome), flush=True)
 

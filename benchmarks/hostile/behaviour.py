@@ -1,6 +1,6 @@
-"""Jobs that behave in their traced runs as they really do: what they load, read, catch and count, and what they are given.
+"""Jobs that must behave when traced as they do for real: loading, reading, catching, counting, and their input.
 
-Each script writes what it saw to a file. The truth is what the same script sees on the CPU, without us, or what was put in.
+Each script writes its observations to a file. The truth is the result of the same script on the CPU, without vramcast, or the input.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class _Movable:
 
 @contextmanager
 def _surrounded(stdin: int | None = None, **environment: str) -> Iterator[None]:
-    """Change standard input and variables of this process inside."""
+    """Change standard input and variables of this process within the block."""
     before, kept = dict(os.environ), os.dup(0)
     os.environ.update(environment)
     if stdin is not None:
@@ -218,7 +218,7 @@ def _written(folder: Path, name: str, text: str) -> Path:
 
 
 def _as_on_the_host(folder: Path, name: str, text: str) -> Verdict:
-    """Run a script on the CPU, without us, then traced; both must see the same."""
+    """Run a script on the CPU without vramcast, then traced; both must have the same result."""
     script = _written(folder, name, text)
     notes = script.with_suffix(".json")
     argv = sys.argv
@@ -239,7 +239,7 @@ def _as_on_the_host(folder: Path, name: str, text: str) -> Verdict:
 
 
 def _reads(folder: Path, way: str, kind: str, text: str) -> Verdict:
-    """Give a text to a job that runs several times, since its card is full; each run must read all of it."""
+    """Give a text to a job that runs several times because its card is full; each run must read all of it."""
     script = _written(folder, f"reads {kind}", _READING.format(way=way))
     given, notes = folder / "given", script.with_suffix(".json")
     given.write_text(text)
@@ -263,7 +263,7 @@ def _trained(folder: Path, place: int, attempts: int, error: str) -> Estimate:
 
 
 def _caught(folder: Path, place: int, attempts: int, error: str) -> Verdict:
-    """Hold a job that catches errors of its forward pass against one that raises none."""
+    """Compare a job that catches errors of its forward pass with one that raises none."""
     whole, found = _trained(folder, place, 0, error), _trained(folder, place, attempts, error)
     seen = [[(phase.name, phase.steps) for phase in one.course.phases] for one in (whole, found)]
     if seen[0] != seen[1] or found.course.not_reached or found.course.ended:
@@ -299,10 +299,10 @@ def _batches() -> dict[str, Any]:
 
 
 def _batch(form: str, tracer: str) -> Verdict:
-    """Hold a batch of some form against the same as a tensor: the device must come to hold the same."""
+    """Compare a batch of some form with the same batch as a tensor: the device must hold the same data."""
     found = Estimator(_CARD, tracer).estimate(_net(), _batches()[form])
     plain = Estimator(_CARD, tracer).estimate(_net(), _batches()["a tensor"])
-    same = found.allocated == plain.allocated or "labels" in form or form == "a frozen one"  # which hold more
+    same = found.allocated == plain.allocated or "labels" in form or form == "a frozen one"  # these hold more
     return HANDLED if same else Verdict(Wrong.NUMBER, f"{found.allocated} instead of {plain.allocated}")
 
 
@@ -315,7 +315,7 @@ def _no_batch(make: Callable[[], Any], words: str) -> Verdict:
 
 
 def _interrupted(folder: Path, words: tuple[str, ...], due: str) -> Verdict:
-    """Stop a job that sleeps; `due` must be in what comes of it."""
+    """Stop a job that sleeps; the result must contain `due`."""
     script, sleeps = _written(folder, "sleeps", _SLEEPS), folder / "sleeps"
     sleeps.unlink(missing_ok=True)
 
@@ -345,7 +345,7 @@ def _early_stop(folder: Path) -> Verdict:
 
 
 def _in_time(folder: Path, limit_s: float) -> Verdict:
-    """Limit a job that runs again with other values."""
+    """Limit the time of a job that runs again with other values."""
     started = time.monotonic()
     try:
         estimate_command([str(_written(folder, "slow", _SLOW))], device=_CARD, timeout_s=limit_s, until="end")

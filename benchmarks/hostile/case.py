@@ -1,4 +1,4 @@
-"""A case: one hostile input, and the verdict on what came of it."""
+"""A case: one hostile input, and the verdict on its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Wrong(Enum):
-    """What can be wrong about an answer; the value is how the table calls it."""
+    """Possible faults of an answer; the value is the heading in the table."""
 
     NUMBER = "wrong number in silence"
     TRACEBACK = "traceback"
@@ -22,14 +22,14 @@ class Wrong(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a case ended: handled well, or what was wrong about it and what was seen."""
+    """The result of a case: handled well, or the fault and the observation."""
 
     wrong: Wrong | None = None
     seen: str = ""
 
     @property
     def is_handled(self) -> bool:
-        """Whether nothing was wrong."""
+        """Return whether there was no fault."""
         return self.wrong is None
 
 
@@ -40,8 +40,8 @@ HANDLED = Verdict()
 class Case:
     """One hostile input.
 
-    `run` tries it and returns the verdict. What it raises is a verdict too: an exception of ours at a place where none is due
-    is a traceback in the caller's face.
+    `run` tries it and returns the verdict. An exception is a verdict too: a vramcast exception where none is expected is a
+    traceback for the caller.
     """
 
     kind: str
@@ -49,9 +49,9 @@ class Case:
     run: Callable[[], Verdict]
 
     def verdict(self) -> Verdict:
-        """Try it; an exception which escapes is a traceback."""
+        """Try it; an escaped exception is a traceback."""
         try:
             return self.run()
-        except Exception as error:  # what escapes to a caller of ours is what this benchmark looks for
+        except Exception as error:  # this benchmark looks for exceptions that reach the caller
             last = traceback.format_exception_only(error)[-1].strip()
             return Verdict(Wrong.TRACEBACK, last[:300])

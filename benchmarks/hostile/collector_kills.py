@@ -1,10 +1,10 @@
-"""The collector, killed again and again while it measures on the null GPU: what is lost, what is damaged.
+"""The collector, killed repeatedly while it measures on the null GPU: counts lost and damaged runs.
 
     python -m benchmarks.hostile.collector_kills [--kills 100] [--seed 0]
 
 Each round starts `vramcast measure --dry-run` on the same folder and kills it (SIGKILL, its whole process group) after a
-random time. After each kill every run that was whole before must still be there. Prints one line at the end; ends with 1 if
-anything was lost or damaged beyond the run under way.
+random time. After each kill, every complete run must still be there. Prints one line at the end; the exit code is 1 if
+anything was lost or damaged except the run in progress.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line as a hostile caller starts it, and the verdict on how it ended."""
+"""The command line as a hostile caller starts it, and the verdict on its result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.hostile.case import HANDLED, Verdict, Wrong
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120.0  # arbitrary: far above what any of these cases needs on a busy machine
-_SHOWN = 200  # arbitrary: characters of a message which the table shows
+LIMIT_S = 120.0  # arbitrary: far above the time of any of these cases on a busy machine
+_SHOWN = 200  # arbitrary: characters of a message in the table
 
 
 def vramcast(
@@ -27,16 +27,16 @@ def vramcast(
     limit_s: float = LIMIT_S,
     **popen: Any,
 ) -> Verdict:
-    """Run one command in a process of its own and judge it.
+    """Run one command in a process of its own and return the verdict on it.
 
     Args:
-        arguments: After `vramcast`.
-        codes: The exit codes which are right.
-        environment: What is changed in the environment; None takes a variable away.
-        says: What stderr must contain.
-        check: Looks at the JSON object of an answer (exit 0, 1 or 4 with --json) and returns what is wrong, or "".
-        limit_s: The command hangs when it takes longer.
-        popen: Further arguments of subprocess.run.
+            arguments: Words after `vramcast`.
+            codes: The right exit codes.
+            environment: Changes to the environment; None removes a variable.
+            says: Required part of stderr.
+            check: Check of the JSON object of an answer (exit 0, 1 or 4 with --json); it returns the fault, or "".
+            limit_s: Time after which the command counts as hanging.
+            popen: Further arguments of subprocess.run.
     """
     full = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     try:
@@ -61,7 +61,7 @@ def judge(
     says: str = "",
     check: Callable[[dict[str, Any]], str] | None = None,
 ) -> Verdict:
-    """Return the verdict on a command which ended: exit code, no traceback, a message, one JSON object where one is due."""
+    """Return the verdict on a finished command: exit code, no traceback, a message, one JSON object where expected."""
     last = err.strip().splitlines()[-1][:_SHOWN] if err.strip() else ""
     if "Traceback (most recent call last)" in err:
         return Verdict(Wrong.TRACEBACK, last)
@@ -71,7 +71,7 @@ def judge(
         return Verdict(Wrong.UNCLEAR, f"'{says}' is not in: {last}")
     if code and code not in (1, 4) and not last:
         return Verdict(Wrong.UNCLEAR, f"exit {code} without a word")
-    if not is_json or code == 2:  # wrong usage is reported on stderr alone
+    if not is_json or code == 2:  # wrong usage is reported only on stderr
         return HANDLED
     try:
         found = json.loads(out)

@@ -1,4 +1,4 @@
-"""Damaged artifacts: each kind of number in one, as every strange value, and trees on which a reader would crash or not end."""
+"""Damaged artifacts: each kind of number replaced by every strange value, and trees that would crash or hang a reader."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STRANGE: dict[str, Any] = {
     "text": "5 or so",
     "none": None,
 }
-_FREE = (("card", "by"), ("card", "parameters"))  # facts which nobody computes with
+_FREE = (("card", "by"), ("card", "parameters"))  # facts that are not used in computations
 Place: TypeAlias = tuple[Any, ...]
 
 
 def places(values: Any) -> dict[str, Place]:
-    """Return where numbers stand, a place for each kind: first and last of a list, first of names which are not ours."""
+    """Return the places of numbers, one for each kind: first and last of a list, first of names that are not ours."""
     found: dict[str, Place] = {}
 
     def look(value: Any, place: Place, kind: str) -> None:
@@ -42,7 +42,7 @@ def places(values: Any) -> dict[str, Place]:
 
 
 def with_value(values: Any, place: Place, strange: Any) -> str:
-    """Return the values as JSON with another one at a place."""
+    """Return the values as JSON with another value at a place."""
     inner = values
     for step in place[:-1]:
         inner = inner[step]
@@ -54,7 +54,7 @@ def with_value(values: Any, place: Place, strange: Any) -> str:
 
 
 def numbers(folder: Path, file: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, file, content) of an artifact's file in which one number is a strange value."""
+    """Yield (name, file, content) of an artifact's file with one strange value in place of a number."""
     values = json.loads((folder / file).read_text())
     for kind, place in places(values).items():
         for name, strange in STRANGE.items():
@@ -62,7 +62,7 @@ def numbers(folder: Path, file: str) -> Iterator[tuple[str, str, str]]:
 
 
 def trees(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the same with trees which are none, and files which are no such JSON."""
+    """Yield the same with invalid trees, and with files that are no such JSON."""
     values = json.loads((folder / "reserved.json").read_text())
     model = ("learner", "gradient_booster", "model")
     tree = (*model, "trees", 0)
@@ -104,7 +104,7 @@ def trees(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def damaged(folder: Path, target: Path, file: str, content: str) -> Path:
-    """Return a copy of an artifact with another content of one file."""
+    """Return a copy of an artifact with other content in one file."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target)
     (target / file).write_text(content)
@@ -112,5 +112,5 @@ def damaged(folder: Path, target: Path, file: str, content: str) -> Path:
 
 
 def must_refuse(name: str) -> bool:
-    """Return whether a damage can be told from what is true: -1 may be a score."""
+    """Return whether the damage is distinguishable from valid content: -1 may be a score."""
     return not name.endswith(" is -1")

@@ -1,6 +1,6 @@
-"""What is judged is what is served: bounds of jobs through the four doors, with a made-up truth; and what is learned from.
+"""Comparison of evaluated and served bounds of jobs through the four entry points, with a made-up truth; and of learned examples.
 
-The doors are `vramcast.estimate(model, batch)`, `vramcast estimate TARGET`, `vramcast run` and `vramcast evaluate`.
+The entry points are `vramcast.estimate(model, batch)`, `vramcast estimate TARGET`, `vramcast run` and `vramcast evaluate`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from vramcast.learner.model import Head, Learned
 from vramcast.learner.stacks import StackContext
 
 CARD: Final = "rtx3060"
-STACK: Final = "rtx3060, 580"  # how a run with these two facts names its machine
+STACK: Final = "rtx3060, 580"  # the name of a machine for a run with these two facts
 CONTEXT_BYTES: Final = 700 * MIB
 PROMISED: Final = ("0.9", "0.95", "0.99")
-SIGMA: Final = 0.10  # of the models with convolutions; the others are exact
-MODELS: Final = 1000  # arbitrary: of each kind; so many that the calibration's own spread is small
-DRAWS: Final = 2000  # arbitrary: new runs, by which a door is judged
+SIGMA: Final = 0.10  # error of the models with convolutions; the others are exact
+MODELS: Final = 1000  # arbitrary: of each kind; enough to make the calibration's own spread small
+DRAWS: Final = 2000  # arbitrary: new runs per entry point
 _NETS: Final = """
 import torch
 from torch import nn
@@ -88,7 +88,7 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def _made_up(random: np.random.Generator) -> Learned:
-    """Return an artifact of models without convolutions, simulated exactly, and of as many which miss by a tenth."""
+    """Return an artifact of models without convolutions, simulated exactly, and of as many with an error of 10 %."""
     examples = []
     for number in range(2 * MODELS):
         features = dict.fromkeys(NAMES, 0.0) | {"count_convolution": float(number % 2)}
@@ -102,7 +102,7 @@ def _made_up(random: np.random.Generator) -> Learned:
 
 
 def _asked(door: str, folder: Path, name: str, shape: str, made_up: Path, check: Check) -> Callable[[], Verdict]:
-    """Return what asks for a job's estimate through a door and judges the answer."""
+    """Return a function that requests a job's estimate through an entry point and checks the answer."""
     common = ["--device", CARD, "--artifact", str(made_up), "--json"]
     labels = f"{shape.partition('x')[0]}:int64"
 
@@ -127,7 +127,7 @@ def _called(command: list[str], check: Check) -> Verdict:
 
 
 def _same_as(first: dict[str, Any]) -> Check:
-    """Return what compares an answer's bounds with those of the first door."""
+    """Return a function that compares an answer's bounds with those of the first entry point."""
 
     def check(found: dict[str, Any]) -> str:
         of_first = first.setdefault("quantiles", found["quantiles"])
@@ -137,14 +137,14 @@ def _same_as(first: dict[str, Any]) -> Check:
 
 
 def _covers(found: dict[str, Any]) -> str:
-    """Judge an answer's bounds by new runs of the same job, drawn from the truth."""
+    """Check an answer's bounds with new runs of the same job, drawn from the truth."""
     residuals = np.random.default_rng(1).normal(0, SIGMA, DRAWS)
     peaks = found["peaks"]["reserved"] * np.exp(residuals) + CONTEXT_BYTES
     return _judged({level: float((peaks <= found["quantiles"][level]).mean()) for level in PROMISED}, DRAWS)
 
 
 def _judged(coverage: dict[str, float], n: int) -> str:
-    """Return which shares lie further from their level than chance explains, of `n` runs and of the calibration."""
+    """Return the coverages further from their level than chance explains, for `n` runs and the calibration."""
     wrong = []
     for level, share in coverage.items():
         promised = float(level)
@@ -169,7 +169,7 @@ def _runs(folder: Path, name: str, n: int) -> str:
 
 
 def _evaluated(folder: Path, made_up: Path) -> Verdict:
-    """Judge what `evaluate` says of made-up runs, whose simulated peak is asked first."""
+    """Check the answer of `evaluate` for made-up runs, after estimating their simulated peak."""
 
     def note(found: dict[str, Any]) -> str:
         (folder / "reserved").write_text(str(found["peaks"]["reserved"]))
@@ -188,7 +188,7 @@ def _evaluated(folder: Path, made_up: Path) -> Verdict:
 
 # ------------------------------------------------------------------------------------------------ what is learned from
 def _learned_from(folder: Path) -> Iterator[Case]:
-    """Yield what an example must not be: a fallback's answer for ever, or one of another vramcast."""
+    """Yield examples that must not be reused: a fallback's answer, and those of another vramcast."""
     cache = folder / "cache"
     kept = cache / "examples.jsonl"
 

@@ -1,4 +1,4 @@
-"""Files which may come from anywhere: snapshots, artifacts, job histories, data sets with nothing to learn from."""
+"""Files from any source: snapshots, artifacts, job histories, data sets with nothing to learn from."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.hostile import damage
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.trust import inside
 
-_EACH = 130  # arbitrary: mutated files of each format, some 1,430 in all
+_EACH = 130  # arbitrary: mutated files of each format, about 1,430 in all
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield all."""
+    """Yield all cases."""
     yield from _snapshots(folder)
     yield from _artifacts(folder)
     yield from _histories(folder)
@@ -28,7 +28,7 @@ def cases(folder: Path) -> Iterable[Case]:
 
 # ------------------------------------------------------------------------------------------------ snapshots
 def _contents() -> dict[str, bytes]:
-    """Return files which are no snapshots; all begin as a pickle of protocol 4 would."""
+    """Return files that are not snapshots; all begin like a pickle of protocol 4."""
     p, good = b"\x80\x04", pickle.dumps({"segments": [], "device_traces": [[]]}, protocol=4)
     bombs = {
         "gzip of 16 Mi dicts": gzip.compress(p + b"}(\x8c\x08segments(" + b"}" * 2**24),
@@ -119,7 +119,7 @@ def _artifacts(folder: Path) -> Iterator[Case]:
 
 # ------------------------------------------------------------------------------------------------ histories
 def _drawn(strategy: Any) -> list[Any]:
-    """Return what a strategy of the tests gives, the same each time."""
+    """Return the examples of a test strategy, the same each time."""
     from hypothesis import HealthCheck, Phase, given, settings
 
     found: list[Any] = []
@@ -195,7 +195,7 @@ def _sets(folder: Path) -> Iterator[Case]:
         "nested": "[" * 10**5,
         "binary": "\x00\x01",
     }
-    # From one run no bound is promised; and a batch of nothing is a job, which takes its parameters.
+    # One run gives no bound with a guarantee; and a batch of nothing is a job that takes its parameters.
     usable = ("one run", "one run, ten times", "a peak of one byte", "a peak of 2^62", "a batch of nothing")
     for number, (name, content) in enumerate(contents.items()):
         path = folder / f"set{number}.jsonl"

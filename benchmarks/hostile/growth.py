@@ -1,7 +1,7 @@
-"""Loops that keep more with each step, and loops which only look so: what is found of them, with line and bytes.
+"""Loops that keep more memory with each step, and loops that only look like it: checks the reported line and bytes.
 
-Each program says itself what is right: the line with `# keeps` is the one that is to be named, the bytes are counted by hand.
-A program which keeps nothing must get no word of growth.
+Each program marks the right answer: the report must name the line with `# keeps`; the bytes are counted by hand. For a program
+that keeps nothing, the report must not mention growth.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LEAKS = "loops that keep more and more"
 _SETTLED = "loops that settle"
 _BLOCK_BYTES = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h
 _FLOAT_BYTES, _HALF_BYTES, _LONG_BYTES, _BOOL_BYTES = 4, 2, 8, 1  # spec: the dtypes of torch
-_STEPS = 100_000  # arbitrary: far more than any run sees
+_STEPS = 100_000  # arbitrary: far more than any run executes
 _BUDGET_S = 1.0  # arbitrary: the answer must not depend on it
-_TIMEOUT_S = 90.0  # arbitrary: for programs which infer, and end only by it
+_TIMEOUT_S = 90.0  # arbitrary: for inference programs, which end only at this limit
 
 _TRAINING = """
 import collections, contextlib, copy, functools, gc, heapq, queue, sys, types
@@ -73,15 +73,15 @@ for epoch in range({epochs}):
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """One program, and what is to be found.
+    """A program and its expected report.
 
     Attributes:
-        name: Of the case.
-        text: Its source.
-        bytes_per_step: Counted by hand; None: it keeps nothing.
-        phase: In which it grows.
-        steps_known: How many steps it is known to make.
-        timeout_s: For programs which do not end by themselves.
+            name: Name of the case.
+            text: Source of the program.
+            bytes_per_step: Bytes counted by hand; None if it keeps nothing.
+            phase: The growing phase.
+            steps_known: Known number of steps.
+            timeout_s: Time limit of programs that do not end by themselves.
     """
 
     name: str
@@ -93,7 +93,7 @@ class _Program:
 
 
 def _blocks(*sizes_bytes: int) -> int:
-    """Return the bytes that the allocator gives to blocks of these sizes."""
+    """Return the allocator's bytes for blocks of these sizes."""
     return sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes_bytes)
 
 
@@ -108,7 +108,7 @@ def _training(
     steps: int = 100_000,
     **parts: str,
 ) -> _Program:
-    """Return a training loop with some code at the end of a step; `at` names the line to be found, "": it is in there."""
+    """Return a training loop with code at the end of a step; `at` marks the line to find, "" if the code has the mark."""
     marks = {f"at_{name}": "  # keeps" if name == at else "" for name in ("x", "y", "loss", "backward")}
     filled = {"before": "", "backward": "", "optimizer": "SGD", "batch": "B", **marks, **parts}
     body = "\n".join(f"    {line}" for line in after.splitlines())
@@ -131,7 +131,7 @@ def _loader(
 
 
 def _leaks(rows: int, width: int) -> Iterable[_Program]:
-    """Yield programs that keep something, each with what it keeps a step."""
+    """Yield programs that keep something, each with its bytes per step."""
     one = _blocks(_FLOAT_BYTES)
     batch = _blocks(rows * width * _FLOAT_BYTES)
     weights = 2 * _blocks(width * width * _FLOAT_BYTES) + 2 * _blocks(width * _FLOAT_BYTES)
@@ -160,7 +160,7 @@ def _leaks(rows: int, width: int) -> Iterable[_Program]:
     yield leak("a tensor that grows", joined, rows * width * _FLOAT_BYTES, before="joined = torch.empty(0, W, device='cuda')")
     failing = "def fail(y):\n    doubled = torch.cat([y, y])  # keeps\n    raise ValueError('no')"
     caught = "try:\n    fail(y.detach())\nexcept ValueError as error:\n    kept.append(error)"
-    # The exception keeps the frame which raised it, and so both of its tensors.
+    # The exception keeps the frame that raised it, and so both of its tensors.
     yield leak("tracebacks", caught, batch + _blocks(2 * rows * width * _FLOAT_BYTES), before=failing)
     cached = "@functools.lru_cache(maxsize=None)\ndef mask(step):\n    return torch.zeros(B, W, device='cuda')  # keeps"
     yield leak("lru_cache without a limit", "mask(step)", batch, before=cached)

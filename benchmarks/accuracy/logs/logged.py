@@ -1,17 +1,16 @@
-"""Training scripts whose logs are public, as their authors ran them on one card: peaks which they printed, and `vramcast run`.
+"""Public logs of training scripts that ran on one card: printed peaks compared with `vramcast run`.
 
     python -m benchmarks.accuracy.logs.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
     python -m benchmarks.accuracy.logs.logged --scripts FOLDER [--data FOLDER] [--only TEXT] [--kind eager|compiled] [--jobs N]
         [--torches build/versions]    # environments of other releases: build/versions/2.9.1/bin/python
-    [--timeout S]                 # no run longer than so many seconds
+    [--timeout S]                 # time limit of a run, in seconds
 
-A run is one of one rank whose log prints its settings: each is given to the script by the variable of the same name, beside
-what its author wrote next to the log, and the run here must print the same settings, its count of parameters among them.
-Training is cut to a few steps; validation after it is run. The script prints its peaks itself, here as there, so both are read
-at the same place of the program, where the run is stopped. What Inductor fuses is its release's own:
-with --torches a run has the torch of its log, or the nearest available one. A script which imports FlashAttention 3
-finds a stand-in (stand_ins/). Answers are kept in
-build/accuracy/logged.jsonl: a stopped run goes on.
+A run has one rank, and its log prints its settings. Each setting is passed to the script in the variable of the same name, with
+the variables that its author wrote next to the log. The run here must print the same settings, including its parameter count.
+Training is cut to a few steps and followed by validation. The script prints its peaks, in the log and here, so both are read
+at the same place of the program, where the run is stopped. Inductor fuses differently in each release: with --torches, a run
+uses the torch of its log or the nearest available one. A script that imports FlashAttention 3 gets a stand-in (stand_ins/).
+Answers are stored in build/accuracy/logged.jsonl, so a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -48,31 +47,32 @@ from vramcast.hardware.stack import parse, same_minor
 TABLE: Final = "public/parameter_golf.csv"
 KEPT: Final = BUILD / "logged.jsonl"
 _TRAIN_STEPS: Final = 4  # arbitrary: peaks settle in the second
-_SHORT_STEPS: Final = 10  # arbitrary: a run of so many is not cut
-_WARMUP_STEPS: Final = 2  # arbitrary: one with no optimizer state, one with
+_SHORT_STEPS: Final = 10  # arbitrary: a run of at most this many steps is not cut
+_WARMUP_STEPS: Final = 2  # arbitrary: one without optimizer state, one with it
 _TIMEOUT_S: Final = 900.0  # arbitrary: a compiled run takes minutes on a busy machine
-_POLL_S: Final = 1.0  # arbitrary: how often a script's log is looked at
+_POLL_S: Final = 1.0  # arbitrary: interval at which a script's log is read
 _SAME_CARD: Final = (
-    0.1  # arbitrary: share of a card's memory by which nvidia-smi's total and torch's may differ (ECC, firmware)
+    0.1  # arbitrary: share of a card's memory by which the totals of nvidia-smi and torch may differ (ECC, firmware)
 )
-_EAGER_MIB: Final = 1  # spec: the aim for allocated, which both sides print in whole MiB
+_EAGER_MIB: Final = 1  # spec: the aim for allocated; both sides print it in whole MiB
 _RESERVED: Final = 0.01  # spec: the aim for reserved, and for allocated of compiled runs
-# spec: nvidia-smi cuts long names; the memory says which card is meant. Key: name, MiB.
+# spec: nvidia-smi cuts long names; the memory identifies the card. Key: name, MiB.
 _CUT_NAMES: Final[dict[tuple[str, int], str]] = {("NVIDIA GeForce RTX 5080 ...", 16303): "rtx5080-laptop"}
-_FLASH: Final = "flash_attn_interface"  # has no package that installs here; its stand-in asks for the memory it asks for
+_FLASH: Final = "flash_attn_interface"  # no installable package here; its stand-in makes the same requests
 _STAND_INS: Final = Path(__file__).resolve().parents[1] / "scripts" / "stand_ins"
 _BEGINS: Final = re.compile(r"_start(_step)?$")
-_COUNTS: Final = frozenset({"model_params", "total_params"})  # what a rebuilt model must agree in
-# Said elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`
-# The RTX 3060's folder has a log `cloud_prep_torchrun.txt` beside `cloud_prep_local.txt`: the others are no torchrun's.
-# The author of 2026-04-16_MuonPower says of the same card, two days before (2026-04-14_TWEO): `python3 train_gpt.py`.
+_COUNTS: Final = frozenset({"model_params", "total_params"})  # values in which a rebuilt model must agree
+# Facts from elsewhere in the author's commit. spec: notebooks/step2.ipynb of commit 8ae9a0177 starts `python train_gpt.py`.
+# The RTX 3060's folder has a log `cloud_prep_torchrun.txt` and a log `cloud_prep_local.txt`: the other logs are not torchrun's.
+# The author of 2026-04-16_MuonPower notes for the same card, two days before (2026-04-14_TWEO): `python3 train_gpt.py`.
 _STARTED: Final = {
     "results/step": False,
     "records/track_non_record_16mb/2026-03-31_EntropyAware": False,
     "records/track_non_record_16mb/2026-04-16_MuonPower": False,
 }
-# What a process holds after the collective with which a script under torchrun begins, and most of what it holds without, MiB:
-# measured: public data, context_startup.csv (1 rank), and the same logs' first lines. Torch before 2.8 holds nothing without.
+# The least memory that a process holds after the collective at the start of a script under torchrun, and the most without it,
+# MiB: measured: public data, context_startup.csv (1 rank), and the first lines of the same logs. Before 2.8, torch holds
+# nothing without.
 _CONTEXT_MIB: Final = {
     "NVIDIA A100-SXM4-40GB": (946, 430),
     "NVIDIA A100-SXM4-80GB": (946, 430),
@@ -80,13 +80,13 @@ _CONTEXT_MIB: Final = {
     "NVIDIA GeForce RTX 5090": (1126, 510),
     "NVIDIA H100 80GB HBM3": (935, 535),
 }
-_LARGEST_CONTEXT_MIB: Final = 2000  # arbitrary: who holds more has a model, and is another process
-# What torchrun sets for one process: the projects' own way to start on Linux.
+_LARGEST_CONTEXT_MIB: Final = 2000  # arbitrary: a process with more has a model, and is another one
+# The variables that torchrun sets for one process: the projects' usual launcher on Linux.
 _ONE_RANK: Final = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
 
 
 class Reason(StrEnum):
-    """Why a run is left out, or misses: all that is ever said."""
+    """The reasons why a run is left out or misses; the list is complete."""
 
     CARD = "the card is not in the table"
     STACK = "the torch is not in the table"
@@ -99,21 +99,20 @@ class Reason(StrEnum):
     OPEN = "not explained"
 
 
-# Settings which a log does not print, and which follow from what it prints: validation of this script at its default of
-# 524,288 tokens alone allocates 3,603 MiB, and the log's peak is 3,208. From any size up to training's own the peaks are the
-# same.
+# Settings that a log does not print, derived from what it prints: at its default of 524,288 tokens, the validation of this
+# script alone allocates 3,603 MiB, and the log's peak is 3,208. From any size up to the training's own, the peaks are the same.
 _NOT_PRINTED: Final[dict[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {
     "2c12153aaebe": lambda settings: {"VAL_BATCH_SIZE": settings["train_batch_tokens"]}
 }
-# Why one script's runs miss, where a look at it told; a rule gives the rest.
-# 188248629c40 does not print VAL_BATCH_SIZE: 2,294 MiB are reserved with an evaluation at the default, 1,158 with none, and
-# 1,390 in the log.
+# Reasons found by inspection for one script's misses; a rule gives the rest.
+# 188248629c40 does not print VAL_BATCH_SIZE: an evaluation at the default reserves 2,294 MiB, none 1,158 MiB, and the log has
+# 1,390 MiB.
 _LOOKED_AT: Final[dict[str, Reason]] = {"188248629c40": Reason.SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A logged run: the table's row, what its log says, and what its author wrote beside it."""
+    """A logged run: the table's row, its log, and the author's notes on it."""
 
     row: Mapping[str, str]
     source: str
@@ -122,12 +121,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Script and log, short."""
+        """Short name of script and log."""
         return f"{self.row['script'][:8]} {self.row['log_blob'][:8]}"
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the script compiled its model: said by the table, and where the environment decides by what was printed."""
+        """Return whether the script compiled its model: from the table, or from printed settings if the environment decides."""
         if not self.row["compile"].startswith("compile gated"):
             return self.row["compile"] == "compiled"
         gates = ("enable_compile", "compile_enabled", "compile_structured_mlp")
@@ -135,7 +134,7 @@ class Run:
 
     @property
     def vocabulary(self) -> int | None:
-        """The tokenizer's size, which the data set's name says; None: the data are of another form."""
+        """Return the tokenizer's size from the data set's name; None if the data have another form."""
         found = re.fullmatch(r"fineweb10B_sp(\d+)(_smoke|_proxy|_valonly)?", self.log.settings.get("dataset", ""))
         return int(found[1]) if found else None
 
@@ -143,7 +142,7 @@ class Run:
         """Return the card.
 
         Raises:
-            UsageError: it is none that vramcast knows.
+            UsageError: vramcast does not know it.
         """
         name, total_mib = self.row["gpu"], self.log.total_mib
         found = device(_CUT_NAMES.get((name, total_mib or 0), name if not name.endswith("...") else "cut"))
@@ -152,7 +151,7 @@ class Run:
         return found
 
     def left_out(self) -> Reason | None:
-        """Return why the run cannot be judged, before it is run."""
+        """Return the reason why the run cannot be evaluated, before it is run."""
         try:
             self.card()
         except UsageError:
@@ -166,7 +165,7 @@ class Run:
         return None if self.log.settings.keys() & _COUNTS else Reason.SETTINGS
 
     def environment(self, data: Path) -> dict[str, str]:
-        """Return the variables of the run here."""
+        """Return the environment variables of the run here."""
         assert self.vocabulary is not None
         settings = self.log.settings
         steps = int(settings.get("iterations", _TRAIN_STEPS))
@@ -180,7 +179,7 @@ class Run:
             "MAX_WALLCLOCK_SECONDS": settings.get("max_wallclock_seconds", "0"),
         }
         if not self.log.validates_first:
-            own["VAL_LOSS_EVERY"] = "0"  # at the end alone
+            own["VAL_LOSS_EVERY"] = "0"  # only at the end
         own |= {name.upper(): value for name, value in self.begins.items()}
         own |= _NOT_PRINTED.get(self.row["script"], lambda _: {})(settings)
         alone = self.world_size == 1 and self.by_torchrun
@@ -188,25 +187,25 @@ class Run:
         return self.said_beside() | variables(self.source, settings) | own | rank
 
     def said_beside(self) -> dict[str, str]:
-        """Return the variables which the author wrote beside the log; none where they contradict it: they are another run's."""
+        """Return the variables that the author wrote next to the log; none if they contradict it (another run's)."""
         said = {name: value for name, value in launched(self.beside)[0].items() if f'"{name}"' in self.source}
         printed = variables(self.source, self.log.settings)
         return {} if any(_number(said[name]) != _number(printed[name]) for name in said.keys() & printed.keys()) else said
 
     @property
     def begins(self) -> dict[str, str]:
-        """Settings which say that something begins at a step after the cut: here it begins with the first one."""
+        """Return the settings that begin something at a step after the cut: here it begins at the first step."""
         steps = {name: int(value) for name, value in self.log.settings.items() if _BEGINS.search(name) and value.isdecimal()}
         return {name: "1" for name, step in steps.items() if step > _TRAIN_STEPS and f'"{name.upper()}"' in self.source}
 
     @property
     def world_size(self) -> int:
-        """Its ranks; rank 0 prints the peaks."""
+        """Return the number of ranks; rank 0 prints the peaks."""
         return int(self.row["world_size"])
 
     @property
     def by_torchrun(self) -> bool:
-        """Whether torchrun started it: as its author says, else as the project's README does; Windows has no NCCL."""
+        """Return whether torchrun started it: from the author's notes, else from the project's README; Windows has no NCCL."""
         if self.log.windows:
             return False
         if "torchrun" in Path(self.row["log_path"]).name:
@@ -217,7 +216,7 @@ class Run:
         return next(how for how in (noted, launched(self.beside)[1], True) if how is not None)
 
     def _by_context(self) -> bool | None:
-        """Return whether the context which nvidia-smi saw is one after a collective; None: it does not tell."""
+        """Return whether the context seen by nvidia-smi is one after a collective; None if that is unclear."""
         if self.row["gpu"] not in _CONTEXT_MIB:
             return None
         after, without = _CONTEXT_MIB[self.row["gpu"]]
@@ -229,9 +228,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a run here. `allocated` and `reserved` are the estimate's, in bytes, of all that ran; None: no estimate.
+    """The result of a run here.
 
-    `torch` is the release with which it ran; "": the installed one. `said` is the whole JSON of `vramcast run`, {} without one.
+    `allocated` and `reserved` are estimates in bytes over the whole run; None without an estimate. `torch` is the release
+    that ran; "" for the installed one. `said` is the whole JSON of `vramcast run`, {} without one.
     """
 
     key: str
@@ -246,7 +246,7 @@ class Answer:
 
     @property
     def peaks(self) -> Peaks | None:
-        """Allocated and reserved as the script printed them here; where it came not so far, those of the estimate."""
+        """Return allocated and reserved as the script printed them here; if it did not get that far, those of the estimate."""
         if self.line is not None:
             return Peaks(*self.line)
         return None if self.allocated is None or self.reserved is None else Peaks(self.allocated // MIB, self.reserved // MIB)
@@ -254,7 +254,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run beside its answer, judged."""
+    """A run with its answer and verdict."""
 
     run: Run
     answer: Answer | None
@@ -262,24 +262,24 @@ class Outcome:
 
     @property
     def torch_here(self) -> str:
-        """The release with which it ran here."""
+        """Return the release that ran here."""
         return (self.answer.torch if self.answer is not None else "") or _installed()
 
     @property
     def is_same_torch(self) -> bool:
-        """Whether it ran with the log's release, as far as operators and Inductor go."""
+        """Return whether the log's release ran here, as far as operators and Inductor are concerned."""
         return same_minor(self.run.row["torch"], self.torch_here)
 
     @property
     def pair(self) -> tuple[Peaks, Peaks] | None:
-        """Logged and estimated peaks, where both are known and belong together."""
+        """Return logged and estimated peaks if both are known and comparable."""
         if self.run.log.peaks is None or self.answer is None or self.answer.otherwise or self.answer.peaks is None:
             return None
         return self.run.log.peaks, self.answer.peaks
 
 
 def _number(text: str) -> float | str:
-    """Return what a setting is: 0 and 0.000 are one."""
+    """Return the value of a setting: 0 and 0.000 are equal."""
     try:
         return float(text)
     except ValueError:
@@ -287,14 +287,14 @@ def _number(text: str) -> float | str:
 
 
 def hits(logged: Peaks, estimated: Peaks, *, compiled: bool) -> tuple[bool, bool]:
-    """Return whether allocated and reserved are within the aims."""
+    """Return whether allocated and reserved meet the aims."""
     off = abs(estimated.allocated_mib - logged.allocated_mib)
     allocated = off <= (_RESERVED * logged.allocated_mib if compiled else _EAGER_MIB)
     return allocated, abs(estimated.reserved_mib / logged.reserved_mib - 1) <= _RESERVED
 
 
 def judge(run: Run, answer: Answer | None) -> Outcome:
-    """Return the outcome of a run, with the reason where it is left out or misses."""
+    """Return the outcome of a run, with the reason if it is left out or misses."""
     outcome = Outcome(run, answer, run.left_out())
     if outcome.reason is not None or answer is None:
         return outcome
@@ -312,7 +312,7 @@ def judge(run: Run, answer: Answer | None) -> Outcome:
 
 
 def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int = 1) -> list[Run]:
-    """Return the runs of so many ranks whose sources are in the folder; the number of missing ones is printed."""
+    """Return the runs with this many ranks whose sources are in the folder; print the number of missing sources."""
     runs, absent = [], 0
     for row in rows:
         if row["world_size"] != str(world_size):
@@ -326,12 +326,12 @@ def read_runs(rows: Iterable[Mapping[str, str]], folder: Path, world_size: int =
         else:
             absent += 1
     if absent:
-        print(f"{absent} runs have no source in '{folder}': see benchmarks.accuracy.logs.logged_sources", file=sys.stderr)
+        print(f"{absent} runs have no source in '{folder}': run benchmarks.accuracy.logs.logged_sources", file=sys.stderr)
     return runs
 
 
 def release_of(torch: str, torches: Path | None) -> str:
-    """Return the release which is nearest to a log's torch among those in `torches`; "": the installed one is it."""
+    """Return the release in `torches` that is nearest to a log's torch; "" if that is the installed one."""
     if torches is None:
         return ""
     logged, installed = torch.partition("+")[0], _installed()
@@ -341,7 +341,7 @@ def release_of(torch: str, torches: Path | None) -> str:
 
 
 def _minor(release: str) -> int:
-    """Return 9 of 2.9.1; each has another Inductor."""
+    """Return the minor version, 9 for 2.9.1; each minor release has another Inductor."""
     return int(release.split(".")[1]) if release.count(".") > 1 else 0
 
 
@@ -354,7 +354,7 @@ def _python(torches: Path, release: str) -> Path:
 
 
 def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = None, *, timeout_s: float = _TIMEOUT_S) -> Answer:
-    """Return what `vramcast run` says of a run, and what its script printed."""
+    """Return the answer of `vramcast run` for a run, and the peaks that its script printed."""
     release = release_of(run.row["torch"], torches)
     command = command_of(run.row["torch"], run.card(), run.world_size, python_of(torches, release), timeout_s)
     with tempfile.TemporaryDirectory() as folder:
@@ -368,17 +368,17 @@ def ask(run: Run, scripts: Path, data: Path, key: str, torches: Path | None = No
 
 
 def with_stand_ins() -> str:
-    """Return PYTHONPATH with what stands in for packages which do not install here."""
+    """Return a PYTHONPATH that includes the stand-ins for packages that cannot be installed here."""
     return os.pathsep.join(path for path in (str(_STAND_INS), os.environ.get("PYTHONPATH")) if path)
 
 
 def python_of(torches: Path | None, release: str) -> str:
-    """Return the interpreter of an environment in `torches`; "": this one."""
+    """Return the interpreter of an environment in `torches`; "" stands for this one."""
     return str(_python(torches, release).absolute()) if torches is not None and release else sys.executable
 
 
 def command_of(torch: str, card: Device, world_size: int, python: str, timeout_s: float) -> list[str]:
-    """Return the command which runs rank 0 of a script on a card, without the script."""
+    """Return the command that runs rank 0 of a script on a card, without the script."""
     return [
         *(python, "-m", "vramcast", "run", "--json", "--no-bracket", "--device", card.key),
         *("--stack", f"torch=={torch}", "--until", "end", "--budget-s", str(timeout_s), "--timeout", str(timeout_s)),
@@ -389,7 +389,7 @@ def command_of(torch: str, card: Device, world_size: int, python: str, timeout_s
 def answer_of(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], key: str, release: str
 ) -> tuple[Answer, Log]:
-    """Run the command in the folder until its script has printed its peaks; return what came of it, and what it logged."""
+    """Run the command in the folder until its script has printed its peaks; return the answer and the log."""
     started = time.perf_counter()
     returncode, out, error = until_peak_line(command, folder, environment)
     here = read_log(f"{_printed(folder)}\n{error}")
@@ -402,7 +402,7 @@ def answer_of(
         message = error.strip().splitlines()[-1:] or [f"exit {returncode}"]
         return Answer(key, line=line, seconds=seconds, message=message[0][:500], torch=release), here
     ended = found["ended"] or ""
-    if line is None and "raised" in ended:  # the peaks until then are not the job's
+    if line is None and "raised" in ended:  # the peaks so far are not the job's
         return Answer(key, seconds=seconds, message=ended[:500], torch=release, said=found), here
     return Answer(key, peaks["allocated"], peaks["reserved"], line, [], seconds, ended[:500], release, found), here
 
@@ -410,7 +410,7 @@ def answer_of(
 def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
     """Run the command until its script has printed its peaks; return exit status, stdout and stderr.
 
-    What comes after that line, quantization and evaluations of its own that take an hour, is in no number of the log.
+    Later work (quantization, hour-long evaluations) affects no number in the log.
     """
     out, error = folder / "out.json", folder / "error.txt"
     with out.open("w") as stdout, error.open("w") as stderr:
@@ -423,18 +423,18 @@ def until_peak_line(command: Sequence[str], folder: Path, environment: Mapping[s
             except subprocess.TimeoutExpired:
                 said = f"{_printed(folder)}\n{error.read_text(errors='replace')}"
                 if not is_told and read_log(said).peaks is not None:
-                    process.send_signal(signal.SIGINT)  # what it has seen until then is its answer
+                    process.send_signal(signal.SIGINT)  # its answer is what it observed so far
                     is_told = True
     return process.returncode, out.read_text(errors="replace"), error.read_text(errors="replace")
 
 
 def _printed(folder: Path) -> str:
-    """Return what the script wrote into its logs."""
+    """Return the text that the script wrote into its logs."""
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("logs/**/*.txt")))
 
 
 def kept_answers(path: Path = KEPT) -> dict[tuple[str, str], Answer]:
-    """Return the answers which are kept, by the log's key and the release of torch which ran; the last of each."""
+    """Return the stored answers by the log's key and the release of torch that ran; the last answer counts."""
     kept: dict[tuple[str, str], Answer] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         record = json.loads(line)
@@ -462,7 +462,7 @@ def answers_to(
     asks: bool = True,
     timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, Answer]:
-    """Return the answers by the logs' blobs; those which are kept of the same torch are not asked again."""
+    """Return the answers by the logs' blobs; run only those without a stored answer of the same torch."""
     kept = {} if fresh else kept_answers()
     asked = {run.row["log_blob"]: release_of(run.row["torch"], torches) for run in runs}
     missing = [run for run in runs if (run.row["log_blob"], asked[run.row["log_blob"]]) not in kept and run.left_out() is None]
@@ -481,7 +481,7 @@ def answers_to(
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """Return the tables as markdown."""
+    """Return the tables as Markdown."""
     rows: list[list[object]] = []
     for outcome in outcomes:
         run, pair, logged = outcome.run, outcome.pair, outcome.run.log.peaks
@@ -513,7 +513,7 @@ _KINDS: Final[dict[str, Callable[[Outcome], bool]]] = {
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Return how many runs keep the aims, and why the others were left out or miss."""
+    """Return the number of runs that meet the aims, and the reasons why the others were left out or miss."""
     rows: list[list[object]] = []
     for how, chosen in _KINDS.items():
         judged = [outcome for outcome in outcomes if outcome.pair and chosen(outcome)]
@@ -538,7 +538,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def _short(message: str) -> str:
-    """Return what went wrong, without who says it and where on this machine."""
+    """Return the error without its origin and its paths on this machine."""
     return message.removeprefix("vramcast: The job raised ").removeprefix("it raised ").partition(" (/")[0][:80]
 
 
@@ -555,18 +555,18 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Run what is not kept, and print the tables."""
+    """Run what has no stored answer, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--scripts", type=Path, required=True, metavar="FOLDER", help="sources and logs, see logged_sources")
-    parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are made")
-    parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card or path has this in it")
+    parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are written")
+    parser.add_argument("--only", metavar="TEXT", help="only runs whose script, log, card, or path contains TEXT")
     parser.add_argument("--kind", choices=("eager", "compiled"), help="only these")
-    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
-    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs of so many ranks (default: 1)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
-    parser.add_argument("--limit", type=int, metavar="N", help="only N of the runs that can be judged, in the order of blobs")
-    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="no run longer (default: %(default)s)")
-    parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
+    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments with other releases of torch, by version")
+    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs with N ranks (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of parallel runs")
+    parser.add_argument("--limit", type=int, metavar="N", help="only N of the usable runs, in the order of blobs")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="limit of a run (default: %(default)s)")
+    parser.add_argument("--kept", action="store_true", help="run nothing: print the table of the stored answers")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
     runs = read_runs(read_rows(TABLE), options.scripts, options.world_size)
@@ -594,7 +594,7 @@ def main() -> None:
 
 
 def _spread(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of their scripts' blobs, which knows nothing of them; second runs of a script come last."""
+    """Return the runs ordered by their scripts' blobs, which is independent of their content; repeated scripts come last."""
     seen: Counter[str] = Counter()
     order: list[tuple[int, str, int]] = []
     for i, run in enumerate(runs):

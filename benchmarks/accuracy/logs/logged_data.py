@@ -1,7 +1,7 @@
-"""Data of the right form for logged training scripts: shards of random tokens, and a tokenizer trained on random words.
+"""Data for logged training scripts: shards of random tokens, and a tokenizer trained on random words.
 
-A shard is 256 little-endian int32 (20240520, its version, the number of tokens, zeros) and then 16-bit tokens, as llm.c,
-modded-nanogpt and parameter-golf read them. What the tokens are moves no memory.
+A shard has 256 little-endian int32 (20240520, its version, the number of tokens, zeros) and then 16-bit tokens, as llm.c,
+modded-nanogpt and parameter-golf read them. The values of the tokens do not affect memory.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 _MAGIC: Final = 20240520  # spec: llm.c, dev/data/data_common.py
 _HEADER_WORDS: Final = 256  # spec: as above
-_TRAIN_TOKENS: Final = 20_000_000  # arbitrary: more than the few steps of a cut run ask for
+_TRAIN_TOKENS: Final = 20_000_000  # arbitrary: more than the few steps of a cut run read
 _VAL_BATCH: Final = 524_288  # spec: the scripts' own default
-_VAL_BATCHES: Final = 2  # arbitrary: what the second one leaves behind is there for the rest
-_GPT2: Final = 50257  # spec: its vocabulary; the last token begins a document
+_VAL_BATCHES: Final = 2  # arbitrary: later batches reuse the memory of the second
+_GPT2: Final = 50257  # spec: its vocabulary; the last token starts a document
 _DOCUMENT_TOKENS: Final = 100_000_000  # spec: as in modded-nanogpt's shards
 _TRAIN_SHARDS: Final = 3  # arbitrary: scripts load the next one ahead
 _MEAN_DOCUMENT: Final = 900  # arbitrary: near FineWeb's own
@@ -26,7 +26,7 @@ _WORDS: Final = 12  # arbitrary: in a line of the tokenizer's text
 
 
 def write_shard(path: Path, tokens: int, vocabulary: int, *, version: int = 1, mean_document: int | None = None) -> None:
-    """Write a shard of `tokens` random tokens below `vocabulary`; in documents of so many if said."""
+    """Write a shard of `tokens` random tokens below `vocabulary`, in documents of about `mean_document` tokens if given."""
     header = np.zeros(_HEADER_WORDS, dtype="<i4")
     header[:3] = _MAGIC, version, tokens
     random = np.random.default_rng(0)
@@ -39,15 +39,15 @@ def write_shard(path: Path, tokens: int, vocabulary: int, *, version: int = 1, m
 
 
 def val_tokens(real: int) -> int:
-    """Return how many tokens stand for a validation set of `real`: some batches, and the same incomplete one at its end.
+    """Return the number of tokens that replaces a validation set of `real`: some batches, and the same incomplete last batch.
 
-    That one is of another size, and the allocator keeps segments for it.
+    The last batch has another size, for which the allocator keeps segments.
     """
     return min(real, _VAL_BATCHES * _VAL_BATCH + real % _VAL_BATCH)
 
 
 def shards(folder: Path, vocabulary: int, real_val_tokens: int, *, train_tokens: int = _TRAIN_TOKENS) -> Path:
-    """Return the folder of a training and a validation shard, written where they are not there yet."""
+    """Return the folder with a training and a validation shard; write them if they do not exist."""
     n_val = val_tokens(real_val_tokens) + 1  # each input needs the token after it
     data = folder / "datasets" / str(n_val) / f"fineweb10B_sp{vocabulary}"
     for kind, count in (("train", train_tokens), ("val", n_val)):
@@ -58,7 +58,7 @@ def shards(folder: Path, vocabulary: int, real_val_tokens: int, *, train_tokens:
 
 
 def documents(folder: Path) -> Path:
-    """Return the folder of shards of GPT-2's tokens in documents, the same ones, written where they are not there yet."""
+    """Return the folder with shards of GPT-2's tokens in documents, all alike; write them if they do not exist."""
     data = folder / "documents"
     first = data / "fineweb_val_000000.bin"
     if not first.exists():
@@ -71,7 +71,7 @@ def documents(folder: Path) -> Path:
 
 
 def tokenizer(folder: Path, vocabulary: int) -> Path:
-    """Return the file of a sentencepiece tokenizer with `vocabulary` pieces, trained where it is not there yet.
+    """Return the file of a sentencepiece tokenizer with `vocabulary` pieces; train it if it does not exist.
 
     Raises:
         ImportError: sentencepiece is not installed.

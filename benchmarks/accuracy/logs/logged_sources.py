@@ -1,12 +1,12 @@
-"""Training logs which carry their script: source, settings and measured peaks apart; and a folder of them from a git store.
+"""Training logs that contain their script: source, settings, and measured peaks, extracted from a git store.
 
     python -m benchmarks.accuracy.logs.logged_sources --from-logs REPOSITORY.git --table parameter_golf.csv --scripts FOLDER
     python -m benchmarks.accuracy.logs.logged_sources --from-logs REPOSITORY.git --table modded_nanogpt.csv --needs
 
 A log of these projects begins with the whole source of the script, then a line of `=` signs, versions and `nvidia-smi`, then
-what the script prints. The folder gets `SHA.py`, the sources, `BLOB.log`, what follows them, and `BLOB.beside`, the texts which
-the author put beside the log: the command, or a `result.json` with the environment. Nothing of these belongs in this
-repository. --needs counts the logs by ranks and by what their scripts cannot run without.
+the output of the script. The folder gets `SHA.py`, the sources; `BLOB.log`, the text after them; and `BLOB.beside`, the
+author's texts next to the log: the command, or a `result.json` with the environment. None of these belong in this
+repository. --needs counts the logs by ranks and by the requirements of their scripts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CONFIGURED: Final = re.compile(r""""([A-Z][A-Z0-9_]{3,})": "?([\w.+-]+)""")
 _PYTHON: Final = re.compile(r"\bpython3? +[\w./-]*train\w*\.py")
 _VALIDATED: Final = re.compile(r"^step:0/\d+ val_loss", re.MULTILINE)
 _BLOB_PAGE: Final = re.compile(r"/blob/([0-9a-f]{40})/(.+)$")
-# What a run here has of its own: where it lies, how long it goes on, and what moves no memory.
+# Settings that differ in each run: paths, run length, and settings that do not affect memory.
 _OWN: Final = frozenset(
     {"dataset", "pattern", "tokens", "train_shards", "tokenizer_path", "iterations", "warmup_steps", "max_wallclock_seconds",
      "seed", "run_id", "world_size", "rank", "local_rank", "logfile", "device", "path", "total_mem_gib"}
@@ -52,7 +52,7 @@ _OWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What the script's own line says, in whole MiB as it prints them."""
+    """The peaks on the script's own line, in whole MiB as it prints them."""
 
     allocated_mib: int
     reserved_mib: int
@@ -60,16 +60,16 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a script printed.
+    """The output of a script.
 
     Attributes:
-        settings: What stands as `name:value` or `name=value` before the first step; the first of a name counts.
-        peaks: Of the script's line, None where it was not reached.
-        total_mib: The card's memory as nvidia-smi says it.
-        windows: Whether it ran there, where there is no NCCL: not started by torchrun.
-        validates_first: Whether it validated before the first step; what that leaves in the allocator is there for the rest.
-        held_mib: What compute processes held when it started, or where nvidia-smi could not tell, what each card held. Of a
-            script which asks nvidia-smi after its process group is made, the one number of these is its own context.
+            settings: `name:value` or `name=value` before the first step; the first of a name counts.
+            peaks: The peaks on the script's line, None if it was not reached.
+            total_mib: The card's memory from nvidia-smi.
+            windows: True if it ran on Windows, which has no NCCL: not started by torchrun.
+            validates_first: True if it validated before the first step; later steps reuse the segments of that.
+            held_mib: The memory of compute processes at the start or, if nvidia-smi could not list them, of each card. If a
+                script calls nvidia-smi after making its process group, the one number of these is its own context.
     """
 
     settings: Mapping[str, str]
@@ -81,14 +81,14 @@ class Log:
 
 
 def sha_of(source: bytes) -> str:
-    """Return the name by which the tables call a script."""
+    """Return the name of a script in the tables."""
     return hashlib.sha256(source).hexdigest()[:_SHA_DIGITS]
 
 
 def read_log(text: str) -> Log:
-    """Return what a log says, without the source."""
+    """Return the content of a log, without the source."""
     found = _PEAK.search(text)
-    # Where several runs wrote into one file, the settings are those of the run which printed the peak.
+    # If several runs wrote into one file, the settings belong to the run that printed the peak.
     head, _, section = text[: found.start() if found else None].rpartition(RULE)
     settings = settings_of(section.splitlines())
     total = _TOTAL.search(text)
@@ -106,11 +106,11 @@ def read_log(text: str) -> Log:
 
 
 def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run which printed `settings`: a variable which the source reads is named as the setting is.
+    """Return the environment of a run that printed `settings`: a variable in the source has the name of its setting.
 
-    `train_seq_len:512` is TRAIN_SEQ_LEN=512, `tie_embeddings:True` TIE_EMBEDDINGS=1 and `layers:[0, 2]` LAYERS=0,2, where the
-    source has those names; `gates_enabled:True` is GATES=1 where it has `gates_enabled = ...environ.get("GATES"...`,
-    and `dim:512` MODEL_DIM=512 where it also prints `dim:{args.model_dim}`.
+    `train_seq_len:512` is TRAIN_SEQ_LEN=512, `tie_embeddings:True` TIE_EMBEDDINGS=1 and `layers:[0, 2]` LAYERS=0,2, if the
+    source has those names; `gates_enabled:True` is GATES=1 if it has `gates_enabled = ...environ.get("GATES"...`,
+    and `dim:512` MODEL_DIM=512 if it also prints `dim:{args.model_dim}`.
     """
     known = {name.lower(): name for name in _VARIABLE.findall(source)}
     read: dict[str, str] = dict(_READ.findall(source))
@@ -128,7 +128,7 @@ def variables(source: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether a number is meant: a script may print a word for a special value of one (`rope_dims:full`)."""
+    """Return whether a setting is numeric: a script may print a word for a special value (`rope_dims:full`)."""
     try:
         float(text)
     except ValueError:
@@ -137,9 +137,9 @@ def _is_number(text: str) -> bool:
 
 
 def launched(text: str) -> tuple[dict[str, str], bool | None]:
-    """Return the environment which an author's texts give the script, and whether torchrun started it; None: they do not say.
+    """Return the environment in an author's texts, and whether torchrun started the script; None if the texts do not tell.
 
-    A variable which has different values in them is left out: they speak of several runs.
+    A variable with different values is left out: the texts describe several runs.
     """
     found: dict[str, set[str]] = {}
     for name, value in [*_ASSIGNED.findall(text), *_CONFIGURED.findall(text)]:
@@ -149,7 +149,7 @@ def launched(text: str) -> tuple[dict[str, str], bool | None]:
 
 
 def differences(logged: Mapping[str, str], printed: Mapping[str, str]) -> list[str]:
-    """Return which settings of the log a run printed otherwise, or not at all: `model_params 17059912, here 17060424`."""
+    """Return the log's settings that a run printed differently, or not at all: `model_params 17059912, here 17060424`."""
     return [
         f"{name} {value}, here {printed.get(name, 'not printed')}"
         for name, value in logged.items()
@@ -158,12 +158,12 @@ def differences(logged: Mapping[str, str], printed: Mapping[str, str]) -> list[s
 
 
 def _is_own(name: str, value: str) -> bool:
-    """Return whether a setting is each machine's own: by its name, or since it is a place."""
+    """Return whether a setting depends on the machine: by its name, or because it is a path."""
     return name.lower() in _OWN or "/" in value
 
 
 def _is_rate(value: str) -> bool:
-    """Return whether a value is a fraction: rates and weights of a loss, which move no memory."""
+    """Return whether a value is a fraction: rates and weights of a loss, which do not affect memory."""
     return re.fullmatch(r"-?\d*\.\d*(e-?\d+)?|-?\d+e-\d+", value) is not None
 
 
@@ -172,14 +172,14 @@ def _git(repository: Path, *words: str) -> bytes:
 
 
 def source_at(repository: Path, url: str) -> str:
-    """Return the source in the log which a page of the repository shows: `.../blob/COMMIT/PATH`; "" where it is not there."""
+    """Return the source in the log on a page of the repository, `.../blob/COMMIT/PATH`; "" if it is not there."""
     found = _BLOB_PAGE.search(url)
     blob = _git(repository, "show", f"{found[1]}:{unquote(found[2])}") if found else b""
     return split(blob)[0].decode("utf-8", "replace")
 
 
 def needs(source: str, ranks: str) -> str:
-    """Return what a script cannot run without, the first that holds."""
+    """Return the first requirement of a script that applies."""
     if "get_kernel(" in source:
         return "a kernel from a hub"
     if "flash_attn_interface" in source:
@@ -190,7 +190,7 @@ def needs(source: str, ranks: str) -> str:
 
 
 def _beside(repository: Path, log_path: str) -> str:
-    """Return the author's texts in the folder of a log, from the newest commit which touched it."""
+    """Return the author's texts in the folder of a log, from the newest commit that touched it."""
     commit = _git(repository, "log", "--all", "--format=%H", "-1", "--", log_path).decode().strip()
     if not commit:
         return ""
@@ -201,7 +201,7 @@ def _beside(repository: Path, log_path: str) -> str:
 
 
 def extract(repository: Path, rows: Sequence[Mapping[str, str]], folder: Path) -> list[str]:
-    """Write sources and logs of the table's rows from a git directory to `folder`; return what was not found, a line each."""
+    """Write sources and logs of the table's rows from a git directory to `folder`; return a line for each missing one."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = []
     for row in rows:
@@ -221,14 +221,14 @@ def extract(repository: Path, rows: Sequence[Mapping[str, str]], folder: Path) -
 
 
 def main() -> None:
-    """Extract the runs of so many ranks."""
+    """Extract the runs with the requested number of ranks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--from-logs", type=Path, required=True, metavar="GITDIR", help="a clone of the logs' repository")
-    parser.add_argument("--table", type=Path, required=True, help="the table which names the logs by their blobs")
+    parser.add_argument("--table", type=Path, required=True, help="the table that names the logs by their blobs")
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--scripts", type=Path, metavar="FOLDER", help="where sources and logs are written")
+    chosen.add_argument("--scripts", type=Path, metavar="FOLDER", help="write sources and logs to FOLDER")
     chosen.add_argument("--needs", action="store_true", help="count the logs by what their scripts need")
-    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="of runs of so many ranks (default: 1)")
+    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="runs with N ranks (default: 1)")
     options = parser.parse_args()
     with open(options.table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -1,12 +1,12 @@
-"""modded-nanogpt's records, 8 ranks and compiled: peaks which their logs end with, and `vramcast run` of the script in the log.
+"""modded-nanogpt's records, 8 ranks and compiled: the peaks at the end of their logs, and `vramcast run` of their scripts.
 
     python -m benchmarks.accuracy.logs.modded --repository REPOSITORY.git [--torches build/versions] [--only TEXT] [--limit N]
         [--data FOLDER] [--timeout S] [--kept]
 
-A record's log holds its whole script, which takes no settings: what is cut is its number of steps. Data are random tokens of
-GPT-2's vocabulary in documents of many lengths. A script which imports FlashAttention 3, or gets it from a hub, finds a
-stand-in (stand_ins/). With --torches a record has the torch of its log, or the nearest available one. Answers are kept
-in build/accuracy/modded.jsonl: a stopped run goes on.
+A record's log holds its whole script, which takes no settings: only its number of steps is cut. Data are random tokens of
+GPT-2's vocabulary in documents of many lengths. A script that imports FlashAttention 3, or downloads it from a hub, gets a
+stand-in (stand_ins/). With --torches a record uses the torch of its log or the nearest available one. Answers are stored
+in build/accuracy/modded.jsonl, so a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from vramcast.hardware.stack import parse, same_minor
 TABLE: Final = "public/modded_nanogpt.csv"
 KEPT: Final = BUILD / "modded.jsonl"
 _SCRIPT: Final = "train_gpt.py"
-_STEPS: Final = 6  # arbitrary: schedules of windows and batches pass through all their stages in these
+_STEPS: Final = 6  # arbitrary: in these, schedules of windows and batches pass through all their stages
 _TIMEOUT_S: Final = 900.0  # arbitrary: two minutes on an idle machine
-# What the records call their number of steps; those which extend a schedule have two.
+# The variables in which records hold their number of steps; those that extend a schedule have two.
 _CUT: Final = re.compile(r"(?m)^(\s+num_(?:scheduled_|extension_)?iterations\s*(?::\s*int)?\s*=\s*)\d+")
-# Other files of the record stand in the log behind the script, each below a heading.
+# Other files of the record follow the script in the log, each below a heading.
 _FILE: Final = re.compile(r"(?m)^-{40}\n# (\w+\.py)\n-{40}\n")
-_LOGS: Final = re.compile(r"\blogs/([\w-]+)/")  # where some of them log, without making the folder
+_LOGS: Final = re.compile(r"\blogs/([\w-]+)/")  # some scripts log there without making the folder
 _NEEDS_STAND_IN: Final = re.compile(r"flash_attn_interface|get_kernel\(")
 _NIGHTLY: Final = re.compile(r"\.dev(\d{8})")
-_CUT_2_6: Final = 20241210  # spec: github.com/pytorch/pytorch/issues/142814: nightlies after it are 2.7's, whatever their name
-# spec: the script's custom operator says of its gradient another layout than it has, and torch 2.8 began to compare them
+_CUT_2_6: Final = 20241210  # spec: github.com/pytorch/pytorch/issues/142814: later nightlies belong to 2.7, whatever their name
+# spec: the script's custom operator declares another layout for its gradient, and torch 2.8 began to compare them
 _NO_COMPARISON: Final = {"TORCHINDUCTOR_SIZE_ASSERTS": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One log: its row in the table, both peaks, and its script."""
+    """A log: its row in the table, both peaks, and its script."""
 
     row: Mapping[str, str]
     peaks: Peaks
@@ -68,17 +68,17 @@ class Record:
 
     @property
     def key(self) -> str:
-        """Its script's digest and its log's place: several logs may have one script."""
+        """Return the script's digest and the log's path: several logs may share a script."""
         return f"{self.row['script']} {self.row['log_path']}"
 
     @property
     def name(self) -> str:
-        """Script and record, short."""
+        """Short name of script and record."""
         return f"{self.row['script'][:8]} {Path(self.row['log_path']).parts[2]}"
 
     @property
     def torch(self) -> str:
-        """The release whose code its torch has: a nightly's next one."""
+        """Return the release with this torch's code: for a nightly, the next one."""
         torch = self.row["torch"]
         nightly = _NIGHTLY.search(torch)
         if nightly is not None and torch.startswith("2.6.0") and int(nightly[1]) > _CUT_2_6:
@@ -86,7 +86,7 @@ class Record:
         return _NIGHTLY.sub("", torch)
 
     def left_out(self) -> str:
-        """Return why it cannot be run; "" where it can."""
+        """Return the reason why it cannot be run; "" if it can."""
         if not self.source:
             return "a log without its source"
         if not _CUT.search(self.source):
@@ -100,7 +100,7 @@ class Record:
 
 
 def read_records(rows: Iterable[Mapping[str, str]], repository: Path) -> list[Record]:
-    """Return the logs which have both peaks, with the scripts from a clone of their repository; a script's first one."""
+    """Return the logs with both peaks, with the scripts from a clone of their repository; the first log of each script."""
     found: dict[tuple[str, ...], Record] = {}
     for row, peaks in logs_of(rows).values():
         source = source_at(repository, row["url"])
@@ -110,7 +110,7 @@ def read_records(rows: Iterable[Mapping[str, str]], repository: Path) -> list[Re
 
 
 def logs_of(rows: Iterable[Mapping[str, str]]) -> dict[str, tuple[Mapping[str, str], Peaks]]:
-    """Return the logs which have both peaks, by their place: a row of the table, and the peaks."""
+    """Return the logs with both peaks by path: a row of the table, and the peaks."""
     by_path: dict[str, dict[str, Mapping[str, str]]] = {}
     for row in rows:
         by_path.setdefault(row["log_path"], {})[row["metric"]] = row
@@ -123,13 +123,13 @@ def logs_of(rows: Iterable[Mapping[str, str]]) -> dict[str, tuple[Mapping[str, s
 
 
 def files_of(source: str) -> dict[str, str]:
-    """Return a record's files by name: its script with few steps, and what it imports."""
+    """Return a record's files by name: its script with few steps, and its imports."""
     script, *others = _FILE.split(source)
     return {_SCRIPT: _CUT.sub(rf"\g<1>{_STEPS}", script), **dict(zip(others[::2], others[1::2], strict=True))}
 
 
 def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> Answer:
-    """Return what `vramcast run` says of a record, and what its script printed."""
+    """Return the answer of `vramcast run` for a record, and the peaks that its script printed."""
     release = release_of(record.torch, torches)
     ranks = int(record.row["world_size"])
     command = command_of(record.torch, device(record.row["gpu"]), ranks, python_of(torches, release), timeout_s)
@@ -148,7 +148,7 @@ def ask(record: Record, data: Path, torches: Path | None, timeout_s: float) -> A
 
 
 def report(records: Sequence[Record], kept: Mapping[tuple[str, str], Answer], torches: Path | None) -> str:
-    """Return the tables as markdown."""
+    """Return the tables as Markdown."""
     rows: list[list[object]] = []
     pairs: list[tuple[Peaks, Peaks]] = []
     for record in records:
@@ -179,16 +179,16 @@ def _percent(a: float, b: float) -> str:
 
 
 def main() -> None:
-    """Run what is not kept, and print the tables."""
+    """Run what has no stored answer, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repository", type=Path, required=True, metavar="GITDIR", help="a clone of modded-nanogpt")
-    parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are made")
-    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
-    parser.add_argument("--only", metavar="TEXT", help="only records whose script, card or path has this in it")
-    parser.add_argument("--ranks", metavar="N", help="only records of so many ranks")
+    parser.add_argument("--data", type=Path, default=BUILD / "logged-data", metavar="FOLDER", help="where shards are written")
+    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments with other releases of torch, by version")
+    parser.add_argument("--only", metavar="TEXT", help="only records whose script, card, or path contains TEXT")
+    parser.add_argument("--ranks", metavar="N", help="only records with N ranks")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N in the order of scripts' digests")
-    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="no run longer (default: %(default)s)")
-    parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="limit of a run (default: %(default)s)")
+    parser.add_argument("--kept", action="store_true", help="run nothing: print the table of the stored answers")
     options = parser.parse_args()
     records = sorted(read_records(read_rows(TABLE), options.repository), key=lambda record: record.row["script"])
     if options.only:

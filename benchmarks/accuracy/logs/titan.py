@@ -1,11 +1,11 @@
-"""Peaks which torchtitan's authors logged in their commit messages, and what `vramcast run` says of the same commands.
+"""Peaks that torchtitan's authors logged in their commit messages, compared with `vramcast run` of the same commands.
 
     python -m benchmarks.accuracy.logs.titan --repository TORCHTITAN.git --packages FOLDER \
         [--torches build/versions] [--only TEXT]
 
-Each command is run as it was typed, in the tree of its own commit, by the release of torch which followed its nightly, one
-rank of each kind traced. What cannot be had offline stands in: documents of random words under the data set's name, a
-tokenizer of as many words. Nothing of the project is in this repository.
+Each command is run as typed, in the tree of its own commit, by the release of torch that followed its nightly; one rank of
+each kind is traced. Offline replacements are documents of random words under the data set's name, and a tokenizer with as many
+words. Nothing of the project is in this repository.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from vramcast.jobs.stub_tokenizer import write_tokenizer
 
 KEPT: Final = BUILD / "titan.jsonl"
 _TIMEOUT_S: Final = 900.0  # arbitrary: far above the 30 s of an 8B model's rank
-_MOST_STEPS: Final = 10  # arbitrary: the reserved memory which the logs print is the same from there on
+_MOST_STEPS: Final = 10  # arbitrary: the reserved memory in the logs is constant from there on
 _BRANCHED: Final = timedelta(
     days=35
-)  # arbitrary: about what lies between a release's branch, from which nightlies count on, and it
-# spec: pypi.org, when each release came out
+)  # arbitrary: about the time from a release's branch, after which nightlies count on, to the release
+# spec: pypi.org, release dates
 _RELEASED: Final = {
     "2.6": "2025-01-29", "2.7": "2025-04-23", "2.8": "2025-08-06", "2.9": "2025-10-15", "2.10": "2026-01-21",
     "2.11": "2026-03-23", "2.12": "2026-05-13", "2.13": "2026-07-08", "2.14": "2026-09-02",
 }  # fmt: skip
-# spec: what torch calls a card in these logs, by words of its name; else by its memory
+# spec: torch's names of the cards in these logs, by words of the name; else by memory
 _CARDS: Final = (("PG509", "a100-80gb"), ("A100", "a100-80gb"), ("H200", "h200"), ("H100", "h100"), ("B200", "b200"))
 _BY_GIB: Final = ((80.0, "h100"), (100.0, "h100"), (145.0, "h200"), (400.0, "b200"))
 _SCRIPT: Final = re.compile(
@@ -56,7 +56,7 @@ _TENSOR_PARALLEL: Final = re.compile(r"using (\d+)-way Tensor Parallel")
 _LOGGED: Final = re.compile(r"steps (\d+)\.\.(\d+), first ([\d.]+) last ([\d.]+) GiB")
 _CAPACITY: Final = re.compile(r"capacity ([\d.]+) GiB")
 _BEFORE: Final = re.compile(r"/ (?:w/o this PR|Before\b)[^/]*(?:/ ```)?[^/]*$")
-# spec: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, and the commit which it names: what is not said is the
+# spec: benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3, and the commit that it names: settings not given are the
 # configuration's own; two sequences a rank
 _PUBLISHED: Final = "9dec370"
 _EIGHT_B: Final = "train.py --job.config_file ./train_configs/llama3_8b.toml --training.dataset c4_test"
@@ -72,7 +72,7 @@ _FLOAT8: Final = (
     " --float8.precompute_float8_dynamic_scale_for_fsdp"
 )
 _NODE: Final = f"{_EXPANDABLE} torchrun --nproc_per_node=8"
-_CONTEXTS: Final = {1: 3_890, 2: 2_540, 4: 1_071, 8: 548}  # ranks which share a sequence -> tokens a second
+_CONTEXTS: Final = {1: 3_890, 2: 2_540, 4: 1_071, 8: 548}  # ranks that share a sequence -> tokens a second
 _TABLES: Final = {
     "FSDP / 5,762": f"{_NODE} {_CONFIGURED}",
     "FSDP / 5,605": f"{_NODE} --nnodes=16 {_CONFIGURED}",
@@ -86,7 +86,7 @@ _TABLES: Final = {
     f" --training.seq_len {32_768 * ranks} --experimental.context_parallel_degree {ranks}"
     for ranks, speed in _CONTEXTS.items()
 }
-# spec: the same tables; these rows are not in the public table of ours
+# spec: the same tables; these rows are not in our public table
 _PAGE_GIB: Final = {
     "FSDP + torch.compile / 6,667": 77.0, "FSDP + torch.compile / 6,514": 62.0,
     "FSDP + torch.compile + Float8 / 8,532": 76.8, "FSDP + torch.compile + Float8 / 8,380": 61.8, "2D / 829": 71.9,
@@ -94,7 +94,7 @@ _PAGE_GIB: Final = {
     "FSDP 1, CP 8 / 262144 / 548": 84.5,
 }  # fmt: skip
 _NAMED: Final = re.compile(r"CUDA capacity: (.+?) with [\d.]+ ?GiB")
-# In a folder of its own on PATH: what the launching script of the project would have started, word by word.
+# A stub in a folder on PATH: it prints what the project's launching script would have started, word by word.
 _TORCHRUN: Final = """#!/bin/sh
 {python} -c 'import json, os, sys; print(json.dumps(dict(words=sys.argv[1:], environment=dict(os.environ))))' "$@"
 """
@@ -106,20 +106,20 @@ _ALONE: Final = ("PATH", "PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_", "HOME", "T
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the project's own script starts: the words behind `torchrun`, and the variables which it sets."""
+    """The command of the project's own script: the words after `torchrun`, and the variables that it sets."""
 
     words: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
 
     @property
     def command(self) -> list[str]:
-        """As `vramcast run` takes it."""
+        """Return the command for `vramcast run`."""
         return ["env", *(f"{name}={value}" for name, value in self.environment), "torchrun", *self.words]
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What somebody typed: variables, the launching script ("": torchrun itself) and the words behind it."""
+    """A typed command: variables, the launching script ("" for torchrun itself), and the words after it."""
 
     told: dict[str, str]
     script: str
@@ -128,7 +128,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Row:
-    """A logged run: where, what was typed, and what it printed."""
+    """A logged run: its place, the typed command, and its output."""
 
     commit: str
     date: str
@@ -139,41 +139,41 @@ class Row:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name for tables."""
         return f"{self.commit[:8]} {self.short}"
 
     @cached_property
     def short(self) -> str:
-        """The command without what every row has."""
+        """Return the command without the parts common to all rows."""
         found = _SCRIPT.search(self.typed)
         words = (found[1] + found[3]) if found else self.typed
         return " ".join(words.replace('"', "").replace("./torchtitan/models/", "").split())[:90]
 
     @property
     def key(self) -> str:
-        """For answers which are kept."""
+        """Key of stored answers."""
         return f"{self.commit} {self.typed} {self.value_mib}"
 
     @property
     def tree(self) -> str:
-        """The commit whose code ran: the one before, where the block says so."""
+        """Return the commit whose code ran: the parent, if the block says so."""
         return f"{self.commit}^" if _BEFORE.search(self.notes) else self.commit
 
     @property
     def steps(self) -> int:
-        """How many of the job's steps the number covers, and no more than are needed."""
+        """Return the number of the job's steps that the figure covers, but no more than needed."""
         found = _LOGGED.search(self.notes)
         return min(int(found[2]), _MOST_STEPS) if found else _MOST_STEPS
 
     @property
     def release(self) -> str:
-        """The release of torch whose development this nightly belongs to."""
+        """Return the release of torch to which this nightly belongs."""
         day = (date.fromisoformat(self.date) + _BRANCHED).isoformat()
         return next((release for release, released in _RELEASED.items() if released > day), "2.15")
 
 
 def rows_of(rows: Iterable[dict[str, str]]) -> list[Row]:
-    """Return the rows of torchtitan.csv whose command stands in the same block as their numbers."""
+    """Return the rows of torchtitan.csv with the command in the same block as the numbers."""
     found = []
     for row in rows:
         capacity = _CAPACITY.search(row["gpu"])
@@ -185,7 +185,7 @@ def rows_of(rows: Iterable[dict[str, str]]) -> list[Row]:
 
 
 def table_rows(rows: Iterable[dict[str, str]]) -> list[Row]:
-    """Return the rows of the tables of December 2024 of which it is known what was typed."""
+    """Return the rows of the tables of December 2024 whose command is known."""
     told_mib = {row["job"]: float(row["value_mib"]) for row in rows if "202412" in row["source"]}
     told_mib |= {job: gib * 1024 for job, gib in _PAGE_GIB.items()}
     notes = "steps 1..90, first 0 last 0 GiB"
@@ -200,10 +200,10 @@ def all_rows() -> list[Row]:
 
 
 def typed_command(text: str) -> Typed | None:
-    """Return what was typed; None where nothing in it starts the project.
+    """Return the typed command; None if nothing in the text starts the project.
 
-    The last command of a block is what its numbers follow. The shell's own echo of it (`+ torchrun ...`) counts only where the
-    command itself is not there.
+    The numbers follow the last command of a block. The shell's own echo of it (`+ torchrun ...`) counts only if the
+    command itself is missing.
     """
     typed = re.split(r"\s\+ ", text)[0]
     ends = [found.end() for found in re.finditer(r"\./run_(?:llama_)?train\.sh", typed)]
@@ -224,10 +224,10 @@ def _words(text: str) -> list[str]:
 
 
 def launch(tree: Path, typed: Typed) -> Launch:
-    """Return what a launching script starts: it is run with a `torchrun` which only says how it was called.
+    """Return the command that a launching script starts: it runs with a `torchrun` that only prints how it was called.
 
     Raises:
-        ValueError: the script is not in this tree, or it does not come so far.
+        ValueError: the script is not in this tree, or does not reach its launch.
     """
     told, script, arguments = typed.told, typed.script, typed.words
     if not script:
@@ -253,10 +253,10 @@ def launch(tree: Path, typed: Typed) -> Launch:
 
 # ---------------------------------------------------------------------------------------------------- the tree
 def export(repository: Path, commit: str, folder: Path) -> None:
-    """Write a commit's files to a folder, without those which the repository does not hold (large ones).
+    """Write a commit's files to a folder, without those that the repository does not hold (large ones).
 
     Raises:
-        ValueError: it does not have the commit.
+        ValueError: the repository does not have the commit.
     """
     git = ["git", "--git-dir", str(repository)]
     listed = subprocess.run([*git, "ls-tree", "-r", "-z", commit, "--"], capture_output=True, check=False)
@@ -277,12 +277,12 @@ def export(repository: Path, commit: str, folder: Path) -> None:
 
 
 def complete(tree: Path, shared: Path, words: Sequence[str]) -> None:
-    """Put in what cannot be had offline: documents under the names of the data sets, and tokenizers.
+    """Add offline replacements: documents under the names of the data sets, and tokenizers.
 
     Args:
         tree: The project.
-        shared: Where what many of them have is made once.
-        words: Behind the command: they may name a tokenizer.
+            shared: Folder for files that many trees share.
+            words: Words after the command; they may name a tokenizer.
     """
     if not shared.exists():
         shared.mkdir(parents=True)
@@ -324,7 +324,7 @@ def complete(tree: Path, shared: Path, words: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------------------------------- the run
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What we say of a row, in MiB; or why nothing. `said` is the whole JSON of `vramcast run`, {} without one."""
+    """Our estimate for a row in MiB, or the reason for none; `said` is the whole JSON of `vramcast run`, {} without one."""
 
     here_mib: float | None
     torch: str = ""
@@ -342,7 +342,7 @@ def card_of(row: Row, message: str) -> str:
 
 
 def python_of(row: Row, torches: Path | None) -> Path:
-    """Return the Python with the release of torch which is nearest to a row's, among those which are installed."""
+    """Return the Python with the installed release of torch that is nearest to a row's."""
     installed = {path.name: path / "bin" / "python" for path in torches.iterdir()} if torches else {}
     numbered = {_number(version): python for version, python in installed.items() if python.exists()}
     wanted = _number(row.release)
@@ -356,7 +356,7 @@ def _number(version: str) -> int:
 def run(
     launched: Launch, row: Row, tree: Path, python: Path, card: str, packages: Path | None, *, timeout_s: float = _TIMEOUT_S
 ) -> Answer:
-    """Return what `vramcast run` says of a command."""
+    """Return the answer of `vramcast run` for a command."""
     own = str(Path(__file__).resolve().parents[3])
     paths = [own, str(tree), *([str(packages.absolute())] if packages else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
@@ -380,7 +380,7 @@ def run(
 def answer_of(
     row: Row, repository: Path, torches: Path | None, packages: Path | None, shared: Path, *, timeout_s: float = _TIMEOUT_S
 ) -> Answer:
-    """Return what we say of a row; its reason where that is nothing."""
+    """Return our answer for a row, or the reason why there is none."""
     typed = typed_command(row.typed)
     if typed is None:
         return Answer(None, reason="no launching script in what was typed")
@@ -400,15 +400,15 @@ def answer_of(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row each, and the median."""
+    """Print a line per row, and the median."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repository", type=Path, required=True, metavar="GIT", help="torchtitan's git directory")
     parser.add_argument("--packages", type=Path, metavar="FOLDER", help="datasets, tiktoken, tyro, torchdata, without torch")
-    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments of other releases of torch, by version")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose commit or command has this in it")
-    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="no run longer (default: %(default)s)")
-    parser.add_argument("--kept", action="store_true", help="run nothing: the table of the answers which are kept")
-    parser.add_argument("--fresh", action="store_true", help="run those again which have an answer")
+    parser.add_argument("--torches", type=Path, metavar="FOLDER", help="environments with other releases of torch, by version")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose commit or command contains TEXT")
+    parser.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="S", help="limit of a run (default: %(default)s)")
+    parser.add_argument("--kept", action="store_true", help="run nothing: print the table of the stored answers")
+    parser.add_argument("--fresh", action="store_true", help="also run rows with a stored answer")
     options = parser.parse_args(arguments)
     rows = all_rows()
     kept = kept_answers()
@@ -432,7 +432,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def kept_answers() -> dict[str, Answer]:
-    """Return the answers which are kept, by the rows' keys; the last of each."""
+    """Return the stored answers by the rows' keys; the last answer counts."""
     kept = {}
     for line in KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []:
         said = json.loads(line)
@@ -442,7 +442,7 @@ def kept_answers() -> dict[str, Answer]:
 
 
 def _cells(row: Row, answer: Answer) -> list[object]:
-    """Return a row of the table."""
+    """Return the table cells of a row."""
     commit = row.tree.replace(row.commit, row.commit[:8])
     start = [commit, row.short, row.release, answer.torch, f"{row.value_mib:,.0f}"]
     if answer.here_mib is None:

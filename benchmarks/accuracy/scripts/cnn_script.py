@@ -2,9 +2,9 @@
 
     python cnn_script.py '{"network": {"channels": 3, "classes": 10, ...}, "batch": 8}'
 
-What of the public script decides memory is as in mlp_script.py: two samples go through the model first; 4,096 samples, so that
-the last batch of an epoch is smaller. Its full batches are all alike: three stand for an epoch's.
-Source: itu-rad/GPUMemNet, cnn.py of September 2024; written anew.
+The parts of the public script that decide memory are as in mlp_script.py: two samples first pass through the model; 4,096
+samples, so the last batch of an epoch is smaller. Its full batches are all alike: three represent an epoch's.
+Source: itu-rad/GPUMemNet, cnn.py of September 2024; rewritten.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from benchmarks.accuracy.scripts import mlp_script
 from benchmarks.peers.authors.networks import cnn
 
-_ALIKE = 3  # measured: what full batches after the third change in these networks' reserved peak is nothing
+_ALIKE = 3  # measured: full batches after the third do not change these networks' reserved peak
 
 
 def batch_sizes(batch: int) -> list[int]:
-    """Return the sizes of the batches trained: some full ones, the short one, full ones again."""
+    """Return the sizes of the trained batches: some full ones, the short one, full ones again."""
     sizes = mlp_script.batch_sizes(batch)
     short = [size for size in sizes if size != batch]
     full = [batch] * min(_ALIKE, len(sizes) - len(short))

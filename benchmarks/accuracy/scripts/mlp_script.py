@@ -2,10 +2,10 @@
 
     python mlp_script.py '{"features": 4, "batch": 8, "dropout": 0.5, "layers": [["linear", 2]]}'
 
-What of the public script decides memory: a model summary first sends two samples through the model; Adam; 4,096 samples, so
-that the last batch of an epoch is smaller; the loop variables first name the new batch on the host, which ends the old one on
-the device, and then the one on the device; only then the gradients are dropped.
-Source: itu-rad/GPUMemNet, mlp_next.py; written anew.
+The parts of the public script that decide memory: a model summary first sends two samples through the model; Adam; 4,096
+samples, so the last batch of an epoch is smaller; the loop variables first name the new batch on the host, which frees the old
+one on the device, and then the one on the device; only then are the gradients dropped.
+Source: itu-rad/GPUMemNet, mlp_next.py; rewritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLES = 4096  # spec: GPUMemNet, mlp_next.py, default of --num_samples
 
 
 def batch_sizes(batch: int) -> list[int]:
-    """Return the sizes of one epoch's batches: full ones, then what is left."""
+    """Return the sizes of one epoch's batches: full ones, then the remainder."""
     left = SAMPLES % batch
     return [batch] * (SAMPLES // batch) + ([left] if left else [])
 
@@ -38,7 +38,7 @@ def main(job: dict[str, object]) -> None:
 
 
 def train(model: torch.nn.Module, criterion: torch.nn.Module, shape: Sequence[int], sizes: Iterable[int]) -> None:
-    """Train on a batch of each of these sizes; its samples have this shape."""
+    """Train on a batch of each of these sizes, with samples of this shape."""
     device = torch.device("cuda")
     optimizer = torch.optim.Adam(model.parameters())
     for size in sizes:

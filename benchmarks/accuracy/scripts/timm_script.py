@@ -2,11 +2,10 @@
 
     python timm_script.py '{"model": "resnet18", "batch": 8, "size": [3, 224, 224]}'
 
-What of timm's train.py decides memory, with its defaults: `torch.backends.cudnn.benchmark`; the prefetching loader, which
-sends the next batch as bytes and makes floating point numbers of it on a stream of its own while the last one is in use; SGD
-with Nesterov momentum and weight decay, which takes a copy of the gradients; gradients dropped after the step. Loader and
-optimizer are timm's own.
-Source: huggingface/pytorch-image-models, train.py and timm/data/loader.py of September 2024 (44f1a343); written anew.
+The parts of timm's train.py that decide memory, with its defaults: `torch.backends.cudnn.benchmark`; the prefetching loader,
+which sends the next batch as bytes and converts it to floats on its own stream while the last one is in use; SGD with Nesterov
+momentum and weight decay, which copies the gradients; gradients dropped after the step. Loader and optimizer are timm's own.
+Source: huggingface/pytorch-image-models, train.py and timm/data/loader.py of September 2024 (44f1a343); rewritten.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import sys
 
 import torch
 
-STEPS = 4  # measured: in the second step all is there, later ones are equal
+STEPS = 4  # measured: the second step allocates the last new memory; later ones are equal
 
 
 def main(job: dict[str, object]) -> None:

@@ -1,8 +1,8 @@
-"""Batch scripts, read and run: what the reader says of a script against what the same script did under a real Bash.
+"""Batch scripts, read and run: the reader's result compared with the same script under a real Bash.
 
-Python, launchers and wrappers are stand-ins here that note their words, their variables and when they ran; a training takes as
-much as its batch says. A script that is read, and of which less is said than it took, is a wrong number: from it a request
-would be made smaller. One that is left alone is handled, unless it is one of those that must be understood.
+Python, launchers, and wrappers are stand-ins that record their words, their variables, and their times; the memory of a
+training depends on its batch. A script is a wrong number if the reader reports less than it took, because a request would
+become smaller. A script that the reader leaves alone is handled, unless it is one of those that it must understand.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.cluster.random_scripts import Scripts
 
 _LIMIT_S = 30.0  # arbitrary
-_SEED, _DRAWN = 1, 600  # arbitrary: of them about one in five is understood
+_SEED, _DRAWN = 1, 600  # arbitrary: about one in five of them is understood
 _EVERY = 6  # arbitrary: every sixth combination is tried
-_UNSURE = frozenset({"until", "while"})  # shapes whose commands may be left alone
+_UNSURE = frozenset({"until", "while"})  # shapes that the reader may leave alone
 _DEFAULT = 8  # arbitrary: the batch of a command that names none
-_OTHERS = 10  # arbitrary: what a training takes besides its batch
+_OTHERS = 10  # arbitrary: memory of a training without its batch
 _SUBMITTED = {"HOME": "/home/ann", "FROM_OUTSIDE": "300"}  # the environment of the submission
 _NOTES = """#!/bin/sh
 note=LOG/$$.$(date +%s%N)
@@ -37,7 +37,7 @@ mv "$note.tmp" "$note"
 """
 _TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _FILES: Final[dict[str, str]] = _TABLE["files"]
-# Stand-ins of wrappers: they pass over their options, and run the rest.
+# Stand-ins of wrappers: they skip their options and run the rest.
 _WRAPPERS = {
     "uv": 'shift; case $1 in *.py) exec python "$@";; esac; exec "$@"',
     "poetry": 'shift; exec "$@"',
@@ -56,7 +56,7 @@ _TRAINERS = ("python", "python3", "python3.12", "torchrun", "accelerate", "deeps
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield all."""
+    """Yield all cases."""
     place = _Place(folder)
     plain, odd, shapes = _TABLE["plain"], _TABLE["odd"], _TABLE["shapes"]
 
@@ -83,13 +83,13 @@ def cases(folder: Path) -> Iterable[Case]:
 
 
 def _filled(shape: str, first: str, second: str) -> str:
-    """Return a script: two commands of different batches in a shape."""
+    """Return a script: two commands with different batches in a shape."""
     commands = {"C": re.sub(r"\bN\b", "64", first), "D": re.sub(r"\bN\b", "200", second)}
     return re.sub(r"\b[CD]\b", lambda found: commands[found[0]], shape)
 
 
 class _Place:
-    """Where scripts run: a job's folder made anew for each, and stand-ins on PATH."""
+    """A place for scripts to run: a new job folder for each, and stand-ins on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.bin, self.log, self.job = folder / "bin", folder / "log", folder / "job"
@@ -122,7 +122,7 @@ class _Place:
         return Verdict(Wrong.NUMBER, f"{said} is said, and it took {took}") if said < took else HANDLED
 
     def _read(self, script: str) -> int | str:
-        """Return what the reader says that a script takes, or why it is left alone."""
+        """Return the memory of a script according to the reader, or the reason why it is left alone."""
         from vramcast.jobs.shell.grammar import NotUnderstood
         from vramcast.jobs.shell.plan import peak_bytes
         from vramcast.jobs.shell.script import read_script
@@ -135,7 +135,7 @@ class _Place:
         return peak_bytes(found.plan, {step: _takes(step.words, dict(step.environment)) for step in found.steps})
 
     def _took(self, script: str) -> int:
-        """Return what a script takes under Bash: the largest sum of trainings that ran at once."""
+        """Return the memory of a script under Bash: the largest sum of simultaneous trainings."""
         environment = {**_SUBMITTED, "PATH": f"{self.bin}:/usr/bin:/bin"}
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
@@ -153,7 +153,7 @@ class _Place:
 
 
 def _takes(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Return what a training takes by its words: the last batch counts, else the variable."""
+    """Return the memory of a training by its words: the last batch counts, else the variable."""
     found = re.findall(r"--batch[= ](\d+)(?= |$)", " ".join(words))
     said = environment.get("BATCH", "")
     return _OTHERS + int(found[-1] if found else said if said.isdecimal() else _DEFAULT)

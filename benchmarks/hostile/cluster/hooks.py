@@ -1,4 +1,4 @@
-"""Schedulers' hooks among hostile files, texts and objects: nothing of a job's folder is run, no user's request is lost."""
+"""Schedulers' hooks among hostile files, texts, and objects: they run nothing from a job's folder and lose no user's request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 
 _LIMIT_S = 60.0  # arbitrary
-_PROMPT_S = 5.0  # arbitrary: what is done in the hook's own process
+_PROMPT_S = 5.0  # arbitrary: for work in the hook's own process
 _MODULES: Final = (
     "json",
     "argparse",
@@ -79,7 +79,7 @@ _OUTPUTS: Final = (
 )
 _NAMES: Final = ("**", "*", "**/**", "[", "[!", "?", "", "a/b", "..", "\0", "%j")
 _SCRIPTS: Final = ("/dev/zero", "/dev/stdin", "pipe", ".", "/proc/self/mem", "missing", "a\0b", "x" * 5000)
-# How a pod asks for a part of a card: annotations, limits.
+# Requests of a pod for a part of a card: annotations, limits.
 _PARTS: Final[tuple[tuple[dict[str, str], dict[str, Any]], ...]] = (
     ({"gpu-fraction": "0.5"}, {}),
     ({"gpu-memory": "20k"}, {}),
@@ -100,7 +100,7 @@ _SCHEDULERS: Final = ("kai-scheduler", "hami-scheduler", "volcano", "default-sch
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield all."""
+    """Yield all cases."""
     yield from _of_folders(folder)
     yield from _of_texts(folder)
     yield from _of_pods()
@@ -188,7 +188,7 @@ def _of_texts(folder: Path) -> Iterator[Case]:
 
 @contextlib.contextmanager
 def _prompt() -> Iterator[list[Verdict]]:
-    """Give the verdict on what is done meanwhile: whether it took longer than anybody waits."""
+    """Yield a list for verdicts on the block; it gets a fault if the block takes too long."""
     began, found = time.monotonic(), [HANDLED]
     yield found
     if (took_s := time.monotonic() - began) > _PROMPT_S:

@@ -1,4 +1,4 @@
-"""Batch scripts drawn at random: variables, conditions, loops, functions and background jobs around trainings."""
+"""Random batch scripts: variables, conditions, loops, functions, and background jobs around trainings."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _CONDITIONS: Final = ("true", "false", '[ "$VAR" = 1 ]', '[ -n "$VAR" ]', "! fal
 
 
 class Scripts:
-    """Draws scripts.
+    """Generator of scripts.
 
     Args:
-        seed: Decides them all.
+        seed: Seed of all scripts.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def draw(self) -> str:
-        """Return the next one."""
+        """Return the next script."""
         body = [self._statement(0, "") for _ in range(self._random.randint(2, 6))]
         begin = ["set -- 3 4", "A=1", "B=2", "C=30", "go() {", self._block(1, "function"), "}"]
         return "\n".join([*begin, *body, self._training(), "wait"])

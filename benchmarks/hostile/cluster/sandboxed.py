@@ -1,6 +1,6 @@
-"""Attempts of a tenant's code in the service's sandbox: calls of the kernel, memory that nobody counts, and what it needs.
+"""Attempts of a tenant's code in the service's sandbox: system calls, uncounted memory, and the features that jobs need.
 
-Each case is a Python text which runs there alone. `tenants.py` asks a whole service.
+Each case is a Python text that runs there alone. `tenants.py` tests a whole service.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vramcast.service.sandbox import FOLDERS_IN_MEMORY, missing, sandboxed
 from vramcast.service.workers import Place, Workers
 
 _LIMIT_S: Final = 60.0  # arbitrary
-_JOB_BYTES: Final = 600 * MIB  # arbitrary: more than an interpreter takes, and less than the folders in memory hold
+_JOB_BYTES: Final = 600 * MIB  # arbitrary: more than an interpreter takes, and less than the capacity of the folders in memory
 _SYSCALL: Final = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -166,7 +166,7 @@ print('{"error": {"kind": "usage", "message": "it was let"}}', flush=True)
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Yield the cases; none where there is no sandbox."""
+    """Yield the cases; none without a sandbox."""
     if missing():
         return
     cache = folder / "cache"
@@ -178,7 +178,7 @@ def cases(folder: Path) -> Iterator[Case]:
     for name, code in _NEEDS.items():
         yield Case("what jobs need", name, _says(cache, code, "[1, 2]"))
     groups: list[ControlGroup | None] = [None]
-    with contextlib.suppress(OSError):  # then what no look can see is not tried: the documentation says that it is not held
+    with contextlib.suppress(OSError):  # then memory outside processes is not tested: the documentation does not promise a limit for it
         groups += control_groups(1, _JOB_BYTES)
     for group in groups:
         how = "a control group" if group else "looks"
@@ -190,7 +190,7 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def _says(cache: Path, code: str, expected: str) -> Callable[[], Verdict]:
-    """Return what runs code in the sandbox and looks at what it prints last."""
+    """Return a function that runs code in the sandbox and checks its last output."""
 
     def run() -> Verdict:
         try:
@@ -204,7 +204,7 @@ def _says(cache: Path, code: str, expected: str) -> Callable[[], Verdict]:
 
 
 def _is_held(cache: Path, code: str, group: ControlGroup | None) -> Callable[[], Verdict]:
-    """Return what runs code in a pool with a limit of memory, and expects that it is ended for it."""
+    """Return a function that runs code in a pool with a memory limit, and expects the limit to end it."""
 
     async def ended() -> Verdict:
         command = sandboxed(["-c", _PROLOGUE + code + _EPILOGUE], cache, 0, group)

@@ -1,7 +1,7 @@
-"""Tenants of one service who do not trust each other: what one can do to another, to the service, and to its answers.
+"""Tenants of one service who do not trust each other: attacks of one on another, on the service, and on its answers.
 
-What code tries in the sandbox alone is in `sandboxed.py`. Here a service runs with its clients: alice attacks, bob has honest
-jobs, and what the epilog says counts fully.
+`sandboxed.py` has attempts within the sandbox. Here a service runs with its clients: alice attacks, bob has honest jobs, and
+the epilog's observations count fully.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vramcast.service.sandbox import missing
 from vramcast.service.worker_answer import read_answer
 
 _HOST: Final = "127.0.0.1"
-_START_S: Final = 120.0  # arbitrary: imports on a busy machine, and the null GPU, compiled for the sandbox
+_START_S: Final = 120.0  # arbitrary: imports on a busy machine, and compilation of the null GPU for the sandbox
 _TOKENS: Final = {"alice": "alice-s3cret", "bob": "bob-s3cret", "epilog": "epilog-s3cret", "slow": "slow-s3cret"}
 _FILE: Final = "alice {alice}\nbob {bob}\nepilog {epilog} weight=1\nslow {slow} rate=1\n"
 _MODEL: Final = {"target": "torchvision:resnet18", "batch": ["8x3x64x64"], "labels": "8:int64<1000", "device": "t4"}
@@ -51,7 +51,7 @@ Check = Callable[[int, Any], str]
 
 @dataclass(slots=True)
 class Tried:
-    """A service which runs, and how its clients ask it."""
+    """A running service, and requests of its clients."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -71,11 +71,11 @@ class Tried:
             return answer.status, json.loads(answer.read())
 
     def post(self, path: str, body: object, client: str = "alice") -> tuple[int, Any]:
-        """Return what a client gets."""
+        """Return a client's answer."""
         return self.ask("POST", path, body, token=_TOKENS[client])
 
     def code(self, text: str, client: str = "alice", **more: Any) -> tuple[int, Any]:
-        """Return what a client gets for a script."""
+        """Return a client's answer for a script."""
         files = {"train.py": text, **more.pop("files", {})}
         return self.post(
             "/v1/checks", {"command": ["python", "train.py"], "files": files, "device": "t4", "wait_s": 90, **more}, client
@@ -86,13 +86,13 @@ class Tried:
         return str(self.post("/v1/checks", model, client)[1]["id"])
 
     def requested(self, model: Mapping[str, Any]) -> int:
-        """Return what bob is told to request."""
+        """Return the request that bob gets."""
         return int(self.post("/v1/checks", model, "bob")[1]["request_bytes"])
 
 
 @contextlib.contextmanager
 def _served(folder: Path, *options: str, before: tuple[str, ...] = ()) -> Iterator[Tried]:
-    """Give a service of the three clients until the block ends."""
+    """Yield a service with the three clients until the block ends."""
     folder.mkdir(exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
     tokens = folder / "tokens"
@@ -126,7 +126,7 @@ def _await(service: Tried) -> None:
 
 
 def _judged(found: tuple[int, Any], status: int | set[int], check: Check = lambda status, body: "") -> Verdict:
-    """Judge an answer by its status, its form, and a check."""
+    """Check an answer by its status, its form, and a further check."""
     expected = {status} if isinstance(status, int) else status
     if found[0] not in expected:
         return Verdict(Wrong.WALL, f"{found[0]}: {json.dumps(found[1])[:200]}")
@@ -285,14 +285,14 @@ def _observed(service: Tried) -> Iterator[Case]:
 
 # ------------------------------------------------------------------------------------------------ forged answers
 def _forged() -> Iterator[Case]:
-    """Yield what a job may write in the place of an answer."""
+    """Yield forged answers that a job may write."""
     model = ["torchvision:resnet18", "--batch", "2x3x64x64", "--device", "t4"]
     made = subprocess.run(
         [sys.executable, "-m", "vramcast", "estimate", *model, "--json"],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     honest = {"estimate": json.loads(made.stdout), "levels": {"0.5": 5, "0.99": 6}}
-    read_answer(json.dumps(honest).encode())  # and this is one
+    read_answer(json.dumps(honest).encode())  # a valid answer
 
     def tried(text: bytes) -> Verdict:
         try:
@@ -410,7 +410,7 @@ raise ImportError
 
 
 def _channel(service: Tried) -> Iterator[Case]:
-    """Yield what a job's code tries to write the answer itself; none of it is the answer."""
+    """Yield attempts of a job's code to write the answer itself; none of them is the answer."""
 
     def judged(found: tuple[int, Any]) -> Verdict:
         text = json.dumps(found[1])
@@ -486,7 +486,7 @@ while True:
 
 
 def _neighbours(service: Tried) -> Iterator[Case]:
-    """Yield what a job of alice's does while bob's honest job runs; his answer is his, and it is the same as ever."""
+    """Yield actions of alice's job during bob's honest job; bob's answer must be his own and unchanged."""
     alone: dict[str, int] = {}
 
     def honest(name: str) -> tuple[int, Any]:
@@ -512,7 +512,7 @@ def _neighbours(service: Tried) -> Iterator[Case]:
         yield Case("neighbours", name, lambda name=name, code=code: beside(name, code))
 
     def again(first: str) -> Verdict:
-        """The same question has another answer once the machine has room: the code asks the clock."""
+        """Check that a question gets another answer once the machine has room: the code reads the clock."""
         text = f"import os, time\nif time.time() < {time.time() + 6}: {first}\n{_HONEST}"
         failed = service.code(text, "bob")
         time.sleep(7)
@@ -553,7 +553,7 @@ def _queue(service: Tried) -> Iterator[Case]:
 
 
 def _connections(service: Tried) -> Iterator[Case]:
-    """Yield connections that take without asking; bob is answered after each."""
+    """Yield connections that hold resources without a request; bob gets an answer after each."""
 
     def judged(attack: Callable[[], str]) -> Verdict:
         before = _resident_bytes(service.process.pid)
@@ -609,12 +609,12 @@ def _connections(service: Tried) -> Iterator[Case]:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return what a process alone holds. spec: proc(5), statm, the second number."""
+    """Return the resident memory of a process alone. spec: proc(5), statm, the second number."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _connected(pid: int) -> list[str]:
-    """Return the sockets of a process which are connected over TCP."""
+    """Return the sockets of a process that are connected over TCP."""
     established = {
         line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] in ("01", "08")
     }
@@ -626,7 +626,7 @@ def _connected(pid: int) -> list[str]:
 
 # ------------------------------------------------------------------------------------------------ the end, and the disk
 def _left(service: Tried) -> Iterator[Case]:
-    """Yield what a service leaves behind when it has ended; the one before ended with SIGTERM."""
+    """Yield the remains of a service after its end; the one before ended with SIGTERM."""
     left = sorted(path.name for path in (service.folder / "tmp").iterdir())
     yield Case("what is left", "folders of workers", lambda: _if(bool(left), f"{left}", Wrong.ORPHAN))
     groups = [str(path) for path in Path("/sys/fs/cgroup").rglob(f"vramcast-{service.process.pid}-*")]
@@ -645,7 +645,7 @@ def _left(service: Tried) -> Iterator[Case]:
 
 
 def _full_disk(folder: Path) -> Iterator[Case]:
-    """Yield what is asked of a service whose disk is full: a tmpfs of its own, which needs root."""
+    """Yield requests to a service whose disk is full: a tmpfs of its own, which needs root."""
     if os.geteuid() != 0:
         return
     folder.mkdir()

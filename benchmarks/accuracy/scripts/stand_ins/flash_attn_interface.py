@@ -1,9 +1,9 @@
-"""Stands in for FlashAttention 3, which has no package that installs here: asks for the memory it asks for, computes nothing.
+"""Stand-in for FlashAttention 3, which has no package that installs here: makes the same requests and computes nothing.
 
-Only for logged runs whose scripts import it (`benchmarks.accuracy.logs.logged`, `.modded`). Its kernels are operators of their
-own, so that torch.compile leaves them whole, as the real ones are.
+Only for logged runs whose scripts import it (`benchmarks.accuracy.logs.logged`, `.modded`). Its kernels are custom operators,
+so that torch.compile leaves them whole like the real ones.
 Source: github.com/Dao-AILab/flash-attention, hopper/flash_attn_interface.py and hopper/flash_api.cpp (mha_fwd, mha_bwd).
-Limits: bf16 and fp16, one split, no paged keys; of variable lengths queries and keys have the same.
+Limits: bf16 and fp16, one split, no paged keys; variable-length queries and keys have equal lengths.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 _HEAD_SIZES: Final = (64, 96, 128, 192, 256)  # spec: round_up_headdim
-# spec: mha_bwd on compute capability 9.0: rows of queries a block by the head size, and where the mask is causal or local
+# spec: mha_bwd on compute capability 9.0: query rows per block by head size, and whether the mask is causal or local
 _QUERIES: Final = {64: (128, 128), 96: (64, 64), 128: (80, 64), 192: (64, 64), 256: (64, 64)}
 _KEYS: Final = {64: 128, 96: 128, 128: 128, 192: 96, 256: 80}  # spec: likewise, rows of keys
 
@@ -27,7 +27,7 @@ def _forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lines = 0 if lengths is None else _rounded(lengths.shape[0] - 1, 4)
-    torch.empty(1 + 4 * lines, dtype=torch.int32, device=q.device)  # the tiles' counter, and what is prepared by line
+    torch.empty(1 + 4 * lines, dtype=torch.int32, device=q.device)  # the tiles' counter, and data prepared per line
     return _results(q, k, v, lengths)
 
 
@@ -90,16 +90,16 @@ def flash_attn_func(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, **_: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """Return a tensor with the shape of attention's result, [batch, rows, heads, size of a value]; its values are unknown.
+    """Return a tensor with the shape of attention's result, [batch, rows, heads, size of a value]; its values are undefined.
 
     Args:
         q: Queries, [batch, rows, heads, size].
         k: Keys, [batch, rows, heads, size]; their heads divide those of the queries.
         v: Values, [batch, rows, heads, size].
-        softmax_scale: Is not used.
-        causal: Whether a row sees only those before it.
-        window_size: Rows before and after which are seen; -1: all.
-        softcap: Limit of the scores; 0: none.
+            softmax_scale: Not used.
+            causal: True if a row sees only those before it.
+            window_size: Visible rows before and after; -1 for all.
+            softcap: Limit of the scores; 0 for none.
     """
     return _Attention.apply(q, k, v, _is_masked(causal, window_size, softcap), None, 0)  # type: ignore[no-any-return]
 
@@ -115,14 +115,14 @@ def flash_attn_varlen_func(
         q: Queries, [rows of all, heads, size].
         k: Keys, [rows of all, heads, size].
         v: Values, [rows of all, heads, size].
-        cu_seqlens_q: Where each line begins and the last ends, int32 [lines + 1].
-        cu_seqlens_k: Is taken to be the same.
-        max_seqlen_q: The most rows of a line.
-        max_seqlen_k: Is taken to be the same.
-        softmax_scale: Is not used.
-        causal: Whether a row sees only those before it.
-        window_size: Rows before and after which are seen; -1: all.
-        softcap: Limit of the scores; 0: none.
+            cu_seqlens_q: Start of each line and end of the last, int32 [lines + 1].
+            cu_seqlens_k: Assumed to be the same.
+            max_seqlen_q: The most rows of a line.
+            max_seqlen_k: Assumed to be the same.
+            softmax_scale: Not used.
+            causal: True if a row sees only those before it.
+            window_size: Visible rows before and after; -1 for all.
+            softcap: Limit of the scores; 0 for none.
     """
     is_masked = _is_masked(causal, window_size, softcap)
     return _Attention.apply(q, k, v, is_masked, cu_seqlens_q, max_seqlen_q)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Stands in for the package which gets kernels from a hub: of what scripts ask it for, FlashAttention 3's stand-in alone.
+"""Stand-in for the package that gets kernels from a hub; it provides only FlashAttention 3's stand-in.
 
 Only for logged runs whose scripts import it (`benchmarks.accuracy.logs.modded`).
 """
@@ -12,10 +12,10 @@ import flash_attn_interface
 
 
 def get_kernel(name: str, **_: Any) -> SimpleNamespace:
-    """Return what the kernel's package has: `flash_attn_interface`.
+    """Return the content of the kernel's package: `flash_attn_interface`.
 
     Raises:
-        LookupError: it is another kernel.
+        LookupError: the name is another kernel's.
     """
     if "flash-att" not in name:
         raise LookupError(f"The kernel is '{name}': only FlashAttention 3 has a stand-in.")
