@@ -128,7 +128,7 @@ def differences(name: str, was: Any, is_: Any) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Compare or write the results; return 1 for an unexpected difference."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT, and the jobs they replay")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs with TEXT in their names, and those they replay")
     parser.add_argument("--write", action="store_true", help="store the results instead of comparing them")
     options = parser.parse_args(arguments)
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

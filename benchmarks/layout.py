@@ -1,9 +1,9 @@
-"""The size of the code by folder: files in each folder, and lines below each folder of the first level.
+"""The size of the code by folder: files per folder, and lines below each top-level folder.
 
     python -m benchmarks.layout [REVISION ...]        default: HEAD
 
-Prints a Markdown table with two columns for each revision, lines and files by top folder, and then the folders with the most
-files. Lines are those of Python and C (.py, .c, .h); a symbolic link counts for nothing.
+Prints a Markdown table with two columns per revision, lines and files by top-level folder, and then the folders with the most
+files. Lines are Python and C (.py, .c, .h); symbolic links do not count.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from benchmarks.tables import table
 PRODUCT: Final = ("vramcast", "tracer", "simulator", "learner", "datasets")
 _SUFFIXES: Final = (".py", ".c", ".h")
 _LINK: Final = "120000"  # spec: git's mode of a symbolic link
-_N_FOLDERS: Final = 8  # arbitrary: folders named
+_N_FOLDERS: Final = 8  # arbitrary: number of folders to name
 _NO_CODE: Final = ("docs", ".github")
 
 
 def git(*words: str) -> str:
-    """Return what git prints."""
+    """Return git's output."""
     return subprocess.run(["git", *words], check=True, capture_output=True, text=True, errors="replace").stdout
 
 
@@ -39,7 +39,7 @@ def files(revision: str) -> dict[str, int]:
 
 
 def by_top(found: dict[str, int]) -> dict[str, tuple[int, int]]:
-    """Return lines and files of code by folder of the first level, and those of the product together."""
+    """Return lines and files of code by top-level folder, and those of the product together."""
     lines: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for path, n in found.items():
@@ -52,7 +52,7 @@ def by_top(found: dict[str, int]) -> dict[str, tuple[int, int]]:
 
 
 def fullest(found: dict[str, int]) -> Counter[str]:
-    """Return the number of files directly in each folder, without those of documents."""
+    """Return the number of files directly in each folder, without documents."""
     folders = Counter(str(PurePosixPath(path).parent) for path in found if "/" in path)
     return Counter({folder: n for folder, n in folders.items() if not folder.startswith(_NO_CODE)})
 

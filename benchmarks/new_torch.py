@@ -1,11 +1,11 @@
-"""What the installed torch has that vramcast does not know, and what it lacks that vramcast needs. See docs/new-torch.md.
+"""Differences between the installed torch and the releases that vramcast knows. See docs/new-torch.md.
 
-    python -m benchmarks.new_torch [--sequences N]          under another torch: build/versions/VERSION/bin/python -m ...
+    python -m benchmarks.new_torch [--sequences N]          with another torch: build/versions/VERSION/bin/python -m ...
 
 Five checks: private names (tracer/hooks/torch_api.py); NVIDIA's entry points (csrc/entry_points.txt); the allocator's constants
-and settings (simulator/rules.py), read from torch's headers and tried on the null GPU; random requests through torch's own
-allocator and through the simulator; a small job with each tracer. The last line is for tracer/nullgpu/known_good.json.
-Ends with 1 where something differs.
+and settings (simulator/rules.py), read from torch's headers and tried on the null GPU; random requests with torch's own
+allocator and with the simulator; a small job with each tracer. The last line is for tracer/nullgpu/known_good.json.
+The exit code is 1 for any difference.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.nullgpu.library.build import KnownBuild, entry_points_digest, find_torch
 from vramcast.tracer.nullgpu.library.entry_points import needed_symbols, read_list
 
-# Fields and methods of PyTorch's objects, by the class which has them; used as `thing._field`. Tried on an object of each kind
-# here, since some are made by `__init__` alone.
+# Fields and methods of PyTorch's objects by class, used as `thing._field`. They are looked up on an object of each kind,
+# because some exist only after `__init__`.
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "torch:ops.aten.add.Tensor": ("_schema", "_op_dk", "_overloadpacket"),
     "torch:Tensor": ("_make_subclass", "_is_view", "_use_count", "_indices", "_nnz"),
@@ -50,7 +50,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "torch._C:_profiler._ExtraFields_TorchOp": ("sequence_number", "inputs"),
     "torch._C:_profiler._TensorMetadata": ("storage_data_ptr", "sizes", "dtype", "device"),
 }
-# Of these an object is looked at instead of the class: with which arguments it is made.
+# For these, an object is inspected instead of the class; the values are its arguments.
 _MADE: Final[dict[str, tuple[int, ...]]] = {"torch.nn:LSTM": (1, 1), "torch.nn:Module": ()}
 _CONSTANTS = {
     "kMinBlockSize": numbers.MIN_BLOCK_BYTES,
@@ -61,7 +61,7 @@ _CONSTANTS = {
     "kRoundLarge": numbers.ROUND_LARGE_BYTES,
     "large_segment_size_": numbers.LARGE_SEGMENT_BYTES,
 }
-# Texts of settings which some release refuses; every release must do what `Settings.parse` does under its rules.
+# Texts of settings that some release rejects; every release must do the same as `Settings.parse` under its rules.
 _TEXTS = (
     "", "max_split_size_mb:20", "max_split_size_mb:21", "max_non_split_rounding_mb:20", "large_segment_size_mb:40",
     "per_process_memory_fraction:0.5", "garbage_collection_threshold:1.0", "garbage_collection_threshold:0.5",
@@ -74,14 +74,14 @@ _KEY = re.compile(
     rb"\0((?:max_(?:non_)?split|pinned|roundup|expandable|large|per_process|graph_capture|garbage|throw_on|release_lock)"
     rb"_[a-z0-9_]*[a-z0-9])(?=\0)"
 )
-_SHOWN = 3  # arbitrary: names of each kind in known_good.json
+_SHOWN = 3  # arbitrary: number of names of each kind in known_good.json
 _NOT_SIMULATED = {"expandable_segments_reserve", "expandable_segments_reserve_by_class", "throw_on_cudamalloc_oom"}
 
 
 def main() -> int:
-    """Print the report."""
+    """Print the report; return 1 for a difference."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--sequences", type=int, default=200, help="random sequences for each of four settings (200)")
+    options.add_argument("--sequences", type=int, default=200, help="number of random sequences per setting (200)")
     n_sequences = options.parse_args().sequences
     torch = find_torch()
     print(f"torch {torch.version}, CUDA {torch.cuda}")
@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def missing() -> list[str]:
-    """Return what of `NAMES` and `FIELDS` the installed torch lacks, one line each; `REPLACED` may be absent."""
+    """Return the members of `NAMES` and `FIELDS` that the installed torch lacks, one per line; `REPLACED` may be absent."""
     import torch
 
     release = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -119,7 +119,7 @@ def missing() -> list[str]:
 
 
 def _said(title: str, found: list[str]) -> Iterator[str]:
-    """Print what was found, and yield it as one line, if any."""
+    """Print the findings, and yield them as one line, if any."""
     print(f"{title}: {len(found) or 'none'}", *(f"    {line}" for line in found), sep="\n", flush=True)
     if found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -132,7 +132,7 @@ def _unlisted(lib: Path) -> list[str]:
 
 
 def _constants(lib: Path) -> Iterator[str]:
-    """Yield constants whose value in torch's headers is not ours; where a header has none of them, it is older than 2.10."""
+    """Yield constants whose values in torch's headers differ from ours; a header without any of them is older than 2.10."""
     header = lib.parent / "include" / "c10" / "core" / "AllocatorConfig.h"
     text = header.read_text() if header.exists() else ""
     for name, ours in _CONSTANTS.items():
@@ -142,7 +142,7 @@ def _constants(lib: Path) -> Iterator[str]:
 
 
 def _unknown_keys(lib: Path) -> Iterator[str]:
-    """Yield settings which stand in torch's libraries and which nobody here knows."""
+    """Yield settings in torch's libraries that vramcast does not know."""
     data = b"".join((lib / name).read_bytes() for name in ("libc10.so", "libc10_cuda.so"))
     for key in sorted({match.decode() for match in _KEY.findall(data)} - _NOT_SIMULATED):
         try:
@@ -225,7 +225,7 @@ def _addresses(allocator: CachingAllocator, sequence: list[Request]) -> list[int
 
 
 def _tracers() -> Iterator[str]:
-    """Yield which tracers fail on one layer: the portable ones name operators which an older torch may lack."""
+    """Yield the tracers that fail on one layer: the portable ones name operators that an older torch may lack."""
     import torch
 
     for tracer in ("nullgpu", "fake", "cpu"):

@@ -1,4 +1,4 @@
-"""Markdown tables, as the pages show them: whole ones, or a line at a time where each takes a while."""
+"""Markdown tables for the pages: complete ones, or line by line if each takes a while."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def heading(columns: Sequence[str], align: str = "l") -> str:
     """Return the first two lines of a table.
 
     Args:
-        columns: What they are called.
-        align: `l` for left or `r` for right of each column from the first on; those behind its end are right-aligned.
+            columns: Names of the columns.
+            align: `l` for left or `r` for right of each column from the first on; further columns are right-aligned.
     """
     marks = "|".join(_MARKS[side] for side in align.ljust(len(columns), "r"))
     return f"{row(*columns)}\n|{marks}|"

@@ -1,6 +1,6 @@
 """Compiled code that test sessions share in build/test-cache, so that a checkout compiles it once.
 
-The names say what the code was made of: other sources have other names, and find nothing.
+The names contain a digest of the sources: other sources have other names, and find nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMES = ("nullgpu/[!.]*", "oracle-*", "*.so")
 
 
 def compile_once(make: Callable[[], object], cache: Path) -> None:
-    """Call `make`, which compiles into the folder `cache`, after a process that does the same now."""
+    """Call `make`, which compiles into the folder `cache`, after any other process that is doing the same."""
     SHARED.mkdir(parents=True, exist_ok=True)
     with (SHARED / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -27,17 +27,17 @@ def compile_once(make: Callable[[], object], cache: Path) -> None:
 
 
 def take(cache: Path) -> None:
-    """Copy what other sessions compiled to the folder `cache`."""
+    """Copy the compiled code of other sessions to the folder `cache`."""
     _copy_missing(SHARED, cache)
 
 
 def keep(cache: Path) -> None:
-    """Copy what this session compiled in the folder `cache` to where others look."""
+    """Copy this session's compiled code in the folder `cache` to the shared folder."""
     _copy_missing(cache, SHARED)
 
 
 def _copy_missing(source: Path, target: Path) -> None:
-    """Copy what the target lacks; each file or folder appears whole or not at all."""
+    """Copy the files that the target lacks; each file or folder appears completely or not at all."""
     for path in (path for name in _NAMES for path in source.glob(name)):
         copy = target / path.relative_to(source)
         if copy.exists():

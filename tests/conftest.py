@@ -38,7 +38,7 @@ from vramcast.tracer.protocol.run_options import RunOptions
 pytest_plugins = ["tests.lanes"]
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
-# Before every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.
+# Prefix of every probe: `note(name=value)` sends JSON back, `mark()` puts a request of a known odd size into the history.
 PRELUDE = """
 import json, os, sys
 os.environ.pop("NULLGPU_CUDNN_SOCKET", None)  # no cuDNN workspaces: these tests must not depend on an installed cuDNN
@@ -52,28 +52,28 @@ with open(sys.argv[1], "w") as file: json.dump(_notes, file)
 """
 
 
-hypothesis.settings.register_profile("vramcast", deadline=None)  # the other worker, or another program, has the core
+hypothesis.settings.register_profile("vramcast", deadline=None)  # other processes share the cores
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)  # `make test-fast`
 hypothesis.settings.load_profile("vramcast")
 
 
 def _prepare_unit_tests() -> None:
-    """Do once what unit tests would start a process for."""
+    """Do once the preparations for which unit tests would start a process."""
     from tests.lanes import processes_allowed  # a plugin: pytest imports it first
 
     with processes_allowed():
-        with suppress(CompilerError):  # without a compiler Python plays
+        with suppress(CompilerError):  # without a compiler, Python plays
             compiled_simulator.library()
             packing.library()
-        with suppress(ImportError):  # on a new machine matplotlib asks a program for the fonts, when it is first imported
+        with suppress(ImportError):  # on a new machine, the first import of matplotlib starts a program to list the fonts
             importlib.import_module("matplotlib.font_manager")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the developer's shell reaches a test, and no test writes into the developer's cache."""
+    """Isolate the tests from the settings of the developer's shell, and from the developer's cache."""
     saved = dict(os.environ)
-    umask = os.umask(0o022)  # the cache refuses what a group can write to
+    umask = os.umask(0o022)  # the cache rejects files that a group can write to
     for name in (
         "PYTORCH_CUDA_ALLOC_CONF",
         "PYTORCH_ALLOC_CONF",
@@ -96,7 +96,7 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 def _null_gpu_problem() -> str:
-    """Why the null GPU cannot run here: another system than Linux, a CPU-only torch, no C compiler; "" where it can."""
+    """Return the reason why the null GPU cannot run here (not Linux, a CPU-only torch, no C compiler); "" if it can."""
     if platform.system() != "Linux":
         return f"it runs on Linux, this is {platform.system()}"
     try:
@@ -108,7 +108,7 @@ def _null_gpu_problem() -> str:
 
 @pytest.fixture(scope="session")
 def needs_null_gpu(clean_environment: None) -> None:
-    """Skips where the null GPU cannot run; its stand-ins are compiled."""
+    """Skip if the null GPU cannot run; else its stand-ins are compiled."""
     if problem := _null_gpu_problem():
         pytest.skip(f"needs the null GPU: {problem}")
     compiled.compile_once(build, Path(os.environ["VRAMCAST_CACHE"]))
@@ -116,14 +116,14 @@ def needs_null_gpu(clean_environment: None) -> None:
 
 @pytest.fixture(scope="session")
 def tracer(needs_null_gpu: None, clean_environment: None) -> Callable[[], NullGpuTracer]:
-    """Returns the shared worker; a test which kills it leaves the next one a fresh worker."""
+    """Return the shared worker; after a test that kills it, the next one gets a fresh worker."""
     NullGpuTracer.shared()
     return NullGpuTracer.shared
 
 
 @pytest.fixture(scope="session")
 def auto_tracer(clean_environment: None) -> str:
-    """The tracer which `auto` takes here, for tests of answers that any tracer gives; the null GPU's worker is warm."""
+    """Return the tracer of `auto` here, for tests of answers that any tracer gives; the null GPU's worker is warm."""
     if _null_gpu_problem():
         return "fake"
     compiled.compile_once(build, Path(os.environ["VRAMCAST_CACHE"]))
@@ -133,15 +133,15 @@ def auto_tracer(clean_environment: None) -> str:
 
 @pytest.fixture(scope="session")
 def need() -> Callable[[str], Any]:
-    """Imports a package in the test's own process; skips where it is missing or does not import beside this torch."""
+    """Return a function that imports a package in the test's own process; skip if it does not import with this torch."""
     from vramcast.tracer.program.imports import define_torchvision_operators
 
-    define_torchvision_operators()  # which timm and transformers import too
+    define_torchvision_operators()  # timm and transformers import them too
 
     def imported(name: str) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # theirs, while they are imported
+                warnings.simplefilter("ignore")  # their own warnings during the import
                 return importlib.import_module(name)
         except (ImportError, OSError, RuntimeError) as error:
             pytest.skip(f"needs {name}, which does not import here: {error}")
@@ -151,7 +151,7 @@ def need() -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def make_job() -> Callable[..., Job]:
-    """A job from keywords, its training's among them; device and batch as text."""
+    """Return a function that makes a job from keywords, including its training's; device and batch are texts."""
 
     def make(**options: Any) -> Job:
         options["device"] = find_device(options.get("device", "a100-40gb"))
@@ -165,14 +165,14 @@ def make_job() -> Callable[..., Job]:
 
 
 def _taken(kind: type[T], options: dict[str, Any]) -> T:
-    """Return a dataclass made of those options which are its fields, and take them out."""
+    """Return a dataclass from the options that are its fields, and remove them."""
     names = [field.name for field in fields(kind) if field.name in options]  # type: ignore[arg-type]
     return kind(**{name: options.pop(name) for name in names})
 
 
 @pytest.fixture(scope="session")
 def trace(tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job]) -> Callable[..., Result]:
-    """Traces a job given by keywords, `RunOptions`' among them.
+    """Return a function that traces a job from keywords, including `RunOptions`' fields.
 
     The same keywords a second time cost nothing; `fresh=True` runs the job again.
     """
@@ -193,7 +193,7 @@ def trace(tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job]) -> 
 def probe(
     trace: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., tuple[dict[str, Any], Result]]:
-    """Runs a few lines of Python on the null GPU; returns what they `note`d, and the result with its trace."""
+    """Return a function that runs lines of Python on the null GPU; it returns their `note`s, and the result with its trace."""
     folder = tmp_path_factory.mktemp("probe")
 
     def run(source: str, **options: Any) -> tuple[dict[str, Any], Result]:
@@ -209,7 +209,7 @@ def probe(
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of small models for TARGET file.py:factory; its forward takes 8x16 floats, its classes are 4."""
+    """Return a file of small models for TARGET file.py:factory; its forward takes 8x16 floats, its classes are 4."""
     path = tmp_path_factory.mktemp("models") / "tiny.py"
     path.write_text(
         textwrap.dedent(

@@ -1,15 +1,15 @@
-"""Lanes of the tests: how a test is marked, and the limits that hold for a unit test.
+"""Lanes of the tests: their marks, and the limits for a unit test.
 
 Marks:
-    integration: The test traces a job, starts a process, compiles, trains what is learned, or reads recorded histories.
-        Its fixtures or its path say so, else the test itself.
-    release: The test proves what a release needs and a commit seldom breaks: packages, browsers, clusters, sanitizers,
-        notebooks. Only `make test-all` runs it.
-    torch: The result depends on the release of torch, because the test asks a tracer or its file imports torch.
-        A later release runs these tests again.
+        integration: The test traces a job, starts a process, compiles, trains a model, or reads recorded histories.
+            Its fixtures or its path imply the mark, else the test sets it.
+        release: The test proves a property that a release needs and a commit seldom breaks: packages, browsers, clusters,
+            sanitizers, notebooks. Only `make test-all` runs it.
+        torch: The result depends on the release of torch, because the test uses a tracer or its file imports torch.
+            A later release runs these tests again.
 
-A test that is neither `integration` nor `release` is a unit test. It starts no process, asks no worker that an earlier test
-left warm, and takes at most two seconds of CPU time.
+A test that is neither `integration` nor `release` is a unit test. It starts no process, uses no worker from an earlier test,
+and takes at most two seconds of CPU time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ INTEGRATION_PATHS = (
     "tests/tracer/processes/test_job_process.py",
     "tests/tracer/processes/test_warm_worker.py",
 )
-# What these prove does not depend on torch, although jobs are traced for it.
+# The results of these do not depend on torch, although they trace jobs.
 ANY_TORCH_PATHS = ("tests/benchmarks", "tests/cli/test_errors.py", "tests/cli/test_train.py", "tests/docs")
 RELEASE_PATHS = (
     "tests/benchmarks/test_notebooks.py",
@@ -67,11 +67,11 @@ RELEASE_PATHS = (
     "tests/schedulers/test_ray.py",
     "tests/test_packaging.py",
 )
-_UNIT_TEST_CPU_S = 2.0  # arbitrary: a thousand unit tests of a millisecond, and one such test, take the same time
+_UNIT_TEST_CPU_S = 2.0  # arbitrary: a thousand unit tests of a millisecond take as long as one such test
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import torch|from torch)\b", re.MULTILINE)
 
-_unit_test = ""  # the unit test that runs now
-_shared_s = 0.0  # CPU time of preparations, which no single test is charged for
+_unit_test = ""  # the unit test that is running
+_shared_s = 0.0  # CPU time of preparations, which counts for no test
 
 
 @cache
@@ -96,32 +96,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a unit test where unit tests alone are asked for: importing them takes time."""
+    """Leave out files without a unit test if only unit tests are selected: importing them takes time."""
     if "not integration" not in config.option.markexpr or not collection_path.is_relative_to(ROOT):
         return None
     return collection_path.relative_to(ROOT).as_posix().startswith(INTEGRATION_PATHS) or None
 
 
 def pytest_collection_finish() -> None:
-    """Prepare the process: what it imported stays out of garbage collections, and it writes no more bytecode.
+    """Prepare the process: exclude its imports from garbage collection, and write no more bytecode.
 
-    A test may write a module twice within a second, and the bytecode of the first would then stand for the second.
+    A test may write a module twice within a second; the bytecode of the first would then replace the second.
     """
-    strategies.text().validate()  # builds a table of characters: a second on a fresh checkout, and in no test's time
+    strategies.text().validate()  # builds a table of characters: a second on a fresh checkout, outside any test's time
     gc.collect()
     gc.freeze()
     sys.dont_write_bytecode = True
 
 
 def pytest_configure() -> None:
-    """Hold the unit tests to their lane: they start no process and ask no warm worker."""
+    """Keep the unit tests in their lane: they start no process and use no warm worker."""
     ask, widen, start_ahead = WarmWorker.ask, WarmWorker.widen, NullGpuTracer.start_ahead
 
-    def start_ahead_of_jobs() -> None:  # the command line does, also where no job follows
+    def start_ahead_of_jobs() -> None:  # the command line does so even if no job follows
         if not _unit_test:
             start_ahead()
 
-    def widen_for_others(worker: WarmWorker, lanes: int) -> None:  # `in_parallel` tells every worker that is left warm
+    def widen_for_others(worker: WarmWorker, lanes: int) -> None:  # `in_parallel` notifies every warm worker
         if not _unit_test:
             widen(worker, lanes)
 
@@ -141,7 +141,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note which unit test runs."""
+    """Record the running unit test."""
     global _unit_test
     is_unit_test = not any(item.get_closest_marker(mark) for mark in ("integration", "release"))
     _unit_test = item.nodeid if is_unit_test else ""
@@ -153,21 +153,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Hold the fixtures of a unit test to the limit of time."""
+    """Apply the time limit to the fixtures of a unit test."""
     with _limited_cpu_time(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Hold a unit test to the limit of time."""
+    """Apply the time limit to a unit test."""
     with _limited_cpu_time(item):
         return (yield)
 
 
 @contextmanager
 def _limited_cpu_time(item: pytest.Item) -> Iterator[None]:
-    """Fail a unit test above the limit: CPU time, so that a busy machine makes no difference."""
+    """Fail a unit test above the limit, which is CPU time and so independent of the machine's load."""
     start_s = time.process_time() - _shared_s
     yield
     taken_s = time.process_time() - _shared_s - start_s
@@ -178,7 +178,7 @@ def _limited_cpu_time(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def processes_allowed() -> Iterator[None]:
-    """Let what follows start processes and take its time, whichever test asked for it first."""
+    """Allow processes and time in the block, regardless of the current test."""
     global _unit_test, _shared_s
     test, _unit_test = _unit_test, ""
     start_s = time.process_time()
@@ -190,7 +190,7 @@ def processes_allowed() -> Iterator[None]:
 
 
 def _fail_unit_test(what: str) -> None:
-    """Fail a unit test that does what an integration test does."""
+    """Fail a unit test that behaves like an integration test."""
     if _unit_test:
         pytest.fail(f"{_unit_test} {what}: mark it integration")
 

@@ -1,4 +1,4 @@
-"""Recorded memory histories of real cards: which of them every commit reads, and which a release reads in addition."""
+"""Recorded memory histories of real cards: those for every commit, and those for a release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-EXPANDABLE = "b5ef67ce"  # how the name of a history with expandable segments and several cards begins
+EXPANDABLE = "b5ef67ce"  # prefix of the name of a history with expandable segments and several cards
 _LARGE_BYTES = 1_000_000  # arbitrary: larger histories take as long as all smaller ones together
 
 

@@ -1,4 +1,4 @@
-"""The C compiler: how it is named, and that our code gives it nothing to warn of."""
+"""Tests of the C compiler: its command, and compilation of our code without warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vramcast.tracer.nullgpu.library.build import build, find_torch
 
 @pytest.mark.parametrize("named", ["python -E -s", f"'{sys.executable}' -E -s"])
 def test_a_compiler_may_be_a_command_with_options(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ccache gcc`, `gcc -pthread`."""
+    """Accept `ccache gcc` and `gcc -pthread`."""
     monkeypatch.setenv("CC", named)
     monkeypatch.setattr(shutil, "which", lambda name: name)
     assert find_compiler()[1:] == ["-E", "-s"]
@@ -42,7 +42,7 @@ def test_its_options_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.integration
 def test_our_code_has_no_warnings(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those of a user's compiler are no errors: a newer one may have more."""
+    """Compile without warnings; a user's newer compiler may warn, which is no error."""
     monkeypatch.setenv("CC", "gcc -Werror")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     shared_library(compiled.SOURCE)

@@ -1,4 +1,4 @@
-"""The lanes: what is marked `integration` by itself, and what happens to a unit test which is none."""
+"""Tests of the lanes: automatic `integration` marks, and unit tests that break the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The set-up and the lanes of development: exact versions, environments that stay with their checkout, times at the end."""
+"""Tests of the set-up and the lanes of development: exact versions, environments of one checkout, times at the end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_extras_are_for_users_alone() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the files that set up a checkout."""
+    """Return a copy of the files that set up a checkout."""
     copy = tmp_path / "checkout"
     for name in ("Makefile", "pyproject.toml", ".ci", "constraints"):
         source = ROOT / name

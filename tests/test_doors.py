@@ -1,6 +1,6 @@
-"""What is judged is what is served: a job has one bound, whichever of the four doors it comes through.
+"""Tests that evaluated and served bounds agree: a job has one bound at all four entry points.
 
-The doors: `estimate(model, batch)`, a TARGET, a script, and a measured run which is judged by `evaluate`.
+The entry points are `estimate(model, batch)`, a TARGET, a script, and a measured run for `evaluate`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MIB = 1 << 20
 CARD = "rtx3060"
 CONTEXT_BYTES = 700 * MIB
 PROMISED = (0.9, 0.95, 0.99)
-# Our own loop says where it moves a batch. In a script the labels' blocks are temporaries, and the first batch is moved before
-# the first step, so that its convolution does not know the bytes of its input.
+# Our own loop marks the moves of a batch. In a script, the labels' blocks are temporaries, and the first batch is moved before
+# the first step, so its convolution does not know the bytes of its input.
 OF_THE_LOOP = ("peak_input_share", "peak_temporary_share", "copies_share")
 NETS = """
 import torch
@@ -85,7 +85,7 @@ for _ in range(9):
     loss.backward()
     optimizer.step()
 """
-# Network, batch, optimizer, precision; and the family which is seen.
+# Network, batch, optimizer, precision; and the detected family.
 JOBS = (
     ("mlp", "256x512", "adam", "fp32", "dense"),
     ("mlp", "2048x512", "sgd", "fp32", "dense"),
@@ -102,13 +102,13 @@ JOBS = (
 
 @dataclass(frozen=True)
 class Doors:
-    """One job through three doors as estimates, and through the fourth as what is judged."""
+    """One job at three entry points as estimates, and at the fourth as an evaluated run."""
 
     estimates: Mapping[str, Estimate]
     judged: Example
 
     def bounds(self, learned: Learned, level: float) -> dict[str, int]:
-        """Return the process peak's bound at a level, by door."""
+        """Return the process peak's bound at a level, by entry point."""
         found = {}
         for door, plain in self.estimates.items():
             assert isinstance(plain.bound, LearnedBound)
@@ -119,7 +119,7 @@ class Doors:
 
 
 def nothing_learned(stack: str) -> Learned:
-    """An artifact without runs, which knows the context of the runs' machine."""
+    """Return an artifact without runs, with the context of the runs' machine."""
     return Learned(
         Head(None, Calibration.empty()), contexts={stack: StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)}
     )
@@ -130,7 +130,7 @@ def loaded(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["nets"] = module  # where the model's pickle looks for its classes
+    sys.modules["nets"] = module  # the model's pickle looks for its classes here
     spec.loader.exec_module(module)
     return module
 
@@ -194,7 +194,7 @@ def test_what_is_seen_of_a_job_is_the_same_through_every_door(doors: list[Doors]
 
 
 def made_up(doors: list[Doors], random: np.random.Generator) -> list[Example]:
-    """400 models without convolutions, simulated almost exactly, and 100 with, which miss by a tenth; sizes are drawn."""
+    """Return 400 models without convolutions, simulated almost exactly, and 100 with an error of 10 %; sizes are drawn."""
     plain, convolution = doors[0].judged, doors[4].judged
     found = []
     for number in range(500):
@@ -218,7 +218,7 @@ def test_the_bound_is_the_same_through_every_door_to_the_byte(doors: list[Doors]
 
 
 def test_served_bounds_hold_as_often_as_promised_through_every_door(doors: list[Doors]) -> None:
-    """New models with convolutions: calibrated among all runs, most of which are exact, 0.9 would hold for some 0.56."""
+    """Test new models with convolutions: calibrated on all runs, most of which are exact, 0.9 would hold for some 0.56."""
     random = np.random.default_rng(3)
     rounds, n = 40, 100
     through, empty = doors[4], nothing_learned(doors[4].judged.stack)

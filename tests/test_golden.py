@@ -1,4 +1,4 @@
-"""Golden results: a sample of the jobs which `make golden` compares, and the comparison itself."""
+"""Tests of a sample of the jobs in `make golden`, and of the comparison itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_sample_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     for package in ("torchvision", "transformers"):
         need(package)
     if not need("torch").__version__.startswith("2.11.0"):
-        pytest.skip("the golden results are those of torch 2.11.0")
+        pytest.skip("the golden results are from torch 2.11.0")
     monkeypatch.chdir(golden.ROOT)
     stored = json.loads(golden.RESULTS.read_text())
     for name in SAMPLE:

@@ -1,4 +1,4 @@
-"""What a repository keeps for others: its version in one place, how to cite it, forms for issues, types which hold outside."""
+"""Tests of the repository's public files: one version, the citation, issue forms, and types for users."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for _ in range(10):
     model(torch.rand(64, 1024, device="cuda")).sum().backward()
     optimizer.step()
 """
-# Each line is a mistake which a type checker must find.
+# Each line is a mistake that a type checker must find.
 WRONG = [
     "est.reserved + 'x'",
     "vramcast.estimate(model, TensorSpec((4, 8)), level='high')",
@@ -57,7 +57,7 @@ WRONG = [
 
 
 def checked(schema: str, path: Path) -> None:
-    """Hold a file against one of the schemas which come with check-jsonschema."""
+    """Validate a file against a schema of check-jsonschema."""
     pytest.importorskip("check_jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -104,12 +104,12 @@ def test_the_changelog_has_the_form_it_names() -> None:
     }
 
 
-# -- from outside ----------------------------------------------------------------------------------------------------
+# -- in a fresh environment -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment, into which pip put the wheel; other packages are those of this one."""
+    """Return the Python of a fresh environment with the wheel; other packages come from this one."""
     folder = tmp_path_factory.mktemp("outside")
     wheel = build(copied(folder / "source", with_links=True), "wheel")
     venv.create(folder / "venv", with_pip=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MOST_FILES = 25  # arbitrary: a folder whose names are read at a glance
+MOST_FILES = 25  # arbitrary: a folder of this size can be read at a glance
 TOPS = ("vramcast", "tracer", "simulator", "learner", "datasets", "models", "benchmarks", "tests", "notebooks", "contrib")
 LEFT_BY_PYTHON = "__pycache__"
 

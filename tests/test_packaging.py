@@ -1,4 +1,4 @@
-"""What is installed: the C files travel, the root's folders are parts of vramcast alone, and shadow nobody's packages."""
+"""Tests of the installed package: it has the C files, takes only the name vramcast, and shadows no other package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINKED = ("datasets", "learner", "models", "simulator", "tracer")
 
 
 def copied(folder: Path, *, with_links: bool) -> Path:
-    """Copy the checkout; without links each is a small text file instead, as some unzippers and git on Windows leave it."""
+    """Copy the checkout; without links, each is a small text file, as some unzippers and git on Windows leave it."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
@@ -40,7 +40,7 @@ def copied(folder: Path, *, with_links: bool) -> Path:
 
 
 def build(source: Path, kind: str) -> Path:
-    """Build a wheel, an editable wheel or an sdist of `source`; skips without setuptools >= 77."""
+    """Build a wheel, an editable wheel or an sdist of `source`; skip without setuptools >= 77."""
     pytest.importorskip("setuptools", minversion="77")
     code = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])('built')"
     built = subprocess.run([sys.executable, "-c", code, kind], cwd=source, capture_output=True, text=True, timeout=300)
@@ -50,7 +50,7 @@ def build(source: Path, kind: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from a copy so that nothing is left in the checkout."""
+    """Return the project's wheel, built from a copy so that nothing is left in the checkout."""
     return build(copied(tmp_path_factory.mktemp("source"), with_links=True), "wheel")
 
 
@@ -63,7 +63,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(code: str, *arguments: str, cwd: Path, options: str = "-B") -> subprocess.CompletedProcess[str]:
-    """Run code; with options "-ES" it sees no vramcast but the one it is told of."""
+    """Run code; with options "-ES" it sees only the vramcast given to it."""
     command = [sys.executable, options, "-c", textwrap.dedent(code), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 

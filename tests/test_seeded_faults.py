@@ -1,4 +1,4 @@
-"""The seeded faults: each has a complete header, names tests that exist, and still applies to the code."""
+"""Tests of the seeded faults: each has a complete header, names existing tests, and applies to the code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_patch_changes_product_code_alone(fault: Fault) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_patch_applies(fault: Fault, tmp_path: Path) -> None:
-    # In a copy of the file which it changes, so that a checkout without git is checked too.
+    # Apply in a copy of the changed file, so that a checkout without git is checked too.
     (name,) = re.findall(r"^\+\+\+ b/(\S+)$", fault.patch.read_text(), re.MULTILINE)
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_bytes((ROOT / name).read_bytes())

@@ -302,7 +302,10 @@ def main() -> None:
     keep_help = "folder to write these runs' histories to, and to read them from"
     parser.add_argument("--keep", type=Path, default=BUILD / "recorded", metavar="FOLDER", help=keep_help)
     parser.add_argument(
-        "--packages", type=Path, metavar="FOLDER", help="each owner's own packages (FOLDER/OWNER), found before the installed ones"
+        "--packages",
+        type=Path,
+        metavar="FOLDER",
+        help="each owner's own packages (FOLDER/OWNER), found before the installed ones",
     )
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()

@@ -190,7 +190,7 @@ def main() -> None:
             f"{100 * (size / before - 1):+.1f} %",
         ])  # fmt: skip
     print(table(["card", "level", "measured", "said without it", "missed by", "former rule", "missed by"], lines))
-    constant, share = 2 * bare_mib(1) - bare_mib(2), bare_mib(2) - bare_mib(1)  # extrapolation of the rule to a card with no threads
+    constant, share = 2 * bare_mib(1) - bare_mib(2), bare_mib(2) - bare_mib(1)  # extrapolated to no threads
     print(f"\nbare {constant:.0f} MiB and {share:.2f} for each 1,024 threads; kernels add {kernels_mib(1):.2f} for each")
     for level, pairs in errors.items():
         new, old = ([100 * pair[i] for pair in pairs] for i in (0, 1))

@@ -128,7 +128,7 @@ def _of_environments(folder: Path) -> Iterable[Case]:
             return Verdict(Wrong.HANG, f"did not end within {LIMIT_S:.0f} s")
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         found = judge(done.returncode, out, err, codes=codes, says=says, check=as_calm, is_json=answers)
-        lost = "2>&-" in text or "2>/dev/full" in text  # where nobody could say why
+        lost = "2>&-" in text or "2>/dev/full" in text  # the reason could not be printed
         return HANDLED if lost and found.wrong is Wrong.UNCLEAR else found
 
     def as_calm(found: dict[str, Any]) -> str:

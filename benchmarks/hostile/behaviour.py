@@ -1,6 +1,7 @@
 """Jobs that must behave when traced as they do for real: loading, reading, catching, counting, and their input.
 
-Each script writes its observations to a file. The truth is the result of the same script on the CPU, without vramcast, or the input.
+Each script writes its observations to a file. The truth is the result of the same script on the CPU without vramcast, or the
+input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Comparison of evaluated and served bounds of jobs through the four entry points, with a made-up truth; and of learned examples.
+"""Comparison of evaluated and served bounds of jobs at the four entry points, with a made-up truth; and learned examples.
 
 The entry points are `vramcast.estimate(model, batch)`, `vramcast estimate TARGET`, `vramcast run` and `vramcast evaluate`.
 """

@@ -1,8 +1,8 @@
-"""Numbers that the host reads from the card and that decide something: sizes, branches, how often a loop runs.
+"""Numbers that the host reads from the card and that decide something: sizes, branches, loop counts.
 
-Each program is small, and what it takes on a card is known by hand arithmetic: weights, or blocks of whole MiB. A bound below
-that is wrong, for there is a card on which such a program is said to fit and dies; no bound at all is right. Programs that only
-show what they read must keep their bound, and must not run again.
+Each program is small, and its memory on a card is known by hand arithmetic: weights, or blocks of whole MiB. A lower bound is
+wrong, because such a program would be declared to fit on a card and die there; having no bound at all is right. Programs that
+only print the numbers must keep their bound and must not run again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def step(loss):
 def mask(n):
     return model(torch.randn(4, side, device="cuda")).flatten()[:n] > 0.3
 """
-# How a loss is read. What it decides below does not depend on it.
+# Ways to read a loss. The decisions below do not depend on the way.
 _READS = {
     "item": "loss.item()",
     "float": "float(loss)",
@@ -57,7 +57,7 @@ _READS = {
     "through a tensor": "torch.tensor(loss.item()).item()",
     "detached": "loss.detach().double().item()",
 }
-# Adam takes four times the weights. Each way out is taken, or not, by a number that is unknown.
+# Adam takes four times the weights. Each exit is taken or not, depending on an unknown number.
 _STOPS = {
     "break after the step": "step(loss)\n    if {read} < {bar}: break",
     "break before the step": "if {read} < {bar}: break\n    step(loss)",
@@ -67,10 +67,10 @@ _STOPS = {
     "a spike is skipped": "if {read} > 1 / {bar}: continue\n    step(loss)",
     "not a number": "if torch.isnan(loss).item() or {read} != {read}: continue\n    step(loss)",
 }
-# A block of `mib` MiB, or none, by a comparison with a bar far from what is drawn, or close to it.
+# A block of `mib` MiB, or none, depending on a comparison with a bar far from the drawn value or close to it.
 _BARS = ("-200", "0.0", "1e-3", "0.49", "0.5", "0.9", "2.5", "475.0")
 _SIDES = ("<", ">")
-# Sizes by a count of ones among n: the most is n.
+# Sizes from a count of ones among n: the maximum is n.
 _COUNTED = {
     "int": "k = int(mask({n}).sum().item())\n    kept.append(block(k))",
     "item": "k = mask({n}).sum().item()\n    kept.append(block(k))",
@@ -93,7 +93,7 @@ _COUNTED = {
     "many at once": "k = sum(mask({n}).view(2, -1).sum(1).tolist())\n    kept.append(block(k))",
     "a place": "k = model(torch.randn(4, side, device='cuda')).flatten()[:{n}].argmax().item() + 1\n    kept.append(block(k))",
 }
-# Sizes without a largest: nobody may say that they fit anywhere.
+# Sizes without a maximum: no answer may claim that they fit on a card.
 _OPEN = {
     "mean": "kept.append(block(int(forward().item() * 100) + 1))",
     "rounded": "kept.append(block(round(forward().item() * 50)))",
@@ -103,7 +103,7 @@ _OPEN = {
     "a loop that counts down": "error = 1.0\n    while error > 1e-3: error = forward().item(); kept.append(block(1))",
     "int of a float": "kept.append(block(int(forward() * 50)))",
 }
-# What decides nothing.
+# Reads that decide nothing.
 _SHOWN = {
     "printed": "print(loss.item())",
     "formatted": "print(f'{loss.item():.4f}', '%.3f' % loss.item(), str(loss.item()))",
@@ -130,7 +130,7 @@ def _estimate(folder: Path, name: str, text: str) -> Estimate:
 
 
 def _is_covered(folder: Path, name: str, text: str, truth_mib: int) -> Verdict:
-    """Hold the bound of one program against what it takes."""
+    """Compare the bound of a program with its true memory."""
     found = _estimate(folder, name, text)
     if not found.unbounded_calls and found.upper_bound < truth_mib * MIB + found.context.bytes:
         return Verdict(Wrong.NUMBER, f"{truth_mib} MiB and a context: at most {found.upper_bound / MIB:.0f} MiB")
@@ -143,7 +143,7 @@ def _is_open(folder: Path, name: str, text: str) -> Verdict:
 
 
 def _is_left_alone(folder: Path, name: str, text: str, usual: str) -> Verdict:
-    """Hold a program that only shows what it reads against the one that reads nothing."""
+    """Compare a program that only prints the numbers with one that reads nothing."""
     found, other = _estimate(folder, name, text), _estimate(folder, "usual", usual)
     if found.unbounded_calls or found.max_shape_reserved_bytes is not None:
         return Verdict(Wrong.UNCLEAR, f"it decides nothing: {found.unbounded_calls}, {found.warnings}")
@@ -157,7 +157,7 @@ def _loop(body: str, *, side: int, optimizer: str = "SGD", before: str = "loss =
 
 
 def _programs() -> Iterator[tuple[str, str, str, int | None]]:
-    """Yield kind, name, text and what each needs in MiB; None: there is no largest."""
+    """Yield kind, name, text, and need of each program in MiB; None without a maximum."""
     weights_mib, side = 1024, 16384
     for stop, (read, words) in itertools.product(_STOPS, _READS.items()):
         text = _loop(_STOPS[stop].format(read=words, bar="1e-3"), side=side, optimizer="Adam")

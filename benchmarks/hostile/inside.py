@@ -1,7 +1,7 @@
-"""The command line without a new interpreter for each command: thousands of them in minutes.
+"""The command line without a new interpreter per command: runs thousands of commands in minutes.
 
-`forked` runs a command in a child of this process, which has all imports behind it. `here` runs it in this process, whose
-worker is warm: for commands which trace a job. Both hand exit code, stdout and stderr to a judge.
+`forked` runs a command in a child of this process, which has already imported everything. `here` runs it in this process, whose
+worker is warm: for commands that trace a job. Both pass exit code, stdout, and stderr to a judge.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from vramcast.learner import artifact, cross_validation, drift, model_cards, sta
 from vramcast.learner.evaluation import metrics, report  # noqa: F401
 from vramcast.views import save, text, timeline  # noqa: F401
 
-GRACE_S = 2.0  # arbitrary: what a caller of ours may still find running when we have ended
+GRACE_S = 2.0  # arbitrary: time that processes may outlive the command
 parser()  # imports the verbs
-LIMIT_S = 60.0  # arbitrary: far above what a command without a job needs on a busy machine
+LIMIT_S = 60.0  # arbitrary: far above the time of a command without a job on a busy machine
 
 Judge = Callable[[int, str, str], Verdict]
 
 
 def forked(arguments: Sequence[str], verdict: Judge, environment: Mapping[str, str] | None = None) -> Verdict:
-    """Run a command in a child process and judge it; processes which it leaves behind are ended, and wrong."""
+    """Run a command in a child process and return the verdict; processes left behind are ended and count as a fault."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         pid = os.fork()
         if pid == 0:
-            code = 70  # spec: EX_SOFTWARE of sysexits.h; never one of ours
+            code = 70  # spec: EX_SOFTWARE of sysexits.h; not one of our exit codes
             try:
                 weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # our temporary folders are not the child's
-                os.setsid()  # who is left behind is in this group
+                os.setsid()  # processes left behind are in this group
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 os.environ.update(environment or {})
@@ -60,7 +60,7 @@ def forked(arguments: Sequence[str], verdict: Judge, environment: Mapping[str, s
 
 
 def here(arguments: Sequence[str], verdict: Judge) -> Verdict:
-    """Run a command in this process and judge it."""
+    """Run a command in this process and return the verdict."""
     before = _children()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         sys.stdout.flush()
@@ -74,14 +74,14 @@ def here(arguments: Sequence[str], verdict: Judge) -> Verdict:
             for fd, number in zip(kept, (1, 2), strict=True):
                 os.dup2(fd, number)
                 os.close(fd)
-        left = [pid for pid in _children() - before if "vramcast" not in _command(pid)]  # its warm workers stay, as they should
+        left = [pid for pid in _children() - before if "vramcast" not in _command(pid)]  # warm workers may stay
         if left:
             return Verdict(Wrong.ORPHAN, f"{len(left)} processes of it still run")
         return verdict(code, _text(out), _text(err))
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Return the exit code as the console script would end with it: 1 for what escapes."""
+    """Return the exit code of the console script: 1 for an escaped exception."""
     try:
         code = main(arguments)
     except BaseException:
@@ -95,7 +95,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _waited(pid: int) -> int | None:
-    """Return the exit code of a child, negative for a signal; None: it took too long."""
+    """Return the exit code of a child, negative for a signal; None after a timeout."""
     deadline = time.monotonic() + LIMIT_S
     pause_s = 1e-3
     while time.monotonic() < deadline:
@@ -110,7 +110,7 @@ def _waited(pid: int) -> int | None:
 
 
 def _left(group: int) -> list[str]:
-    """Return the commands of a process group's members, if any still run after a while; helpers of Python's own end by then."""
+    """Return the commands of a process group's members that run after a grace period; Python's own helpers end within it."""
     deadline = time.monotonic() + GRACE_S
     while (found := _members(group)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -126,7 +126,7 @@ def _members(group: int) -> list[str]:
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, its_group = (place / "stat").read_text().rpartition(")")[2].split()[:3]
-            if its_group == str(group) and state != "Z":  # the dead stay where nobody asks after them
+            if its_group == str(group) and state != "Z":  # zombies stay until they are reaped
                 found.append(_command(int(place.name)).replace("\0", " ")[:150])
     return found
 
@@ -138,7 +138,7 @@ def _children() -> set[int]:
 def _command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text()
-    return "vramcast"  # it ended meanwhile
+    return "vramcast"  # it has ended
 
 
 def _text(file: Any) -> str:

@@ -1,8 +1,8 @@
-"""Processes of one job on one card: what they take together decides, and not what the largest of them takes.
+"""Processes of one job on one card: the sum of their memory decides, not the largest of them.
 
-Each program starts processes that hold blocks of whole MiB, at once or one after the other. What it takes at its fullest moment
-is known by hand arithmetic: the blocks of those that live then, a context for each. A bound below that is wrong, and so is an
-estimate that lies more than two MiB for each process above it.
+Each program starts processes that hold blocks of whole MiB, at once or one after the other. Its memory at the fullest moment
+is known by hand arithmetic: the blocks of the processes alive, and a context for each. A lower bound is wrong, and so is an
+estimate more than two MiB per process above it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def start(mib, seconds=3, how="{how}"):
 if __name__ == "__main__":
     import torch
 """
-# What a program does, and by the sizes of its children and its own what it takes at its fullest moment: blocks and processes.
+# Programs with their memory at the fullest moment, by the sizes of their children and their own: blocks and processes.
 _AT_ONCE = """
     children = [start(mib) for mib in {children}]
     own = torch.empty({own} << 20, dtype=torch.uint8, device="cuda")
@@ -102,7 +102,7 @@ _LOADER = """
 
 
 def _sums(folder: Path, text: str, blocks_mib: int, processes: int) -> Verdict:
-    """Hold one program against a card that is too small for all of its processes, and one that is not for the estimate."""
+    """Compare a program with a card that is too small for all of its processes, and with one that is large enough."""
     (folder / "main.py").write_text(text)
     working = os.getcwd()
     os.chdir(folder)

@@ -1,7 +1,7 @@
-"""Processes: signals, forks, threads, kills, jobs which end their own process; and 500 estimates under attack (attacks.py).
+"""Processes: signals, forks, threads, kills, jobs that end their own process; and 500 estimates under attack (attacks.py).
 
-Each case runs with a temporary folder and a mark in its environment of its own: whatever carries the mark, or lies there by
-our name, two seconds after the end was left behind.
+Each case runs with its own temporary folder and its own mark in the environment: a process with the mark, or a file of ours in
+the folder, two seconds after the end was left behind.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.command import LIMIT_S, ROOT, judge
 
 SEED = 15
-_PROMPT_S = 2.0  # spec: worker, job and oracle end so soon after their caller
-_START_S = 90.0  # arbitrary: until a job runs, on a busy machine
-_ANSWERED_SHARE = 0.6  # arbitrary: attacks which mostly ended in errors would show nothing
+_PROMPT_S = 2.0  # spec: time in which worker, job, and oracle end after their caller
+_START_S = 90.0  # arbitrary: time until a job runs on a busy machine
+_ANSWERED_SHARE = 0.6  # arbitrary: attacks that mostly end in errors would show nothing
 
 MODELS = """
 import atexit, os, subprocess, sys, time
@@ -57,7 +57,7 @@ import models
 print("the script speaks", flush=True)
 models.endless().cuda()(models.torch.ones(8, 3, 40, 40, device="cuda"))
 """
-# What a model's factory does, the exit codes which are right with `--tracer nullgpu`, and what stderr must say.
+# Actions of a model's factory, the right exit codes with `--tracer nullgpu`, and a required part of stderr.
 JOBS: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("os._exit(77)", "os._exit(77)", (3,), "ended with exit code 77"),
     ("os._exit(0)", "os._exit(0)", (3,), "ended with exit code 0"),
@@ -78,7 +78,7 @@ JOBS: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("symmetric memory", "from torch.distributed import _symmetric_memory as m; m.empty(8, device='cuda')", (0,), ""),
     ("a megabyte of output", "print('x' * (1 << 20))", (0,), ""),
 )
-# Programs of a caller; each prints what is wrong, or nothing. `est(n)` is a small job, `conv()` one with workspaces.
+# Programs of a caller; each prints its faults, or nothing. `est(n)` is a small job, `conv()` one with workspaces.
 PRELUDE = """
 import multiprocessing, os, signal, sys, threading, time
 import torch.nn as nn, vramcast
@@ -143,7 +143,7 @@ same([found[n] for n in range(8)], calm)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one case runs: its temporary folder, and the mark which all its processes carry."""
+    """A place for one case: its temporary folder, and the mark in the environment of all its processes."""
 
     folder: Path
     mark: str = field(default_factory=lambda: f"hostile-{os.getpid()}-{time.monotonic_ns()}")
@@ -155,7 +155,7 @@ class Place:
         return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.folder), "HOSTILE_MARK": self.mark, **more}
 
     def left_behind(self) -> str:
-        """Return what is still there, two seconds after the end; "" if nothing is."""
+        """Return what remains two seconds after the end; "" for nothing."""
         end = time.monotonic() + _PROMPT_S
         while (
             found := " ".join([*self._processes(), *(path.name for path in self.folder.glob("vramcast-*"))])
@@ -168,12 +168,12 @@ class Place:
             try:
                 if f"HOSTILE_MARK={self.mark}".encode() in path.read_bytes().split(b"\0"):
                     yield f"process {path.parent.name} ({(path.parent / 'cmdline').read_text().replace(chr(0), ' ')[:80]})"
-            except OSError:  # ended meanwhile, or not ours
+            except OSError:  # ended, or not ours
                 continue
 
 
 def _whole(place: Place, verdict: Verdict) -> Verdict:
-    """Return the verdict, or that something was left behind."""
+    """Return the verdict, or a fault if something was left behind."""
     if (left := place.left_behind()) and verdict.is_handled:
         return Verdict(Wrong.ORPHAN, left[:300])
     return verdict
@@ -199,7 +199,7 @@ def job(place: Place, target: str, codes: tuple[int, ...], says: str, *options: 
 
 
 def caller(place: Place, source: str) -> Verdict:
-    """Run a program which uses the Python interface."""
+    """Run a program that uses the Python interface."""
     done = _run(place, ["-c", PRELUDE + source], 2 * LIMIT_S)
     if isinstance(done, Verdict):
         return done
@@ -209,7 +209,7 @@ def caller(place: Place, source: str) -> Verdict:
 
 
 def told_to_end(place: Place, arguments: list[str], number: signal.Signals, delay_s: float | None) -> Verdict:
-    """Send a signal to the command line: after so many seconds, None: when its job runs."""
+    """Send a signal to the command line after `delay_s` seconds; with None, when its job runs."""
     started = place.folder.parent / f"{place.folder.name}.started"
     process = subprocess.Popen(
         [sys.executable, "-m", "vramcast", *arguments], env=place.environment(HOSTILE_STARTED=str(started)),
@@ -238,7 +238,7 @@ def told_to_end(place: Place, arguments: list[str], number: signal.Signals, dela
 
 
 def at_once(place: Place, target: str, count: int, cache: Path | None) -> Verdict:
-    """Run some command lines at the same time, on the user's cache or on an empty one."""
+    """Run several command lines at the same time, with the user's cache or an empty one."""
     environment = place.environment(**({"VRAMCAST_CACHE": str(cache)} if cache else {}))
     command = [sys.executable, "-m", "vramcast", "estimate", target, "--batch", "8x3x40x40", "--tracer", "nullgpu", "--json"]
     running = [
@@ -256,7 +256,7 @@ def at_once(place: Place, target: str, count: int, cache: Path | None) -> Verdic
 
 
 class _Attacked:
-    """The estimates of attacks.py, one line each; the program starts with the first which is asked for."""
+    """The estimates of attacks.py, one per line; the first request starts the program."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -284,7 +284,7 @@ class _Attacked:
         return Verdict(wrong, f"{outcome['attack']}: {outcome['seen']}") if wrong else HANDLED
 
     def end(self) -> Verdict:
-        """Return whether anything was left behind, and whether most estimates were answered at all."""
+        """Return whether everything ended and most estimates were answered."""
         if self._process.wait(_START_S):
             return Verdict(Wrong.TRACEBACK, f"the caller itself ended, exit {self._process.returncode}")
         if self._answered < _ANSWERED_SHARE * N_ESTIMATES:

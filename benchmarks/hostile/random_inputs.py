@@ -1,9 +1,8 @@
-"""2,000 seeded random inputs: values of options over all verbs, environments, files, and jobs among them.
+"""2,000 seeded random inputs: values of options for all verbs, environments, files, and jobs.
 
-What is right is not known beforehand, but how it must end: with an exit code of the contract, without a traceback, with a
-message of somebody who foresaw it where there is no answer, with one JSON object where one is due, and with 1 only where the
-answer says that something does not fit. Jobs which are well formed must get the numbers that they get alone, in an interpreter
-of their own.
+The right answer is unknown, but not the right ending: an exit code of the contract, no traceback, a message of vramcast's own
+if there is no answer, one JSON object where expected, and 1 only if the answer states that something does not fit. Well-formed
+jobs must get the same numbers as alone, in an interpreter of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarks.hostile import inside
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.command import ROOT, judge, vramcast
 
-SEED = 15  # arbitrary: the number of the issue which asks for this
+SEED = 15  # arbitrary
 N_VALUES, N_JOBS, N_FILES, N_ENVIRONMENTS, N_STARTS = 800, 300, 640, 240, 20  # arbitrary: 2,000 in all
 _CODES = (0, 1, 2, 3, 4)
 
@@ -56,7 +55,7 @@ _CONFS = (
     "", "common", "expandable_segments:True", "max_split_size_mb:-5", "max_split_size_mb:" + "9" * 30, ":",
     "roundup_power2_divisions:[", "backend:cudaMallocAsync", "garbage_collection_threshold:nan",
 )  # fmt: skip
-# Options which take a value, and from where one is drawn.
+# Options that take a value, and the sources of their values.
 _JOB_OPTIONS: dict[str, Sequence[str]] = {
     "--batch": _SPECS, "--labels": _SPECS, "--memory": _SIZES, "--device": _WORDS, "--alloc-conf": _CONFS, "--stack": _WORDS,
     "--tracer": _WORDS, "--artifact": _WORDS, "--level": _NUMBERS, "--steps": ("", "0", "-1", "1", "nan", "9" * 30),
@@ -80,7 +79,7 @@ _VARIABLES: dict[str, Sequence[str]] = {
     "CC": ("", "/no/such", "false", "echo"), "PYTORCH_CUDA_ALLOC_CONF": _CONFS, "CUDA_VISIBLE_DEVICES": ("", "-1", "7", "x"),
     "NULLGPU_CUDNN_SOCKET": _WORDS, "USER": ("",),
 }  # fmt: skip
-_STARTS: dict[str, Sequence[str]] = {  # which Python reads when it starts
+_STARTS: dict[str, Sequence[str]] = {  # read by Python at its start
     "PYTHONOPTIMIZE": ("", "1", "2"), "PYTHONIOENCODING": ("ascii", "latin-1", "utf-8:strict"), "PYTHONUTF8": ("0", "1"),
     "PYTHONHASHSEED": ("0", "random"), "PYTHONUNBUFFERED": ("1",), "PYTHONINTMAXSTRDIGITS": ("640", "0"),
 }  # fmt: skip
@@ -97,7 +96,7 @@ _RUN = {
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield the cases; the same ones each time, and those which need no worker before there is one."""
+    """Yield the cases, the same ones each time; cases that need no worker come before the first worker."""
     draw = random.Random(SEED)
     (folder / "m.py").write_text(_MODELS)
     files = _Files(folder, draw)
@@ -108,7 +107,7 @@ def cases(folder: Path) -> Iterable[Case]:
 
 
 def judged(code: int, out: str, err: str, *, is_json: bool) -> Verdict:
-    """Return the verdict on a command of which only the manners are known."""
+    """Return the verdict on a command with an unknown right answer."""
     verdict = judge(code, out, err, codes=_CODES, is_json=is_json)
     if verdict is not HANDLED:
         return verdict
@@ -141,7 +140,7 @@ def _drawn(options: dict[str, Sequence[str]], draw: random.Random, most: int) ->
 
 # ------------------------------------------------------------------------------------------------ files
 class _Files:
-    """Good files of each kind, made by this vramcast, and bad ones made of them."""
+    """Valid files of each kind, made by this vramcast, and invalid ones made from them."""
 
     def __init__(self, folder: Path, draw: random.Random) -> None:
         self.folder, self.draw, self._count = folder, draw, 0
@@ -162,7 +161,7 @@ class _Files:
             self.good[name].write_text(text)
 
     def bad(self, kind: str) -> Path:
-        """Return a file of that kind, changed at random."""
+        """Return a file of that kind, randomly changed."""
         self._count += 1
         good = self.good[kind]
         if kind == "artifact":
@@ -194,7 +193,7 @@ class _Files:
             return data + data
         if how == 6:
             return b"[" * 100_000
-        # A number becomes another, which may be none.
+        # Another number, or an invalid one.
         digits = [
             n for n, byte in enumerate(data) if chr(byte) in string.digits and (n == 0 or chr(data[n - 1]) not in string.digits)
         ]
@@ -211,11 +210,11 @@ class _Files:
 
 
 def _files(files: _Files, draw: random.Random) -> Iterable[Case]:
-    """Yield commands on files which are damaged, or of another kind."""
+    """Yield commands on files that are damaged or of another kind."""
     kinds = sorted(files.good)
     for number in range(N_FILES):
         kind = draw.choice(kinds)
-        is_good = draw.random() < 0.1  # in the place of another kind
+        is_good = draw.random() < 0.1  # in place of another kind
         file = files.good[draw.choice(kinds)] if is_good else files.bad(kind)
         out = str(files.folder / f"out{number}")
         arguments = {
@@ -233,7 +232,7 @@ def _files(files: _Files, draw: random.Random) -> Iterable[Case]:
 
 # ------------------------------------------------------------------------------------------------ values, environments
 def _on_files(verb: str, files: _Files, number: int) -> list[str]:
-    """Return a command of this verb which is well formed and traces nothing."""
+    """Return a well-formed command with this verb that traces nothing."""
     good, out = files.good, str(files.folder / f"value{number}")
     return {
         "replay": ["replay", str(good["trace"])],
@@ -247,7 +246,7 @@ def _on_files(verb: str, files: _Files, number: int) -> list[str]:
 
 
 def _values(files: _Files, draw: random.Random) -> Iterable[Case]:
-    """Yield commands which trace nothing, with random values."""
+    """Yield commands that trace nothing, with random values."""
     for number in range(N_VALUES):
         verb = draw.choice(sorted(_OPTIONS))
         is_json = ["--json"] if verb != "measure" and draw.random() < 0.7 else []
@@ -255,7 +254,7 @@ def _values(files: _Files, draw: random.Random) -> Iterable[Case]:
 
 
 def _environments(files: _Files, draw: random.Random) -> Iterable[Case]:
-    """Yield well formed commands in random environments."""
+    """Yield well-formed commands in random environments."""
     for number in range(N_ENVIRONMENTS + N_STARTS):
         names = draw.sample(sorted(_VARIABLES), draw.randint(1, 4))
         environment = {name: draw.choice(_VARIABLES[name]) for name in names}
@@ -270,7 +269,7 @@ def _environments(files: _Files, draw: random.Random) -> Iterable[Case]:
 
 # ------------------------------------------------------------------------------------------------ jobs
 def _jobs(folder: Path, draw: random.Random) -> Iterable[Case]:
-    """Yield jobs with random values, and between them such as are well formed: their numbers are those which they get alone."""
+    """Yield jobs with random values, mixed with well-formed ones, whose numbers must be the same as alone."""
     calm: dict[tuple[str, str], Any] = {}
 
     def alone(job: tuple[str, str]) -> Any:

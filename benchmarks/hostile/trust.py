@@ -1,7 +1,7 @@
-"""Untrusted code: rows of a data set which name some, and a cache which others can write to; also an honest one, shared.
+"""Untrusted code: rows of a data set that name code, and a cache that others can write to; also a valid shared cache.
 
-What must not happen is seen by a file which the hostile code would make. Needs root for another user's files; without, those
-cases are left out.
+A file that the hostile code would create reveals a fault. Files of another user need root; without it, those cases are left
+out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.command import vramcast
 
-STRANGER = 12345  # arbitrary: neither root nor who runs this
+STRANGER = 12345  # arbitrary: neither root nor the current user
 _JOB = ('vramcast.datasets.workloads.networks:mlp?{"inputs":64,"outputs":4,"width":64,"depth":1}', "--batch", "8x64")
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield all."""
+    """Yield all cases."""
     yield from _rows(folder)
-    place = Path(tempfile.mkdtemp(prefix="hostile-cache-"))  # where every user can look, as `folder` is not
+    place = Path(tempfile.mkdtemp(prefix="hostile-cache-"))  # readable by every user, unlike `folder`
     place.chmod(0o755)
     try:
         yield from _caches(place)
@@ -146,7 +146,7 @@ def _as(cache: Path, ask: Callable[[], Any], is_right: Callable[[Any], bool]) ->
 
 
 def inside(arguments: list[str], *, codes: Iterable[int], says: str = "") -> Verdict:
-    """Run a command in this process, which is quick, and judge it; what it raises is a traceback."""
+    """Run a command quickly in this process and return the verdict; an exception is a traceback."""
     import contextlib
     import io
 

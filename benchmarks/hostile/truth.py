@@ -1,6 +1,6 @@
-"""Is the trace believed, and was it of the right settings? Other allocators, settings from everywhere, jobs which no card runs.
+"""Checks that a trace is complete and used the right settings: other allocators, all sources of settings, impossible jobs.
 
-The commands run in this process, on its warm workers: nothing here is about how a process ends.
+The commands run in this process, on its warm workers: no case is about how a process ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def other_card_after_a_read(): return Net(lambda m, y: y.cuda(1), True)
 def lazy(): return Net(lambda m, y: m.layer(y), layer=nn.LazyLinear(8))
 """
 _REFUSED = frozenset({3})
-# How a script may choose settings: before torch is imported, after, and by a call; each line is in force.
+# Ways in which a script chooses settings: before torch is imported, after, and by a call; each line is in force.
 _OWN_LINES = {
     "os.environ": f'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "{EXPANDABLE}"',
     "os.environ, the new name": f'os.environ["PYTORCH_ALLOC_CONF"] = "{EXPANDABLE}"',
@@ -86,7 +86,7 @@ _BAD_SETTINGS = (
 
 
 def cases(folder: Path) -> Iterable[Case]:
-    """Yield the cases; files are written into `folder`."""
+    """Yield the cases; write files to `folder`."""
     (folder / "models.py").write_text(_MODELS)
     models = str(folder / "models.py")
     plain = ("estimate", f"{models}:plain", "--batch", "8x64", *_CARD, "--json")
@@ -131,7 +131,7 @@ def cases(folder: Path) -> Iterable[Case]:
 def _vramcast(
     arguments: tuple[str, ...], *, codes: frozenset[int], environment: Mapping[str, str | None] | None = None, **judged: Any
 ) -> Verdict:
-    """Run one command here and judge it; `environment` changes variables for it, None takes one away."""
+    """Run one command here and return the verdict; `environment` changes variables for it, None removes one."""
     saved, out, err = dict(os.environ), io.StringIO(), io.StringIO()
     try:
         for name, value in (environment or {}).items():

@@ -1,6 +1,6 @@
-"""Values which nobody knows: shapes and branches that depend on them, below and above the limit, and what reads them back.
+"""Unknown values: shapes and branches that depend on them, below and above the limit, and operators that read them back.
 
-Each answer is held against what the same program takes with real values, on the CPU.
+Each answer is compared with the memory of the same program with real values, on the CPU.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ for _ in range(3):
 
 
 def _program(name: str, rows: int, tracer: str) -> Verdict:
-    """Hold the bound of one program against the truth, in this process, whose worker is warm."""
+    """Compare the bound of one program with the truth, in this process, whose worker is warm."""
     batch = TensorSpec((rows, 1024))
     training, path = Training(steps=1), tuple(sys.path)
     job = Job(target=f"{_PROGRAMS}:{name}", batch=batch, device=device("a100-40gb"), training=training, search_path=path)
@@ -74,13 +74,13 @@ def _program(name: str, rows: int, tracer: str) -> Verdict:
 
 
 def _has_no_bound() -> Verdict:
-    """Where no largest shape exists, nothing is promised, also without --strict."""
+    """Check that a job without a maximum shape gets no bound, even without --strict."""
     arguments = ["check", f"{_PROGRAMS}:bincount", "--batch", "2048x1024", "--on", "a100-40gb", "--json"]
     return vramcast(arguments, codes={4}, says="no largest shape")
 
 
 def _does_not_fit() -> Verdict:
-    """A selection which, were it empty, would fit on the card by far."""
+    """Check that a selection does not fit although an empty one would fit easily."""
     arguments = ["check", f"{_PROGRAMS}:repeat_interleave", "--batch", "2048x1024", "--on", "rtx4060"]
     return vramcast([*arguments, "--json"], codes={1, 4})
 

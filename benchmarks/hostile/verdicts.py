@@ -1,7 +1,7 @@
-"""One verdict: the same value, exit code and reason, byte for byte, wherever vramcast answers about a job.
+"""One verdict: the same value, exit code, and reason, byte for byte, in every answer about a job.
 
-A model is asked about through `estimate`, `check`, `sweep`, the Python API, the report, the service and its webhook; a command
-through `run`, `check`, the Python API and the report.
+A model goes through `estimate`, `check`, `sweep`, the Python API, the report, the service, and its webhook; a command through
+`run`, `check`, the Python API, and the report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vramcast.jobs.text import JobText
 
 _KIND: Final = "one verdict"
 _CARD: Final = "rtx3060"
-# Names by which the service, which runs no code, knows models too.
+# Models that the service, which runs no code, also knows by name.
 _MODELS: Final = ("torchvision:resnet18", "torchvision:squeezenet1_1", "torchvision:mobilenet_v3_small", "torchvision:alexnet")
 _BATCHES: Final = ("32x3x160x160", "64x3x160x160")
 _LOOP: Final = """
@@ -50,7 +50,7 @@ _SIZES: Final = ("large", "between", "small")
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job on a card of some size, as the command line has it."""
+    """A job on a card of some size, as on the command line."""
 
     words: tuple[str, ...]
     memory_bytes: int
@@ -59,7 +59,7 @@ class _Job:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Yield the cases of this group: 40 jobs, some of which fit, some do not, and some are uncertain."""
+    """Yield the cases of this group: 40 jobs; some fit, some do not, and some are uncertain."""
     for target in _MODELS:
         for batch in _BATCHES:
             for size in _SIZES:
@@ -114,22 +114,22 @@ def _card() -> Any:
 
 
 def _memory_bytes(estimate: Any, size: str) -> int:
-    """Return a card on which a job fits, is uncertain, or does not fit, if nothing about it is unknown."""
+    """Return a card on which a job without unknowns fits, is uncertain, or does not fit."""
     point_bytes, bound_bytes = estimate.process, estimate.upper_bound
     return {"large": 2 * bound_bytes, "between": (point_bytes + bound_bytes) // 2, "small": point_bytes - 64 * MIB}[size]
 
 
 def _judged(said: dict[str, Any]) -> Verdict:
-    """Return whether all said the same; a report says its reason in words."""
+    """Return whether all answers agree; a report has its reason in words."""
     verdicts = {json.dumps(one) for one in said.values()}
     if len(verdicts) > 1:
         return Verdict(Wrong.NUMBER, f"verdicts differ: {said}")
     return HANDLED
 
 
-# ------------------------------------------------------------------------------------------------ where it is said
+# ------------------------------------------------------------------------------------------------ the answers
 def _by_command_line(folder: Path, verb: str, job: _Job) -> dict[str, Any]:
-    """Return what a verb says as JSON, as text, by its exit code, and in its report."""
+    """Return a verb's answer as JSON, as text, as its exit code, and in its report."""
     page = folder / "page.html"
     options = ("--device", _CARD, "--memory", str(job.memory_bytes), "--report", str(page))
     code, out, err = _ran([verb, *options, "--json", *job.words])
@@ -159,7 +159,7 @@ def _ran(arguments: list[str]) -> tuple[int, str, str]:
 
 
 def _swept(job: _Job) -> Any:
-    """Return what a sweep over one size says."""
+    """Return the answer of a sweep over one size."""
     size = job.batch.partition("x")[0]
     options = ("--device", _CARD, "--memory", str(job.memory_bytes), "--batch-sizes", size, "--json")
     _, out, _ = _ran(["sweep", *options, *job.words])
@@ -178,14 +178,14 @@ class _Pool:
         """Do nothing."""
 
     async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
-        """Answer as a worker does."""
+        """Answer like a worker."""
         from vramcast.service.worker_main import answer
 
         return await asyncio.to_thread(answer, values)
 
 
 def _served(folder: Path, job: _Job) -> dict[str, Any]:
-    """Return what the service says to a client, and its webhook to the API server."""
+    """Return the answer of the service to a client, and of its webhook to the API server."""
     from starlette.testclient import TestClient
 
     from vramcast.service.access import Rules

@@ -1,7 +1,7 @@
-"""Stub data for public training scripts: of the right form, and of no meaning, since values move no memory.
+"""Stub data for public training scripts: valid in form, meaningless in content, since values do not affect memory.
 
-Images of noise, text of random words and token files; `formats.py` has the forms of single projects,
-`models.py` the checkpoints. What needs a package which is not here raises ImportError, and its run is left out.
+Images of noise, text of random words, and token files; `formats.py` has the formats of single projects, `models.py` the
+checkpoints. If a package is missing, the function raises ImportError, and its run is left out.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from benchmarks.scripts import formats
 from benchmarks.scripts import models as scripts_models
 from benchmarks.scripts.text import lines
 
-_IMAGES: Final = 128  # arbitrary: of each class; some batches of the largest run
+_IMAGES: Final = 128  # arbitrary: images per class; some batches of the largest run
 _CLASSES: Final = 8  # arbitrary: more than the five of a top-5 accuracy
-_TOKENS: Final = 2_000_000  # arbitrary: of a token file
+_TOKENS: Final = 2_000_000  # arbitrary: tokens in a file
 
 
 def char_tokens(folder: Path) -> None:
-    """Write what nanoGPT's prepare.py of shakespeare_char writes."""
+    """Write the output of nanoGPT's shakespeare_char prepare.py."""
     text = "\n".join(lines())
     letters = sorted(set(text))
     codes = {letter: i for i, letter in enumerate(letters)}
@@ -40,14 +40,14 @@ def char_tokens(folder: Path) -> None:
 
 
 def gpt2_tokens(folder: Path) -> None:
-    """Write what nanoGPT's prepare.py of openwebtext writes: train.bin and val.bin of GPT-2's tokens."""
+    """Write the output of nanoGPT's openwebtext prepare.py: train.bin and val.bin of GPT-2's tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "val"):
         np.random.default_rng(0).integers(0, 50257, _TOKENS).astype(np.uint16).tofile(folder / f"{name}.bin")
 
 
 def mnist(folder: Path) -> None:
-    """Write MNIST's four files as torchvision keeps them, with noise."""
+    """Write MNIST's four files in torchvision's form, with noise."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     dice = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def mnist(folder: Path) -> None:
 
 
 def image_folders(folder: Path, *, side: int = 256) -> None:
-    """Write train and val, of some classes of images each."""
+    """Write train and val, each with some classes of images."""
     from PIL import Image
 
     dice = np.random.default_rng(0)
@@ -74,7 +74,7 @@ def image_folders(folder: Path, *, side: int = 256) -> None:
 
 
 def captions(folder: Path) -> None:
-    """Write a folder of images with captions, as `datasets.load_dataset` reads it."""
+    """Write a folder of images with captions for `datasets.load_dataset`."""
     from PIL import Image
 
     place = folder / "train"
@@ -88,7 +88,7 @@ def captions(folder: Path) -> None:
 
 
 def carvana(folder: Path) -> None:
-    """Write imgs and masks as Pytorch-UNet reads them."""
+    """Write imgs and masks for Pytorch-UNet."""
     from PIL import Image
 
     dice = np.random.default_rng(0)
@@ -128,7 +128,7 @@ def conversations(folder: Path) -> None:
         (folder / name / "train.jsonl").write_text(rows, encoding="utf-8")
 
 
-# What a run may ask for by name; each is made once, in a folder of that name, and found there again.
+# Data sets by name for the runs; each is made once, in a folder of that name, and reused.
 MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "chars": char_tokens,
     "gpt2-tokens": gpt2_tokens,
@@ -162,7 +162,7 @@ MAKERS: Final[dict[str, Callable[[Path], None]]] = {
 
 
 def made(name: str, data: Path) -> Path:
-    """Return the folder with the stub data of that name, made if it is not there yet."""
+    """Return the folder with the stub data of that name; make it if it does not exist."""
     folder = data / name
     done = folder / ".made"
     if not done.exists():

@@ -1,4 +1,4 @@
-"""Stub data in the forms of single projects: COCO, Cora, GLUE, nanochat, YOLO, configurations of DeepSpeed."""
+"""Stub data in the formats of single projects: COCO, Cora, GLUE, nanochat, YOLO, configurations of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.scripts.text import lines
 
 _PAIRS: Final = 2000  # arbitrary: rows for training; a tenth of it for validation
-_PICTURES: Final = 48  # arbitrary: of COCO and YOLO; some steps of the widest batch
+_PICTURES: Final = 48  # arbitrary: for COCO and YOLO; some steps of the widest batch
 _CORA: Final = (2708, 1433, 7, 5278, 140, 1000)  # spec: nodes, words, classes, edges, for training, for testing
 _LLAMA_TOKENS: Final = 128_000  # spec: Llama 3's tokenizer.model, without its special tokens
 _NANOCHAT_VOCABULARY: Final = 32_768  # spec: nanochat, scripts/tok_train.py
@@ -35,7 +35,7 @@ def _lines_of_json(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def pairs(folder: Path) -> None:
-    """Write train.csv and validation.csv of two sentences and a label."""
+    """Write train.csv and validation.csv with two sentences and a label."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", _PAIRS), ("validation", _PAIRS // 10)):
         text = lines(2 * count)
@@ -46,7 +46,7 @@ def pairs(folder: Path) -> None:
 
 
 def accuracy(folder: Path) -> None:
-    """Write accuracy.py as `evaluate.load("accuracy")` finds it beside the script; the hub has the real one."""
+    """Write accuracy.py for `evaluate.load("accuracy")`, which finds it next to the script; the hub has the real one."""
     folder.mkdir(parents=True, exist_ok=True)
     text = """import datasets
 import evaluate
@@ -64,7 +64,7 @@ class Accuracy(evaluate.Metric):
 
 
 def alpaca(folder: Path) -> None:
-    """Write alpaca.json and train.jsonl of instruction, input and output, and LLaMA-Factory's dataset_info.json."""
+    """Write alpaca.json and train.jsonl with instruction, input and output, and LLaMA-Factory's dataset_info.json."""
     dice, text = random.Random(0), lines()
     rows = [{"instruction": text[i], "input": "", "output": " ".join(dice.sample(text, 20))} for i in range(1000)]
     _lines_of_json(folder / "train.jsonl", rows)
@@ -73,13 +73,13 @@ def alpaca(folder: Path) -> None:
 
 
 def c4(folder: Path) -> None:
-    """Write data.json of documents, as torchtitan's c4_test has them."""
+    """Write data.json with documents in the form of torchtitan's c4_test."""
     text = lines()
     _lines_of_json(folder / "data.json", [{"text": " ".join(text[i : i + 40])} for i in range(2000)])
 
 
 def coco(folder: Path) -> None:
-    """Write pictures and instances of COCO's 2017 form."""
+    """Write pictures and instances in COCO's 2017 form."""
     picture = _noise((480, 640))
     for part in ("train2017", "val2017"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def cora(folder: Path) -> None:
 
 
 def deepspeed(folder: Path) -> None:
-    """Write zero2.json and zero3.json, as transformers' documentation has them, with the Trainer's optimizer."""
+    """Write zero2.json and zero3.json from transformers' documentation, with the Trainer's optimizer."""
     folder.mkdir(parents=True, exist_ok=True)
     for stage in (2, 3):
         config: dict[str, Any] = {
@@ -137,7 +137,7 @@ def deepspeed(folder: Path) -> None:
 
 
 def nanochat(folder: Path) -> None:
-    """Write shards of documents and a tokenizer of the full vocabulary, whose tokens are bytes and pairs of them."""
+    """Write shards of documents and a tokenizer with the full vocabulary, whose tokens are bytes and pairs of them."""
     import pyarrow
     import tiktoken
     import torch
@@ -166,7 +166,7 @@ def nanochat(folder: Path) -> None:
 
 
 def llama_tokens(folder: Path) -> None:
-    """Write tokenizer.model of Llama 3's form and size, whose tokens are bytes, pairs of bytes, and three of them."""
+    """Write a tokenizer.model in Llama 3's form and size, whose tokens are bytes, pairs of bytes, and triples of them."""
     tokens = [bytes([i]) for i in range(256)] + [bytes(two) for two in product(range(256), repeat=2)]
     threes = (bytes(three) for three in product(range(97, 123), range(256), range(256)))
     tokens += islice(threes, _LLAMA_TOKENS - len(tokens))
@@ -176,7 +176,7 @@ def llama_tokens(folder: Path) -> None:
 
 
 def yolo(folder: Path) -> None:
-    """Write data.yaml with pictures and labels of Ultralytics' form, of COCO's 80 classes."""
+    """Write data.yaml with pictures and labels in Ultralytics' form, with COCO's 80 classes."""
     picture = _noise((480, 640))
     boxes = "\n".join(f"{j} 0.{3 + j % 4} 0.{2 + j % 5} 0.2 0.2" for j in range(7))
     for part in ("train", "val"):
@@ -191,7 +191,7 @@ def yolo(folder: Path) -> None:
 
 
 def axolotl(folder: Path) -> None:
-    """Write lora-1b.yml, which is axolotl's examples/llama-3/lora-1b.yml with stub data and attention of torch's own."""
+    """Write lora-1b.yml: axolotl's examples/llama-3/lora-1b.yml with stub data and torch's own attention."""
     alpaca(folder)
     rows = {"path": str(folder.resolve() / "alpaca.json"), "ds_type": "json", "type": "alpaca"}
     config = {

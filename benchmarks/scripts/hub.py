@@ -13,7 +13,7 @@ _TEXT: Final = "--train_file {data:wikitext}/train.txt --validation_file {data:w
 _CLM: Final = f"run_clm.py --model_name_or_path {{data:qwen05}} {_TEXT} --bf16 --do_train --do_eval --output_dir {{out}}"
 _CLM_2: Final = f"{_CLM} --report_to none --per_device_train_batch_size 2 --per_device_eval_batch_size 2"
 _SD: Final = "--pretrained_model_name_or_path {data:sd15} --train_data_dir {data:captions} --resolution 512 --random_flip"
-_LONG: Final = ("--timeout", "900")  # arbitrary: what Inductor takes for 24 layers on two busy cores
+_LONG: Final = ("--timeout", "900")  # arbitrary: compilation time of 24 layers on two busy cores
 _CLM_PACKAGES: Final = ("transformers", "datasets", "evaluate", "accelerate")
 _T2I_PACKAGES: Final = ("diffusers", "transformers", "datasets", "accelerate", "torchvision", "requests")
 

@@ -1,4 +1,4 @@
-"""Training by libraries which bring their own loop or command line: Lightning, torchvision, PyG, MONAI, Ultralytics, ..."""
+"""Training with libraries that have their own loop or command line: Lightning, torchvision, PyG, MONAI, Ultralytics, ..."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from benchmarks.scripts.entry import Entry
 
-# The call which stands in the library's README, with the card named.
+# The call in the library's README, with the card named.
 _SB3: Final = (
     "import gymnasium as gym; from stable_baselines3 import PPO; "
     "PPO('MlpPolicy', gym.make('CartPole-v1'), verbose=1, device='cuda').learn(total_timesteps=10_000)"
 )
-# The README's model and its loss, in the shortest loop.
+# The README's model and its loss, in a minimal loop.
 _SMP: Final = """
 import torch, segmentation_models_pytorch as smp
 model = smp.Unet('resnet34', encoder_weights=None, in_channels=3, classes=3).cuda()

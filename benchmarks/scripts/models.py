@@ -1,6 +1,6 @@
-"""Checkpoints for public training scripts: the true shapes of public models without their weights, and no disk taken.
+"""Checkpoints for public training scripts: the true shapes of public models without their weights, using no disk space.
 
-Models of transformers are what `vramcast stub-checkpoint` writes; a pipeline of diffusers has such files in a folder a part.
+Models of transformers come from `vramcast stub-checkpoint`; a pipeline of diffusers has such files in one folder per part.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vramcast.jobs.stub_checkpoint import tensors_of, write_safetensors, write_stub
 
-# spec: config.json of the models which they are named after
+# spec: config.json of the models with these names
 _QWEN_05B: Final = {
     "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
     "num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True, "max_position_embeddings": 32_768,
@@ -55,7 +55,7 @@ _SCHEDULER: Final = {  # spec: stable-diffusion-v1-5, scheduler/scheduler_config
 
 
 def language_model(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write a model of transformers as `vramcast stub-checkpoint CONFIG` does."""
+    """Write a model of transformers like `vramcast stub-checkpoint CONFIG`."""
     source = folder.parent / f"{folder.name}.json"
     source.write_text(json.dumps(config), encoding="utf-8")
     write_stub(str(source), folder)
@@ -92,7 +92,7 @@ def bert(folder: Path) -> None:
 
 
 def _part(folder: Path, kind: Any, config: Mapping[str, Any]) -> None:
-    """Write one network of diffusers."""
+    """Write a network of diffusers."""
     import torch
 
     with torch.device("meta"):
@@ -110,7 +110,7 @@ def vae(folder: Path) -> None:
 
 
 def stable_diffusion(folder: Path) -> None:
-    """Write Stable Diffusion 1.5 as diffusers keeps a pipeline."""
+    """Write Stable Diffusion 1.5 as a pipeline of diffusers."""
     from diffusers import UNet2DConditionModel
     from transformers import CLIPTextConfig
 
@@ -163,7 +163,7 @@ def _clip_tokenizer(folder: Path, size: int) -> None:
 
 
 def torch_hub(folder: Path) -> None:
-    """Write ResNet-50's weights where torchvision keeps those which it downloaded."""
+    """Write ResNet-50's weights to torchvision's download folder."""
     import torch
     from torchvision.models import ResNet50_Weights, resnet50
 

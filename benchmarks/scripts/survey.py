@@ -1,10 +1,10 @@
-"""Public training scripts as people start them, each by `vramcast run`: which are answered, and with what.
+"""Survey of public training scripts as people start them, each with `vramcast run`: answers and failures.
 
     python -m benchmarks.scripts.survey --sources FOLDER [--data FOLDER] [--only TEXT] [--timeout SECONDS] [--fresh]
 
-FOLDER has the repositories as `git archive` exports them, one folder a name (`nanoGPT`, `examples`, `trl`). Data and
-checkpoints are stubs which are made on the way (`benchmarks/scripts/data.py`). Answers are kept in build/scripts/answers.jsonl:
-a stopped run goes on.
+FOLDER has the repositories as `git archive` exports them, one folder per name (`nanoGPT`, `examples`, `trl`). Data and
+checkpoints are stubs made during the run (`benchmarks/scripts/data.py`). Answers are stored in build/scripts/answers.jsonl, so
+a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TARGET: Final = 0.95  # spec: the aim
 
 
 class Verdict(StrEnum):
-    """What came of a run."""
+    """The result of a run."""
 
     ANSWERED = "answered"
     PARTLY = "ended early"
@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's verdict; peaks in bytes, None where there are none; `growth`: bytes that a loop keeps with each step."""
+    """A run's verdict; peaks in bytes, None without any; `growth`: bytes that a loop keeps with each step."""
 
     name: str
     verdict: str
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def missing(entry: Entry, sources: Path) -> str:
-    """Return what a run wants which is not here: sources, or packages; empty where all is."""
+    """Return the missing sources or packages of a run; empty if nothing is missing."""
     if entry.repository and not (sources / entry.repository.rpartition("/")[2]).is_dir():
         return f"no sources of {entry.repository}"
     absent = [name for name in entry.packages if importlib.util.find_spec(name) is None]
@@ -72,18 +72,18 @@ def missing(entry: Entry, sources: Path) -> str:
 
 
 def words_of(entry: Entry, data: Path, out: Path) -> list[str]:
-    """Return the words of the command; stub data which it names is made."""
+    """Return the words of the command; make the stub data that it names."""
     return shlex.split(_filled(entry.command, data, out))
 
 
 def _filled(text: str, data: Path, out: Path) -> str:
-    """Return a text with the folders in their places."""
+    """Return a text with the folders filled in."""
     text = re.sub(r"\{data:([\w-]+)\}", lambda found: str(made(found[1], data).resolve()), text)
     return text.replace("{out}", str(out))
 
 
 def verdict_of(entry: Entry, code: int | None, text: str, ended: str = "") -> Verdict:
-    """Return the verdict of a run: by its exit code (None: no peaks), what it said, and how the job ended if that was early."""
+    """Return the verdict of a run, from its exit code (None: no peaks), its output, and the reason of an early end."""
     if entry.own and entry.own in f"{ended} {text}":
         return Verdict.OWN
     if code in _ANSWERS:
@@ -92,7 +92,7 @@ def verdict_of(entry: Entry, code: int | None, text: str, ended: str = "") -> Ve
 
 
 def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
-    """Return what came of a run."""
+    """Return the result of a run."""
     if absent := missing(entry, sources):
         return Outcome(entry.name, Verdict.LEFT_OUT, message=absent)
     home = (sources / entry.repository.rpartition("/")[2]).resolve()
@@ -142,24 +142,24 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
 
 
 def _link(target: Path, place: Path) -> None:
-    """Let `place`, in the sources, be the stub data."""
+    """Link `place`, in the sources, to the stub data."""
     if place.is_dir() and not place.is_symlink():
         for path in target.iterdir():
             _link(path, place / path.name)
     elif not place.exists():
-        place.unlink(missing_ok=True)  # a link to stub data which were elsewhere
+        place.unlink(missing_ok=True)  # a link to stub data in another place
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target.resolve())
 
 
 def share(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """Return how many runs are answered, of how many which could be; one which ended early has numbers, and is no answer."""
+    """Return the numbers of answered and of possible runs; a run that ended early has numbers but is not an answer."""
     counted = Counter(outcome.verdict for outcome in outcomes)
     return counted[Verdict.ANSWERED], counted[Verdict.ANSWERED] + counted[Verdict.PARTLY] + counted[Verdict.FAILED]
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """Return the table as markdown, with the share which answers."""
+    """Return the table as Markdown, with the share of answers."""
     notes = {entry.name: entry.note for entry in ENTRIES}
     rows = []
     for one in outcomes:
@@ -183,12 +183,12 @@ def report(outcomes: Sequence[Outcome]) -> str:
 
 
 def main() -> None:
-    """Run what is not kept, and print the table."""
+    """Run what has no stored answer, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sources", type=Path, required=True, metavar="FOLDER", help="the repositories")
-    parser.add_argument("--data", type=Path, default=BUILD / "data", metavar="FOLDER", help="where stub data are made")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose name or repository has this in it")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="of one run (default: 300)")
+    parser.add_argument("--data", type=Path, default=BUILD / "data", metavar="FOLDER", help="where stub data are written")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose name or repository contains TEXT")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="limit of one run (default: 300)")
     parser.add_argument("--fresh", action="store_true", help="run all again")
     options = parser.parse_args()
     kept: dict[str, Outcome] = {}

@@ -1,4 +1,4 @@
-"""Public training scripts as people start them: the table which `benchmarks.scripts.survey` runs."""
+"""Table of public training scripts as people start them, for `benchmarks.scripts.survey`."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "python -m scripts.base_train --depth=6 --device-batch-size=16",
         device="h100",
         environment=("NANOCHAT_BASE_DIR={data:nanochat}",),
-        options=("--timeout", "600"),  # 1,280 batches of validation before the first step are not cut
+        options=("--timeout", "600"),  # the 1,280 batches of validation before the first step are not cut
         packages=("tiktoken", "rustbpe", "pyarrow"),
     ),
     Entry(

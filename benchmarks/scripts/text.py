@@ -6,8 +6,8 @@ import random
 import string
 from typing import Final
 
-_WORDS: Final = 3000  # arbitrary: different ones
-_LINES: Final = 4000  # arbitrary: of the corpus
+_WORDS: Final = 3000  # arbitrary: number of different words
+_LINES: Final = 4000  # arbitrary: lines in the corpus
 
 
 def words(seed: int = 0) -> list[str]:

@@ -1,9 +1,9 @@
-"""What attackers may try on the service, and whether it goes on answering others meanwhile.
+"""Attacks on the service, and its answers to other clients in the meantime.
 
     python -m benchmarks.serving.attacks [--connections 20000]
 
-Files, bombs and huge bodies come as requests; slow connections are opened and left. After each a good client asks for a kept
-answer. What code may try in the sandbox is in tests/service/test_sandbox.py.
+Files, bombs, and huge bodies are sent as requests; slow connections are opened and left. After each, a good client requests a
+stored answer. tests/service/test_sandbox.py has the attacks of code in the sandbox.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from benchmarks.tables import table
 from vramcast.core.units import gib
 
 _TOKEN: Final = "a-token-which-nobody-guesses"
-_CLIENT_FILES: Final = 10  # arbitrary: of the attacker's own, for the good client
+_CLIENT_FILES: Final = 10  # arbitrary: file descriptors of the attacker reserved for the good client
 _GOOD: Final = job("torchvision:resnet18", 2)
 
 
 class _Runs:
-    """A pickle which would make a file when it is read."""
+    """A pickle that would create a file when it is read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class _Runs:
 
 
 def _zip_bomb() -> bytes:
-    """Return a trace-like zip of a few MB whose one array has 16 GiB."""
+    """Return a trace-like zip of a few MB whose single array has 16 GiB."""
     content = io.BytesIO()
     head = b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (2147483648,), }"
     archive = zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
@@ -57,7 +57,7 @@ def _zip_bomb() -> bytes:
 
 
 def requests(planted: Path) -> Iterator[tuple[str, dict[str, Any] | bytes]]:
-    """Yield what is tried: a name, and a request or its raw body."""
+    """Yield the attacks: a name, and a request or its raw body."""
     yield "target is a program", {"target": "os:system"}
     yield "target is a file", {"target": "../../etc/passwd:x"}
     yield "config is a file", {"target": "hf:/etc/shadow"}
@@ -108,15 +108,15 @@ async def _good_ms(service: Running) -> float:
 
 
 async def _slow(service: Running, count: int) -> tuple[int, int, float]:
-    """Return how many connections were opened that send nothing or one byte, how many are still open after 15 s, and the
-    longest that a good client waited meanwhile, ms."""
+    """Return the number of opened connections that send nothing or one byte, the number open after 15 s, and the
+    longest wait of a good client in the meantime, ms."""
     opened: list[socket.socket] = []
-    addresses = itertools.cycle(f"127.0.0.{number}" for number in range(2, 100))  # a port is one only for each address
+    addresses = itertools.cycle(f"127.0.0.{number}" for number in range(2, 100))  # ports are unique only per address
     longest = 0.0
     for number in range(count):
         try:
             one = socket.socket()
-        except OSError:  # no more files for the attacker
+        except OSError:  # the attacker has no more file descriptors
             break
         opened.append(one)
         one.setblocking(False)
@@ -125,7 +125,7 @@ async def _slow(service: Running, count: int) -> tuple[int, int, float]:
         if number % 200 == 0:
             try:
                 longest = max(longest, await _good_ms(service))
-            except OSError:  # the attacker needs a file for it as well
+            except OSError:  # the attacker needs one for it too
                 break
     for _ in range(_CLIENT_FILES):
         opened.pop().close()
@@ -150,7 +150,7 @@ async def _slow(service: Running, count: int) -> tuple[int, int, float]:
 
 
 def tried(folder: Path, connections: int) -> list[list[object]]:
-    """Return a row for each thing which was tried."""
+    """Return a row for each attack."""
     planted, token = folder / "planted", folder / "token"
     token.write_text(_TOKEN)
     rows: list[list[object]] = []

@@ -1,4 +1,4 @@
-"""The service is killed at random moments while it takes in observations: each which it acknowledged must be there afterwards.
+"""The service, killed at random moments while it accepts observations: each acknowledged one must be there afterwards.
 
 python -m benchmarks.serving.kills [--kills 50]
 """
@@ -23,11 +23,11 @@ from vramcast.service.store import Store
 
 _SEED: Final = 0  # arbitrary
 _CLIENTS: Final = 4  # arbitrary
-_LONGEST_S: Final = 1.0  # arbitrary: a service lives up to so long after the first observation
+_LONGEST_S: Final = 1.0  # arbitrary: longest life of a service after the first observation
 
 
 async def _observe(service: Running, number: int, lives_s: float) -> tuple[str, list[str]]:
-    """Return the estimate's id, and the jobs of which an observation was acknowledged before the service was killed."""
+    """Return the estimate's id, and the jobs whose observation was acknowledged before the service was killed."""
     first = await Connection.open(service.port)
     status, body = await first.ask(message("/v1/estimates", job("torchvision:resnet18", 2)))
     if status != 200:
@@ -55,7 +55,7 @@ async def _observe(service: Running, number: int, lives_s: float) -> tuple[str, 
 
 
 def killed(folder: Path, kills: int) -> tuple[int, int, int, int]:
-    """Return how many observations were acknowledged, of these lost, found twice, and how many estimates were made again."""
+    """Return the number of acknowledged, lost, and duplicate observations, and of repeated estimates."""
     dice = random.Random(_SEED)
     acknowledged: list[str] = []
     ids = set()
@@ -69,7 +69,7 @@ def killed(folder: Path, kills: int) -> tuple[int, int, int, int]:
     with contextlib.closing(sqlite3.connect(folder / "service.sqlite")) as file:
         kept = [job_id for (job_id,) in file.execute("SELECT job_id FROM observed")]
     lost = len(set(acknowledged) - set(kept))
-    assert state.observed == len(kept), "a group counts another number of observations than there are"
+    assert state.observed == len(kept), "a group has a wrong number of observations"
     return len(acknowledged), lost, len(kept) - len(set(kept)), len(ids) - 1
 
 

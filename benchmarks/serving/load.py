@@ -1,9 +1,9 @@
-"""What the service answers in a second: kept answers, new jobs, and two hundred clients at once.
+"""Throughput of the service: stored answers, new jobs, and two hundred simultaneous clients.
 
     python -m benchmarks.serving.load [--kept] [--clients] [--distinct] [--seconds 600]
 
-Service and clients share the machine. New jobs are models of torchvision and timm at small batches, in an order which a seed
-decides; none is asked twice.
+Service and clients share the machine. New jobs are models of torchvision and timm at small batches, in a seeded order; none is
+requested twice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from benchmarks.tables import table
 from vramcast.core.units import gib
 
 _SEED: Final = 0  # arbitrary
-_KEPT: Final = 20_000  # arbitrary: requests
-_CLIENTS: Final = 8  # arbitrary: of kept answers, one a connection
-_MANY: Final = 200  # spec: issue 20
+_KEPT: Final = 20_000  # arbitrary: number of requests
+_CLIENTS: Final = 8  # arbitrary: clients for stored answers, one connection each
+_MANY: Final = 200  # spec: the target number of simultaneous clients
 _MODELS: Final = (
     *("torchvision:resnet18", "torchvision:resnet34", "torchvision:resnet50", "torchvision:mobilenet_v2", "torchvision:vgg11"),
     *("torchvision:squeezenet1_0", "torchvision:densenet121", "torchvision:shufflenet_v2_x1_0", "torchvision:alexnet"),
@@ -53,12 +53,12 @@ def jobs() -> Iterator[dict[str, Any]]:
 
 
 def quantile(seconds: list[float], level: float) -> float:
-    """Return the time which a share `level` of the answers took at most."""
+    """Return the time within which a share `level` of the answers arrived."""
     return sorted(seconds)[min(int(level * len(seconds)), len(seconds) - 1)]
 
 
 def kept(service: Running) -> list[object]:
-    """Return a row: kept answers in a second, and their times."""
+    """Return a row: stored answers per second, and their times."""
     text = message("/v1/checks", job("torchvision:resnet18", 8))
     asyncio.run(ask_all(service.port, [text], 1))
     began = time.perf_counter()
@@ -67,7 +67,7 @@ def kept(service: Running) -> list[object]:
 
 
 def distinct(service: Running, seconds: float) -> list[object]:
-    """Return a row: new jobs in a second, for so long."""
+    """Return a row: new jobs per second over `seconds`."""
     until = time.perf_counter() + seconds
 
     def messages() -> Iterator[bytes]:
@@ -82,7 +82,7 @@ def distinct(service: Running, seconds: float) -> list[object]:
 
 
 def many(service: Running) -> list[object]:
-    """Return a row: 200 clients which ask for ten jobs at once, 20 clients each; every answer is compared."""
+    """Return a row: 200 clients that request ten jobs at once, 20 clients each; every answer is compared."""
     ten = list(itertools.islice(jobs(), 10))
     texts = [message("/v1/estimates", one) for one in ten for _ in range(_MANY // len(ten))]
     random.Random(_SEED).shuffle(texts)
@@ -99,7 +99,7 @@ def many(service: Running) -> list[object]:
 
 
 def row(name: str, found: Answers, seconds: float, service: Running) -> list[object]:
-    """Return a line of the table."""
+    """Return a row of the table."""
     good = sum(status == 200 for status in found.statuses)
     times = [f"{1000 * quantile(found.seconds, level):,.1f} ms" for level in (0.5, 0.99)]
     bad = ", ".join(f"{count} x {status}" for status, count in Counter(found.statuses).items() if status != 200)
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--clients", action="store_true")
     parser.add_argument("--distinct", action="store_true")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of new jobs (default: 600)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the new jobs (default: 600)")
     options = parser.parse_args()
     every = not (options.kept or options.clients or options.distinct)
     lines = []

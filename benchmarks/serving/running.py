@@ -1,4 +1,4 @@
-"""A real service in a process of its own, and clients which ask it as fast as they can."""
+"""A real service in a process of its own, and clients that send requests as fast as possible."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _START_S: Final = 60.0  # arbitrary: imports on a busy machine
 
 @dataclass(slots=True)
 class Running:
-    """A service which runs: its process and where it listens."""
+    """A running service: its process and its address."""
 
     process: subprocess.Popen[bytes]
     port: int
 
     def resident_bytes(self) -> int:
-        """Return what it and all its workers hold, what they share counted for each."""
+        """Return the resident memory of the service and its workers; shared pages count for each."""
         own = psutil.Process(self.process.pid)
         total = 0
         for one in (own, *own.children(recursive=True)):
@@ -40,7 +40,7 @@ class Running:
         return total
 
     def kill(self) -> None:
-        """End it at once, as a machine that loses power would; its workers see their pipes close."""
+        """Kill it at once, like a power failure; its workers see their pipes close."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -53,7 +53,7 @@ class Running:
 
 @contextmanager
 def running(data: Path, *options: str) -> Iterator[Running]:
-    """Give a service which keeps its data in a folder, until the block ends."""
+    """Yield a service that stores its data in a folder, until the block ends."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
@@ -81,14 +81,14 @@ def _await(service: Running) -> None:
 
 
 def message(path: str, body: dict[str, Any]) -> bytes:
-    """Return a POST as it goes over the wire."""
+    """Return a POST request as bytes on the wire."""
     content = json.dumps(body).encode()
     return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(content), content)
 
 
 @dataclass(slots=True)
 class Answers:
-    """What came back: seconds and status of each, and the bodies if they are wanted."""
+    """Answers: seconds and status of each, and the bodies on request."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
@@ -115,12 +115,12 @@ class Connection:
         return status, await self._reader.readexactly(length)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._writer.close()
 
 
 async def ask_all(port: int, messages: Sequence[bytes], clients: int, *, keep: bool = False) -> Answers:
-    """Return the answers to these messages by so many clients at once, each on one connection."""
+    """Return the answers to these messages for several simultaneous clients, each with one connection."""
     found = Answers()
     left = iter(messages)
 

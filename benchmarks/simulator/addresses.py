@@ -1,12 +1,12 @@
-"""In which order do drivers hand out addresses? Recorded histories against the rules of `simulator/card.py`.
+"""Comparison of the order of drivers' addresses in recorded histories with the policies of `simulator/card.py`.
 
     python -m benchmarks.simulator.addresses        # $VRAMCAST_SHARED/data: snapshots, public/snapshots
 
-PyTorch takes the lowest of equally large free blocks, so that the order of segments by address decides which, and no address
-does anything else. Each history's segments are asked of a card of each policy in their order; of each two which are held at
-the same time it is counted whether the one that lies lower in the record lies lower on the card. What was there before the
-record, and what libraries and the host have of the addresses, the cards do not know. Where the first segment lies tells the
-system: on Windows addresses begin low.
+PyTorch takes the lowest of equally large free blocks, so the order of segments by address decides which one; addresses have no
+other effect. Each history's segments are allocated in order on a card of each policy. For each two segments that are held at
+the same time, the comparison counts whether the lower one in the record is lower on the card. The cards ignore segments from
+before the record, and addresses used by libraries and the host. The address of the first segment identifies the system: on
+Windows, addresses begin low.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from vramcast.tracer.format.snapshot import read_trace
 from vramcast.tracer.format.trace import Action, Trace
 
 _LOW: Final = 1 << 40  # measured: first segments at 0x5..., 0xb... on Windows, 0x7... on Linux
-_FEW: Final = 4  # arbitrary: a history of fewer segments has no order to speak of
+_FEW: Final = 4  # arbitrary: a history with fewer segments has no meaningful order
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Of one history: how many pairs of segments there are, and how many of them each policy has in the recorded order."""
+    """Result for one history: number of pairs of segments, and number of pairs in the recorded order by policy."""
 
     name: str
     system: str
@@ -42,7 +42,7 @@ class Order:
 
 
 def order_of(trace: Trace, name: str = "") -> Order | None:
-    """Return how a history's segments are ordered; None: it has too few, or expandable ones, which are pages of one range."""
+    """Return the order of a history's segments; None with too few, or expandable ones, which are pages of one range."""
     rows = np.flatnonzero((trace.action == Action.SEGMENT_ALLOC) | (trace.action == Action.SEGMENT_FREE)).tolist()
     events = [(int(trace.action[row]), int(trace.address[row]), int(trace.size_bytes[row])) for row in rows]
     asked = [address for action, address, _ in events if action == Action.SEGMENT_ALLOC]
@@ -80,7 +80,7 @@ def histories(folder: Path) -> list[Order]:
 
 
 def report(orders: Sequence[Order]) -> str:
-    """Return the table: a line a history, and the sums by system."""
+    """Return the table: a row per history, and the sums by system."""
     lines = [*sorted(orders, key=lambda order: (order.system, order.name))]
     for system in ("Linux", "Windows"):
         own = [order for order in orders if order.system == system]

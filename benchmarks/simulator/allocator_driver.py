@@ -1,12 +1,12 @@
-"""Drives PyTorch's own caching allocator with bare requests: what the simulator is compared with.
+"""Driver of PyTorch's own caching allocator with bare requests, as a reference for the simulator.
 
-A request is a tuple, all sizes in bytes; blocks, streams and pools have numbers of the caller's choice (stream 0 is the
+A request is a tuple with sizes in bytes; the caller chooses the numbers of blocks, streams, and pools (stream 0 is the
 default one):
 
     ("malloc", block, bytes, stream)   ("free", block)          ("record", block, stream)
     ("empty",)                         ("begin", pool)          ("end", pool)              ("release", pool)
 
-A malloc which fails leaves no block; later requests which name it are skipped.
+A failed malloc leaves no block; later requests that name it are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 Request: TypeAlias = tuple[Any, ...]
 
-# Of torch.cuda.memory_stats(): what is compared.
+# Compared fields of torch.cuda.memory_stats().
 _LEVELS = (
     *("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "inactive_split_bytes"),
     *("allocation", "segment", "inactive_split"),
@@ -36,15 +36,15 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class RawResult:
-    """What became of one sequence.
+    """Result of one sequence.
 
     Attributes:
-        addresses: For each malloc in order: the address, None when it failed.
-        messages: torch's words for each malloc which failed.
-        statistics: Of `torch.cuda.memory_stats()`.
-        segments: Of `torch.cuda.memory_snapshot()`: (address, bytes, is_large, ((block bytes, state), ...)).
-        events: The allocator's history: (action, address, bytes).
-        seconds: Time which the requests took, driven from Python.
+            addresses: Address of each malloc in order, None if it failed.
+            messages: torch's message for each failed malloc.
+            statistics: Result of `torch.cuda.memory_stats()`.
+            segments: Result of `torch.cuda.memory_snapshot()`: (address, bytes, is_large, ((block bytes, state), ...)).
+            events: The allocator's history: (action, address, bytes).
+            seconds: Time of the requests, driven from Python.
     """
 
     addresses: list[int | None]
@@ -63,14 +63,14 @@ def play(
     limited: bool = True,
     tracer: NullGpuTracer | None = None,
 ) -> list[RawResult]:
-    """Play sequences of requests through one allocator in one process of the null GPU, and return what became of each.
+    """Play sequences of requests in one allocator in one process of the null GPU; return the result of each.
 
     Args:
-        sequences: Each starts with an empty allocator and fresh statistics.
-        card: With its own size.
-        alloc_conf: The allocator's settings.
-        limited: Whether the card ends at its size.
-        tracer: Whose worker plays; default: the shared one.
+            sequences: Sequences; each starts with an empty allocator and fresh statistics.
+            card: Card with its own size.
+            alloc_conf: The allocator's settings.
+            limited: True if the card ends at its size.
+            tracer: Tracer whose worker plays them; default: the shared one.
     """
     here = (str(Path(__file__).parents[2]),)
     program = Program(__name__, (alloc_conf, sequences), card, limited=limited, search_path=here)
@@ -79,7 +79,7 @@ def play(
 
 
 def run_job(argument: tuple[str, Sequence[Sequence[Request]]]) -> list[RawResult]:
-    """Play all sequences in this process, in which the null GPU is loaded and configured; the worker calls it."""
+    """Play all sequences in this process, in which the null GPU is loaded and configured; called by the worker."""
     import torch
 
     alloc_conf, sequences = argument

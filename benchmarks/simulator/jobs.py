@@ -1,18 +1,18 @@
-"""Whole jobs under other settings and on other cards: simulated from one trace, and run again, compared to the byte.
+"""Whole jobs under other settings and on other cards: simulated from one trace and run again, compared to the byte.
 
     python -m benchmarks.simulator.jobs [--jobs N] [--seed S] [--json FILE]
 
 A job is traced once on the null GPU, under torch's default settings on an unlimited card. Then, for each setting, the
-simulator says what the trace comes to on three cards, and the null GPU runs the job there:
+simulator replays the trace on three cards, and the null GPU runs the job there:
 
-    no end          1 TiB: what the job would take
-    1.15 x          instead, for settings with a share of the card: a little more than the default's reserved peak
-    smallest        the smallest card on which, by the simulator, the job runs: here the allocator collects and retries
-    1 byte less     where it must not run
+        no end          1 TiB: the job's need
+        1.15 x          instead, for settings with a share of the card: slightly more than the default's reserved peak
+        smallest        the smallest card on which, by the simulator, the job runs: here the allocator collects and retries
+        1 byte less     a card on which it must not run
 
-A job which asks for something else when memory is short (PyTorch tries cuDNN's other plans when a workspace cannot be had)
-cannot be known from one trace. So each run's own requests, failed ones included, are simulated too: if these come out
-otherwise, it is the simulator's fault.
+One trace cannot predict a job whose requests change when memory is short (PyTorch tries cuDNN's other plans if it gets no
+workspace). So each run's own requests, including failed ones, are simulated too: a difference there is the simulator's
+fault.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ SETTINGS: Final = (
     "garbage_collection_threshold:0.8,per_process_memory_fraction:0.95",
 )
 CardKind = Literal["no end", "1.15 x", "smallest", "1 byte less"]
-CONTEXT_BYTES: Final = 20_000_000  # arbitrary: less than a real one, so that a share of the card means something to small jobs
+CONTEXT_BYTES: Final = 20_000_000  # arbitrary: less than a real one, so that a share of the card matters to small jobs
 _ENDLESS_BYTES: Final = 1 << 40  # arbitrary: more than any of the jobs takes
 _ROOMY: Final = 1.15  # arbitrary: a card on which garbage is collected, and nothing else happens
 _STEPS: Final = 3  # arbitrary: the third repeats the second
 _OPTIMIZERS: Final = ("adam", "sgd", "adamw")
 # arbitrary: the models of the survey's Hugging Face part are tiny, their batches are not
 _BATCH_SIZES: Final = {"torchvision": (4, 8, 16), "timm": (4, 8, 16), "hf": (64, 128, 256)}
-_NOT_TRACED: Final = ("detr",)  # measured: docs/survey.md, needs true values
+_NOT_TRACED: Final = ("detr",)  # measured: docs/survey.md, it needs true values
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What a job took: peaks in bytes, how often everything unused was given back to make room, whether it ran to its end."""
+    """Peaks of a job in bytes, the number of times that everything unused was freed to make room, and whether it finished."""
 
     allocated: int
     reserved: int
@@ -81,14 +81,14 @@ class Comparison:
     """One job under one setting on one card.
 
     Attributes:
-        run: On the null GPU.
-        simulated: From the trace of the default run.
-        own_is_equal: Whether this run's own requests, those which failed included, come to the same when simulated.
-        survived: Requests of the run which failed and after which it went on.
-        given_back: Segments (expandable: pieces) which went back to the driver in the run.
-        n_events: Rows of the run's trace.
-        first: Where run and simulation part: the operator of the run at the first event which is not the simulated one
-            (in action, bytes, stream, block, or address from the first segment on); None: all events are the same.
+            run: Peaks on the null GPU.
+            simulated: Peaks from the trace of the default run.
+            own_is_equal: True if the simulation of this run's own requests, including failed ones, is equal.
+            survived: Failed requests of the run after which it continued.
+            given_back: Segments (expandable: pieces) that the run returned to the driver.
+            n_events: Number of rows of the run's trace.
+            first: First difference between run and simulation: the operator of the run at the first event that differs
+                (in action, bytes, stream, block, or address from the first segment on); None if all events are equal.
     """
 
     job: str
@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the simulation is right, to the byte."""
+        """Return whether the simulation is right to the byte."""
         return self.run == self.simulated
 
 
@@ -156,7 +156,7 @@ def _of_batch(job: Job, batch_size: int) -> Job:
     return replace(job, batch=map_batch(job.batch, grown), labels=job.labels and job.labels.with_batch(batch_size))
 
 
-# ---------------------------------------------------------------------------------------------------- comparing
+# ---------------------------------------------------------------------------------------------------- comparison
 def compare(name: str, job: Job, settings: Sequence[str] = SETTINGS) -> list[Comparison]:
     """Return the job under each setting on each card, run and simulated.
 
@@ -211,28 +211,28 @@ def _compare(name: str, job: Job, kind: CardKind, trace: Trace, result: Result) 
 
 
 def with_failed_requests(trace: Trace) -> Trace:
-    """Return the trace with its OOM rows as requests which the job does without when they cannot be served."""
+    """Return the trace with its OOM rows as requests that the job does without if they fail."""
     rows = np.flatnonzero(trace.action == Action.OOM)
     columns = {name: getattr(trace, name).copy() for name in ("action", "block", "category", "operator")}
     columns["action"][rows] = Action.ALLOC
     columns["block"][rows] = rows
-    # What `Requests.of` takes for a request that may fail.
+    # The value that `Requests.of` uses for a request that may fail.
     columns["category"][rows] = Category.WORKSPACE
     columns["operator"][rows] = len(trace.operators)
     return replace(trace, **columns, operators=[*trace.operators, Operator.of("convolution")])
 
 
 def first_difference(simulated: Trace, run: Trace) -> int | None:
-    """Return the first row of `run` which is not that of `simulated`; None when there is none.
+    """Return the first row of `run` that differs from `simulated`; None without one.
 
-    Where a simulation ends for want of memory, the rows with which the run is unwound do not count.
+    If a simulation ends for lack of memory, the rows that unwind the run do not count.
     """
     n = min(len(simulated), len(run))
     same = np.ones(n, np.bool_)
     for name in ("action", "size_bytes", "stream", "block"):
         same &= getattr(simulated, name)[:n] == getattr(run, name)[:n]
     moved = [trace.address[:n] - _first_address(trace) for trace in (simulated, run)]
-    same &= (moved[0] == moved[1]) | (run.action[:n] == Action.OOM)  # whose address is none
+    same &= (moved[0] == moved[1]) | (run.action[:n] == Action.OOM)  # which have no address
     if not same.all():
         return int(np.argmin(same))
     ended = n == len(simulated) and n > 0 and simulated.action[-1] == Action.OOM
@@ -245,7 +245,7 @@ def _first_address(trace: Trace) -> np.uint64:
 
 
 def _place(trace: Trace, row: int) -> str:
-    """Return what happens in a row, and in which operator: that of the next row which has one."""
+    """Return the event in a row, and its operator: that of the next row with one."""
     if row == len(trace):
         return "the end"
     named = np.flatnonzero(trace.op[row:] >= 0)
@@ -253,9 +253,9 @@ def _place(trace: Trace, row: int) -> str:
     return f"{Action(trace.action[row]).name} of {trace.size_bytes[row]:,} B, {op}"
 
 
-# ---------------------------------------------------------------------------------------------------- reporting
+# ---------------------------------------------------------------------------------------------------- report
 def table(rows: Sequence[Comparison]) -> str:
-    """Return a Markdown table, a line for each setting and card."""
+    """Return a Markdown table with a row for each setting and card."""
     lines = [tables.heading(("settings", "card", *_HEADS), "ll")]
     for settings, card in dict.fromkeys((row.settings, row.card) for row in rows):
         some = [row for row in rows if (row.settings, row.card) == (settings, card)]
@@ -275,7 +275,7 @@ def table(rows: Sequence[Comparison]) -> str:
 
 
 def by_job(rows: Sequence[Comparison]) -> str:
-    """Return a Markdown table of the jobs which are not always simulated to the byte."""
+    """Return a Markdown table of the jobs that are not always simulated to the byte."""
     lines = [tables.heading(("job", "runs", "equal", "did without", "largest difference"))]
     for job in dict.fromkeys(row.job for row in rows if not row.is_equal):
         some = [row for row in rows if row.job == job]
@@ -285,7 +285,7 @@ def by_job(rows: Sequence[Comparison]) -> str:
 
 
 def _largest(rows: Sequence[Comparison]) -> str:
-    """Return by how much a simulated peak, allocated or reserved, is too high or too low at worst."""
+    """Return the largest error of a simulated peak, allocated or reserved, in both directions."""
     peaks = [(getattr(row.simulated, of), getattr(row.run, of)) for row in rows for of in ("allocated", "reserved")]
     simulated, run = max(peaks, key=lambda pair: abs(pair[0] - pair[1]))
     return f"{simulated - run:+,} B ({(simulated - run) / run:+.2%})" if simulated != run else "0"
@@ -299,7 +299,7 @@ _HEADS: Final = (
 
 
 def differences(rows: Sequence[Comparison]) -> list[str]:
-    """Return a line for each comparison which is not equal: what differs (run, simulated), where it begins, whose it is."""
+    """Return a line for each unequal comparison: the difference (run, simulated), its first event, and its cause."""
     lines = []
     for row in rows:
         if row.is_equal:
@@ -322,7 +322,7 @@ def _compare_or_say_why(name: str, job: Job) -> tuple[list[Comparison], str]:
 
 
 def main() -> int:
-    """Run the command line; 1 if the simulator was wrong about any run's own requests."""
+    """Run the benchmark; return 1 if the simulator was wrong about any run's own requests."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--jobs", type=int, default=50)
     options.add_argument("--seed", type=int, default=2026)
@@ -332,7 +332,7 @@ def main() -> int:
     rows: list[Comparison] = []
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["VRAMCAST_CACHE"] = folder  # cuDNN answers for each size of card: too many to keep
+        os.environ["VRAMCAST_CACHE"] = folder  # cuDNN answers for each size of card: too many to store
         jobs = sample(given.jobs, given.seed, Path(folder) / "configs")
         run = joblib.Parallel(n_jobs=-1, return_as="generator")  # processes, each with a null GPU of its own
         answers = run(joblib.delayed(_compare_or_say_why)(name, job) for name, job in jobs.items())

@@ -1,20 +1,20 @@
-"""Planned pools against allocators which do not know the future, on traces of whole jobs and on public memory histories.
+"""Comparison of planned pools with allocators that do not know the future, on traces of whole jobs and public memory histories.
 
     python -m benchmarks.simulator.pool [--json FILE] [--solve SECONDS]
 
 Jobs are traced on the null GPU for six training steps; histories are those below $VRAMCAST_SHARED/data/snapshots (or ../shared
-beside the checkout), and left out where they are absent. One row each, MiB:
+next to the checkout), and left out if absent. Each row has, in MiB:
 
-    live        the peak of live bytes (requests rounded up to 512 B): no pool without swapping is lower
-    caching     what PyTorch's caching allocator reserves, default settings, simulated
-    CnMem       what a pool in the manner of CnMem takes
-    first, best the paper's plans: size descending, first fit and best fit; as a multiple of `live`
-    pool        the planned pool, as a multiple of `live`; the lowest of several orders and a search
-    periodic    the same, for a plan which can be followed for any number of iterations; - where no iteration is found
-    - caching   by how much `pool` is below the caching allocator
-    - CnMem     and below CnMem
+        live        the peak of live bytes (requests rounded up to 512 B): no pool without swapping is lower
+        caching     reserved bytes of PyTorch's caching allocator, default settings, simulated
+        CnMem       size of a pool like CnMem
+        first, best the paper's plans: size descending, first fit and best fit; as a multiple of `live`
+        pool        the planned pool, as a multiple of `live`; the lowest of several orders and a search
+        periodic    the same, for a plan that is valid for any number of iterations; - if no iteration is found
+        - caching   difference between `pool` and the caching allocator
+        - CnMem     difference between `pool` and CnMem
 
-Seconds are those of one core. With --solve, CP-SAT (OR-tools) bounds from below what is more than 0.5 % above `live`, by the
+Seconds are for one core. With --solve, CP-SAT (OR-tools) gives lower bounds for pools more than 0.5 % above `live`, from the
 blocks of at least 1 % of it. Every plan is checked.
 """
 
@@ -49,20 +49,20 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
 CONFIGS: Final = Path(__file__).parents[1] / "accuracy" / "configs"
-STEPS: Final = 6  # arbitrary: four equal ones, so that places can take turns every second iteration
+STEPS: Final = 6  # arbitrary: four equal ones, so that places can alternate every second iteration
 _VISION: Final = {"alexnet": (128, 512), **dict.fromkeys(("vgg16", "resnet50", "resnet101", "inception_v3"), (32, 128))}
 _TEXT: Final = {"gpt2": (4, 16), "distilgpt2": (8, 32), "t5-small": (8, 32)}
 _LENGTH: Final = 512  # arbitrary: tokens
 _CLASSES: Final = 1000  # spec: ImageNet
 _VOCABULARY: Final = 30000  # arbitrary: below the vocabulary of each model; token ids do not change the memory
-_MANY: Final = 50_000  # spec: the number of blocks which is to be planned within 10 s
-_CLOSE: Final = 1.005  # spec: the wanted median of pool / peak live
-_LARGE: Final = 0.01  # arbitrary: share of peak live from which on a block counts for the lower bound
+_MANY: Final = 50_000  # spec: the number of blocks to plan within 10 s
+_CLOSE: Final = 1.005  # spec: the target median of pool / peak live
+_LARGE: Final = 0.01  # arbitrary: smallest share of peak live for a block to count for the lower bound
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one trace takes; bytes, but for `seconds`. `bound` is a proven lower bound."""
+    """Memory of one trace in bytes, except `seconds`. `bound` is a proven lower bound."""
 
     name: str
     blocks: int
@@ -116,7 +116,7 @@ def histories() -> Iterator[tuple[str, Trace]]:
 
 
 def simple(lifetimes: Lifetimes, fit: Fit) -> pool.PoolPlan:
-    """Return the plan of the paper: by descending size, in the lowest hole (first fit) or the smallest one (best fit)."""
+    """Return the paper's plan: by descending size, in the lowest hole (first fit) or the smallest one (best fit)."""
     started = time.perf_counter()
     n = len(lifetimes)
     items = Items(lifetimes.size_bytes, np.arange(n + 1), lifetimes.birth, lifetimes.death)
@@ -128,7 +128,7 @@ def simple(lifetimes: Lifetimes, fit: Fit) -> pool.PoolPlan:
 
 
 def compare(name: str, trace: Trace, solve_seconds: float) -> Row:
-    """Return what `trace` takes by each allocator and plan."""
+    """Return the memory of `trace` with each allocator and plan."""
     lifetimes = Lifetimes.of(trace)
     live = lifetimes.peak_live()[0]
     started = time.process_time()
@@ -171,7 +171,7 @@ def line(row: Row) -> str:
 
 
 def many_blocks(trace: Trace) -> Lifetimes:
-    """Return the lifetimes of a trace of `_MANY` blocks: those of `trace` again and again, what outlives one outlives all."""
+    """Return the lifetimes of a trace with `_MANY` blocks: copies of `trace`; a block that outlives one outlives all."""
     one = Lifetimes.of(trace)
     times = np.repeat(np.arange(-(-_MANY // len(one))), len(one))[:_MANY] * one.length
     n = np.arange(_MANY) % len(one)
@@ -182,10 +182,10 @@ def many_blocks(trace: Trace) -> Lifetimes:
 
 
 def main() -> None:
-    """Trace, plan and print."""
+    """Trace the jobs, plan, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write the rows to this file")
-    parser.add_argument("--solve", type=float, default=0.0, metavar="SECONDS", help="seconds of CP-SAT for each lower bound")
+    parser.add_argument("--solve", type=float, default=0.0, metavar="SECONDS", help="time of CP-SAT for each lower bound")
     given = parser.parse_args()
     heads = (
         "trace",

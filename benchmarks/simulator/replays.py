@@ -1,4 +1,4 @@
-"""Public memory histories through the allocator simulator: how many events are predicted.
+"""Replay of public memory histories in the allocator simulator: counts the predicted events.
 
     python -m benchmarks.simulator.replays [FOLDER]
 
@@ -21,10 +21,10 @@ from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 
 
 def main(folder: Path) -> int:
-    """Replay and print; 1 when a prediction is wrong."""
+    """Replay the histories and print the table; return 1 for a wrong prediction."""
     files = sorted(path for path in folder.glob("**/*") if path.suffix in (".pickle", ".pkl", ".gz"))
     if not files:
-        print(f"No histories below {folder}: set VRAMCAST_SHARED, or name a folder.", file=sys.stderr)
+        print(f"No histories below {folder}: set VRAMCAST_SHARED, or pass a folder.", file=sys.stderr)
         return 2
     rows: list[Replay] = []
     columns = ("history", "start", "settings", "events", "addresses", "segment events", "final layout", "reserved peak, MiB")

@@ -1,10 +1,10 @@
-"""Swapping on traced jobs: the least peak without waiting, and what a step takes longer below 80 and 60 % of its peak.
+"""Swapping on traced jobs: the lowest peak without waiting, and the slowdown of a step below 80 and 60 % of its peak.
 
-    python -m benchmarks.simulator.swap [FILE]        FILE: also write every plan's numbers there, as JSON
+    python -m benchmarks.simulator.swap [FILE]        FILE: also write every plan's figures there, as JSON
 
 The jobs of benchmarks/simulator/pool.py are traced on the null GPU with accesses, for a card and its link; operator times are
-that card's roofline. Every plan is checked by the independent simulator. Prints a table; 1 when a plan is wrong. The paper
-(arXiv 1903.06631) says up to 34.2 % without communication overhead; its card is another one.
+that card's roofline. The independent simulator checks every plan. Prints a table; the exit code is 1 for a wrong plan. The
+paper (arXiv 1903.06631) reports up to 34.2 % without communication overhead, on another card.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
 CARDS: Final = (("t4", "pcie3"), ("a100-40gb", "pcie4"), ("h100", "nvlink-c2c"))  # the last: as in a GH200
-SHARES: Final = (0.8, 0.6)  # arbitrary: of the peak
+SHARES: Final = (0.8, 0.6)  # arbitrary: shares of the peak
 _STEPS: Final = 3  # arbitrary: the third repeats the second
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job on one card; bytes, milliseconds, seconds. `overheads_ms`: at each of `SHARES`, None where it cannot be."""
+    """A job on a card; bytes, milliseconds, seconds. `overheads_ms`: at each of `SHARES`, None if impossible."""
 
     job: str
     card: str
@@ -48,12 +48,12 @@ class Row:
 
     @property
     def reduction(self) -> float:
-        """What swapping without waiting takes off the peak, as a share."""
+        """Return the reduction of the peak by swapping without waiting, as a share."""
         return 1 - self.least_peak / self.peak_live
 
 
 def measure(name: str, trace: Trace, card: str, link: str) -> Row:
-    """Return what plans for `trace` come to, each of them checked."""
+    """Return the figures of the plans for `trace`, each of them checked."""
     started = time.perf_counter()
     least = swap.plan(trace, link=link)
     plans: list[SwapPlan] = [least]
@@ -74,7 +74,7 @@ def measure(name: str, trace: Trace, card: str, link: str) -> Row:
 
 
 def main(arguments: list[str]) -> int:
-    """Trace, plan, check and print."""
+    """Trace, plan, check, and print."""
     columns = (
         *("job", "card, link", "step, ms", "peak, MiB", "least, MiB", "less", "moved, MiB"),
         *("80 %: + ms", "60 %: + ms", "s", "checked"),

@@ -1,4 +1,4 @@
-"""A Chromium of this machine, for pictures of pages and for the tests of pages."""
+"""The installed Chromium, for pictures of pages and for the tests of pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
 def installed() -> str | None:
-    """Return the path of a Chromium; None: there is none."""
+    """Return the path of a Chromium; None without one."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
@@ -26,7 +26,7 @@ def chromium() -> Iterator[Browser]:
     """Open a Chromium without a window.
 
     Raises:
-        UsageError: There is none.
+        UsageError: no Chromium is installed.
     """
     from playwright.sync_api import sync_playwright
 
@@ -34,7 +34,7 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         raise UsageError(f"None of {', '.join(_NAMES)} is installed: apt-get install chromium.")
     with sync_playwright() as driver:
-        # Chromium refuses to run as root with its sandbox.
+        # Chromium does not run as root with its sandbox.
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] if os.geteuid() == 0 else [])
         try:
             yield browser

@@ -1,8 +1,8 @@
-"""The notebooks, executed by Jupyter's own kernel, with their outputs written into them.
+"""Execution of the notebooks by Jupyter's own kernel, with their outputs written into them.
 
     python -m benchmarks.site.notebooks [NOTEBOOK...]      # `make notebooks`; default: all in notebooks/
 
-Needs pip install 'vramcast[notebook]'. A notebook's metadata say with which torch its outputs were made.
+Needs pip install 'vramcast[notebook]'. A notebook's metadata record the torch that made its outputs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "notebooks"
-CACHE: Final = ROOT / "build" / "notebooks-cache"  # not the developer's, in which a cuDNN may lie that others do not have
-TIMEOUT_S: Final = 300  # arbitrary: of a cell, ten times what a whole notebook takes on two idle cores
-_ORDER: Final = {"stdout": 0, "stderr": 1}  # of a cell's outputs; its value is the last
-_MADE_WITH: Final = "vramcast"  # the key of a notebook's metadata which says what made its outputs
+CACHE: Final = ROOT / "build" / "notebooks-cache"  # not the developer's cache, which may hold a cuDNN that others do not have
+TIMEOUT_S: Final = 300  # arbitrary: for a cell; ten times the duration of a whole notebook on two idle cores
+_ORDER: Final = {"stdout": 0, "stderr": 1}  # of a cell's outputs; its value comes last
+_MADE_WITH: Final = "vramcast"  # metadata key of the versions that made the outputs
 
 
 def notebooks() -> list[Path]:
-    """Return the notebooks, in the order in which they are read."""
+    """Return the notebooks in reading order."""
     return sorted(FOLDER.glob("*.ipynb"))
 
 
 def read(path: Path) -> NotebookNode:
-    """Return a notebook, checked against its format."""
+    """Return a notebook after checking it against its format."""
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
@@ -57,7 +57,7 @@ def execute(notebook: NotebookNode) -> NotebookNode:
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3", record_timing=False, coalesce_streams=True)
         client.execute(cwd=folder, env=environment)
-        for cell in notebook.cells:  # what comes first, stdout or stderr, is a matter of luck
+        for cell in notebook.cells:  # the order of stdout and stderr is random
             cell.get("outputs", []).sort(key=lambda output: _ORDER.get(output.get("name", ""), len(_ORDER)))
         shown = "".join(map(str, outputs(notebook)))
         for name in (folder, str(ROOT), sys.prefix):
@@ -75,27 +75,27 @@ def execute(notebook: NotebookNode) -> NotebookNode:
 
 
 def outputs(notebook: NotebookNode) -> list[dict[str, Any]]:
-    """Return what all cells show, in order."""
+    """Return the outputs of all cells, in order."""
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
 
 
 def text_of(notebook: NotebookNode) -> str:
-    """Return what all cells show as text: what they print, and their values."""
+    """Return the outputs of all cells as text: printed lines and values."""
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs(notebook))
 
 
 def made_with(notebook: NotebookNode) -> str:
-    """Return the release of torch which made a notebook's outputs."""
+    """Return the release of torch that made a notebook's outputs."""
     return str(notebook.metadata[_MADE_WITH]["torch"])
 
 
 def torch_release() -> str:
-    """Return the release of the torch which is installed, without its build: 2.11.0."""
+    """Return the release of the installed torch without its build: 2.11.0."""
     return version("torch").partition("+")[0]
 
 
 def save(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook whole."""
+    """Write a notebook atomically."""
     import nbformat
 
     with atomic_write(path) as file:

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: the report page, what a notebook shows of an estimate and of `%%vram`, and a terminal.
+"""The pictures of the documentation: the report page, a notebook's view of an estimate and of `%%vram`, and a terminal.
 
     python -m benchmarks.site.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-MOST_BYTES: Final = 150_000  # arbitrary: of a picture, so that the repository stays small
-_COLOURS: Final = (256, 128, 64, 32)  # arbitrary: a picture of more bytes gets fewer
+MOST_BYTES: Final = 150_000  # arbitrary: for a picture, to keep the repository small
+_COLOURS: Final = (256, 128, 64, 32)  # arbitrary: a larger picture gets fewer
 _JOB: Final = (
     "estimate", "hf:gpt2", "--batch", "input_ids=4x512:int64<50257", "--batch", "labels=4x512:int64<50257",
     "--optimizer", "adamw", "--device", "rtx4060",
@@ -56,7 +56,7 @@ _TYPED: Final = (
     "vramcast estimate torchvision:vgg16 --batch 32x3x224x224 --labels '32:int64<1000' --device rtx4060",
     "vramcast estimate torchvision:vgg61 --batch 32x3x224x224",
 )
-# The colours of ECMA-48 which our terminal output has, as a light terminal shows them.
+# The ECMA-48 colours of our terminal output, as a light terminal shows them.
 _SPANS: Final = {"31": "#b3261e", "32": "#1b7f3b", "33": "#9a6700", "2": "#8a8f98"}
 _TERMINAL: Final = """<!doctype html><meta charset="utf-8"><title>terminal</title>
 <style>pre {{ margin: 0; padding: 16px; font: 14px/1.45 'DejaVu Sans Mono', monospace; white-space: pre-wrap;
@@ -68,12 +68,12 @@ class Picture:
     """A picture of a page.
 
     Attributes:
-        name: Of its file, without the ending.
-        page: The page's file.
-        width: Of the screen, in pixels.
-        height: What of it is shown, from the top, in pixels; None: all of it.
-        scheme: Of colours, light or dark.
-        element: Only the first element which this CSS selector finds; "": the page.
+            name: Name of its file, without the extension.
+            page: The page's file.
+            width: Width of the screen, in pixels.
+            height: Visible height from the top, in pixels; None for all of it.
+            scheme: Colour scheme, light or dark.
+            element: CSS selector of the only element to show; "" for the page.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Picture:
 
 
 def make(folder: Path) -> dict[str, int]:
-    """Write all pictures into `folder`; return the bytes of each by name.
+    """Write all pictures to `folder`; return the bytes of each by name.
 
     Raises:
         UsageError: No Chromium is installed.
@@ -95,7 +95,7 @@ def make(folder: Path) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
         report, notebook, terminal = (Path(scratch, f"{name}.html") for name in ("job", "notebook", "terminal"))
         terminal.write_text(typed(_TYPED), encoding="utf-8")
-        # The page shows this command: without a name of a temporary folder in it.
+        # The page shows this command: it must not name a temporary folder.
         if command_line([*_JOB, "--report", str(report)]) != 0:
             raise CannotEstimate("The job of the pictures has no estimate: its message is above.")
         report.write_text(report.read_text().replace(str(report), report.name))
@@ -115,7 +115,7 @@ def make(folder: Path) -> dict[str, int]:
 
 
 def shot(browser: Browser, picture: Picture) -> bytes:
-    """Return a picture as PNG; nothing is loaded from the network."""
+    """Return a picture as PNG, without loading anything from the network."""
     context = browser.new_context(
         viewport={"width": picture.width, "height": picture.height or 800}, color_scheme=picture.scheme
     )
@@ -131,7 +131,7 @@ def shot(browser: Browser, picture: Picture) -> bytes:
 
 
 def small(png: bytes) -> bytes:
-    """Return a PNG of at most `MOST_BYTES`, with as many colours as that leaves.
+    """Return a PNG of at most `MOST_BYTES`, with as many colours as possible.
 
     Raises:
         CannotEstimate: It is larger with the fewest colours.
@@ -148,7 +148,7 @@ def small(png: bytes) -> bytes:
 
 
 def typed(commands: tuple[str, ...]) -> str:
-    """Return a page which looks as a terminal does after these commands, colours and all."""
+    """Return a page that looks like a terminal after these commands, with colours."""
     environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
     environment.pop("NO_COLOR", None)
     shown = []
@@ -160,7 +160,7 @@ def typed(commands: tuple[str, ...]) -> str:
 
 
 def coloured(text: str) -> str:
-    """Return escaped text with spans in the place of the codes for colours."""
+    """Return escaped text with spans in place of the colour codes."""
 
     def span(found: re.Match[str]) -> str:
         return "</span>" if found[1] == "0" else f'<span style="color:{_SPANS[found[1]]}">'

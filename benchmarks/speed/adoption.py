@@ -1,16 +1,16 @@
-"""What `vramcast adopt` takes for a long history, and what is left of one which is killed again and again.
+"""Cost of `vramcast adopt` for a long history, and the result of an adoption that is killed repeatedly.
 
     python -m benchmarks.speed.adoption [--rows 1000,10000,100000] [--jobs 2] [--engine local]
     python -m benchmarks.speed.adoption --kills 20 [--rows 400]
 
-The histories are made up, with a seed: runs which many users made of some hundred jobs, small networks of this package. Each
-distinct job is traced once, before the table, and its time is printed apart; the adoptions find those estimates in the cache
-folder, so that their "estimating" is what names the jobs alone. Measured peaks are the simulated ones with an error of the
-model, noise and a context; one run in thirty ran out of memory, one in ten cannot be used, for each reason a part.
+The histories are made up, with a seed: many users' runs of some hundred jobs, small networks of this package. Each distinct job
+is traced once, before the table, and its time is printed separately; the adoptions find those estimates in the cache folder,
+so their "estimating" only names the jobs. Measured peaks are the simulated ones with an error of the model, noise, and a
+context; one run in thirty ran out of memory, one in ten is unusable, for each reason in part.
 
-With --kills each round adopts a longer history into a folder which has an artifact already, kills the process group (SIGKILL)
-after a random share of the time which it takes undisturbed, and starts it again, until it ends. The artifact must have the
-bytes of the undisturbed one, the store its runs, and after each kill there must be an artifact to read. Ends with 1 where not.
+With --kills, each round adopts a longer history into a folder that already has an artifact, kills the process group (SIGKILL)
+after a random share of its undisturbed time, and starts it again, until it ends. The artifact must have the bytes of the
+undisturbed one, the store its runs, and after each kill there must be a readable artifact. The exit code is 1 for a failure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from vramcast.learner import artifact
 from vramcast.learner.examples import Example
 from vramcast.tracer.processes.job_process import python_path
 
-DISTINCT = 240  # arbitrary: jobs
+DISTINCT = 240  # arbitrary: number of jobs
 _MORE = 1_000  # arbitrary: rows of the next night
 _GPU, _TOTAL = "NVIDIA H200", 150_754_820_096
 _TORCH, _DRIVER = "2.11.0", "580.65"
@@ -56,7 +56,7 @@ _COLUMNS = (
 
 
 def workloads(distinct: int = DISTINCT) -> list[Workload]:
-    """Return the distinct jobs: perceptrons of several sizes, none so small that its context is most of it; two batch sizes."""
+    """Return the distinct jobs: perceptrons of several sizes, none so small that its context dominates; two batch sizes."""
     found = []
     for number in range(distinct):
         model, size = number % max(distinct // 2, 1), number // max(distinct // 2, 1)
@@ -75,7 +75,7 @@ def workloads(distinct: int = DISTINCT) -> list[Workload]:
 
 
 def traced(jobs: list[Workload]) -> list[Example]:
-    """Return what is seen of each job, estimated where the cache does not have it."""
+    """Return each job's example, estimated if the cache does not have it."""
     runs = [
         Run(f"{n}", job, Passport("csv", gpu=_GPU, gpu_total_bytes=_TOTAL, torch=_TORCH), Measurement("ok", process_bytes=GIB))
         for n, job in enumerate(jobs)
@@ -84,14 +84,14 @@ def traced(jobs: list[Workload]) -> list[Example]:
 
 
 def write_history(path: Path, rows: int, jobs: list[Workload], seen: list[Example], seed: int = 0) -> None:
-    """Write a history in our plain table."""
+    """Write a history as our plain table."""
     chance = random.Random(seed)
     bias = {job.target: math.exp(chance.gauss(0.02, 0.03)) for job in jobs}
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()
         for number in range(rows):
-            # Each job once, then as clusters have them: few jobs make most of the runs.
+            # Each job once, then as on clusters: few jobs make most of the runs.
             place = number if number < len(jobs) else min(int(chance.expovariate(4 / len(jobs))), len(jobs) - 1)
             job, example = jobs[place], seen[place]
             peak = round(example.reserved * bias[job.target] * math.exp(chance.gauss(0, 0.01))) + _CONTEXT
@@ -107,7 +107,7 @@ def write_history(path: Path, rows: int, jobs: list[Workload], seen: list[Exampl
 
 
 def _spoiled(chance: random.Random, peak: int) -> dict[str, object]:
-    """Return what is wrong with a row, most often nothing."""
+    """Return the faults of a row, usually none."""
     kinds: tuple[dict[str, object], ...] = (
         {"status": "oom", "censored": "true", "process_bytes": round(peak * chance.uniform(0.5, 1))},
         {"status": "killed"},
@@ -128,14 +128,14 @@ def _spoiled(chance: random.Random, peak: int) -> dict[str, object]:
 # ------------------------------------------------------------------------------------------------ the machine
 @dataclass
 class Peak:
-    """The largest sum of resident memory which a process and its children had together, bytes."""
+    """The largest sum of resident memory of a process and its children, bytes."""
 
     size_bytes: int = 0
 
 
 @contextmanager
 def watched(pid: int) -> Iterator[Peak]:
-    """Watch a tree of processes while the block runs. Linux only; shared pages count in each."""
+    """Watch a tree of processes while the block runs. Linux only; shared pages count for each."""
     peak, is_over = Peak(), threading.Event()
 
     def watch() -> None:
@@ -169,7 +169,7 @@ def _resident(pid: int) -> int:
 
 
 def start(history: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """Start an adoption in a process group of its own; its answer is JSON."""
+    """Start an adoption in its own process group; its answer is JSON."""
     command = [sys.executable, "-m", "vramcast", "adopt", str(history), "--out", str(out), "--json", *options]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     return subprocess.Popen(
@@ -198,7 +198,7 @@ def measured(history: Path, out: Path, name: str, *options: str) -> list[str]:
 
 
 def print_table(rows: list[int], options: list[str], keep: Path) -> None:
-    """Print what each history takes: first, with more runs, and unchanged."""
+    """Print the cost of each history: first, with more runs, and unchanged."""
     jobs = workloads()
     started = time.perf_counter()
     seen = traced(jobs)
@@ -220,7 +220,7 @@ def print_table(rows: list[int], options: list[str], keep: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ kills
 def print_kills(kills: int, rows: int, seed: int, keep: Path, distinct: int) -> int:
-    """Kill adoptions; return 1 where anything was lost."""
+    """Kill adoptions; return 1 if anything was lost."""
     jobs = workloads(distinct)
     seen = traced(jobs)
     first, second = keep / "first.csv", keep / "second.csv"
@@ -228,7 +228,7 @@ def print_kills(kills: int, rows: int, seed: int, keep: Path, distinct: int) -> 
     write_history(second, rows + rows // 2, jobs, seen, seed)
     before = keep / "before" / "site"
     _end(start(first, before, "--learn-from", "200", "--replace"))
-    whole = keep / "whole" / "site"  # the card says the name
+    whole = keep / "whole" / "site"  # the card contains the name
     shutil.copytree(before, whole, symlinks=True)
     started = time.perf_counter()
     _end(start(second, whole, "--learn-from", "200", "--replace"))
@@ -277,15 +277,15 @@ def _ids(out: Path) -> set[str]:
 
 
 def main() -> int:
-    """Run what is asked."""
+    """Run the selected benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", default="", help="of each history, separated by commas")
+    parser.add_argument("--rows", default="", help="number of rows of each history, separated by commas")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--engine", default="local")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--distinct", type=int, default=30, help="jobs with --kills (default: 30)")
-    parser.add_argument("--keep", help="where the histories and artifacts stay (default: nowhere)")
+    parser.add_argument("--keep", help="folder in which to keep the histories and artifacts (default: none)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         keep = Path(options.keep or folder)

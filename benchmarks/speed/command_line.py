@@ -1,9 +1,9 @@
-"""How long an estimate takes and how much host memory, against the project's limits and against a bare `import torch`.
+"""Time and host memory of an estimate, compared with the project's limits and with a bare `import torch`.
 
     python -m benchmarks.speed.command_line [--skip-large]
 
-Prints a markdown table. "cold" is a whole command line from nothing but compiled stand-ins and cuDNN's cached answers;
-"first" has neither cached answers. "warm" is the median of repeated calls on one worker. Ratios: measured / limit.
+Prints a Markdown table. "cold" is a whole command line with only compiled stand-ins and cuDNN's cached answers;
+"first" has no cached answers either. "warm" is the median of repeated calls on one worker. Ratios: measured / limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WARM_CALLS = 7  # arbitrary
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """A row of the table."""
 
     what: str
     seconds: float
@@ -83,7 +83,7 @@ def warm(what: str, job: Job, tracer: str, limit_s: float, limit_gib: float) -> 
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the table."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--skip-large", action="store_true", help="leave out the 70-billion-parameter model")
     given = options.parse_args()

@@ -1,10 +1,10 @@
-"""How long learning takes: a correction of 10,000 runs, retrained, and one job's prediction.
+"""Duration of learning: a correction of 10,000 runs, retrained, and one job's prediction.
 
     python -m benchmarks.speed.learning [--runs 10000] [--jobs 2]
 
 The runs are made up: two of each model, both peaks measured, half of them with convolutions whose residual depends on two
-features, one in twenty out of memory. Targets: training at most 5 min on two cores, a prediction at most 5 ms. The limit beside
-them, measured in the same run: one fit of xgboost alone on the same numbers, and one call of its predict.
+features, one in twenty out of memory. Targets: training at most 5 min on two cores, a prediction at most 5 ms. The lower
+limits, measured in the same run: one fit of xgboost alone on the same numbers, and one call of its predict.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def made_up(n: int, seed: int = 0) -> list[Example]:
 
 
 def prediction_ms(learned: Learned, examples: list[Example]) -> float:
-    """Return the median milliseconds of one job's peak and bounds of the process."""
+    """Return the median milliseconds for one job's peak and bounds of the process."""
     took = []
     for example in examples[:_PREDICTIONS]:
         subject = training.subject_of(example, learned.contexts)

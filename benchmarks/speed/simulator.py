@@ -1,10 +1,10 @@
-"""How many events the allocator simulator plays in a second on one core, compiled and in plain Python.
+"""Events per second of the allocator simulator on one core, compiled and in plain Python.
 
     python -m benchmarks.speed.simulator [--steps N] [--repeats N]
 
-An event is a row of the trace; a request (malloc or free) is two rows of it or one. Beside them, in the same run: torch's
-own allocator on the null GPU, driven from Python with the same requests, whose peak must be the same byte. Then what whole
-questions take: 6 settings x 8 cards, and the smallest card. The best of several repeats counts.
+An event is a row of the trace; a request (malloc or free) has one or two rows. The same run measures torch's own allocator on
+the null GPU, driven from Python with the same requests; its peak must be equal to the byte. Then it measures whole questions: 6
+settings x 8 cards, and the smallest card. The best of several repeats counts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
 DEVICE = device("a100-40gb")
-STEPS = 45  # arbitrary: of ResNet-50; a little more than 100,000 events
-LEAST_EVENTS = 100_000  # spec: what a speed is stated for
+STEPS = 45  # arbitrary: steps of ResNet-50; slightly more than 100,000 events
+LEAST_EVENTS = 100_000  # spec: the size for which a speed is stated
 REPEATS = 5  # arbitrary; the slow ones (Python, torch) are repeated half as often
 N_CARDS = 8  # arbitrary
 _HEADS = ("compiled", "peaks only", "Python", "torch, null GPU", "compiled / torch", "retries")
@@ -67,7 +67,7 @@ def long_trace(steps: int) -> Trace:
 
 
 def raw_sequence(requests: Requests) -> list[Request]:
-    """Return requests of mallocs and frees in the words of `benchmarks.simulator.allocator_driver`."""
+    """Return mallocs and frees as requests of `benchmarks.simulator.allocator_driver`."""
     names = {Kind.MALLOC: "malloc", Kind.TRY: "malloc", Kind.FREE: "free"}
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     sequence: list[Request] = []
@@ -78,7 +78,7 @@ def raw_sequence(requests: Requests) -> list[Request]:
 
 
 def time_one(requests: Requests, settings: str, card_bytes: int | None, repeats: int) -> Timing:
-    """Return how long the requests take each way; ends the program if the peaks are not the same byte."""
+    """Return the seconds of the requests each way; exit if the peaks differ by a byte."""
     parsed = Settings.parse(settings)
     limited = card_bytes is not None
     total_bytes = card_bytes or DEVICE.total_bytes
@@ -104,7 +104,7 @@ def _check_equal(ours: Outcome, theirs: RawResult, settings: str) -> None:
 
 
 def best(function: Callable[[], _Result], repeats: int) -> tuple[float, _Result]:
-    """Return the fewest seconds which `function` takes in so many calls, and what it returned last."""
+    """Return the fewest seconds of `function` in `repeats` calls, and its last result."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -114,9 +114,9 @@ def best(function: Callable[[], _Result], repeats: int) -> tuple[float, _Result]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the tables."""
     options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options.add_argument("--steps", type=int, default=STEPS, help="training steps of the trace")
+    options.add_argument("--steps", type=int, default=STEPS, help="number of training steps in the trace")
     options.add_argument("--repeats", type=int, default=REPEATS)
     given = options.parse_args()
     started = time.perf_counter()

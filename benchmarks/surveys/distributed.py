@@ -1,8 +1,8 @@
-"""What of PyTorch's own parallelism is answered, and how fast: each job of `distributed_jobs` on worlds of several sizes.
+"""Survey of PyTorch's own parallelism, with times: each job of `distributed_jobs` on worlds of several sizes.
 
 python -m benchmarks.surveys.distributed [--only TEXT] [--world-sizes 8,64,1024]
 
-`--ranks auto`: the first and the last rank, of a pipeline a rank of each stage. A job which fails, or ends before its steps are
+`--ranks auto`: the first and the last rank; of a pipeline, one rank per stage. A job that fails, or ends before its steps are
 done, has its line in the table, and the exit code is 1. No card has measured these jobs.
 """
 
@@ -26,7 +26,7 @@ _STEPS: Final = 3  # spec: `train` of distributed_jobs
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a job on a world: reserved MiB by rank, seconds, what was counted, and why it is not whole ("": it is)."""
+    """A job's result on a world: reserved MiB by rank, seconds, counted parts, and why it is incomplete ("" if it is not)."""
 
     reserved_mib: dict[int, float]
     seconds: float
@@ -48,7 +48,7 @@ def answer(name: str, size: int, folder: Path) -> Answered:
 
 
 def _row(name: str, answers: Sequence[Answered]) -> list[object]:
-    """Return a job's row: for each world the least and the most that a traced rank reserves."""
+    """Return a job's row: for each world, the least and the most that a traced rank reserves."""
     cells = []
     for one in answers:
         ends = {f"{end:,.0f}" for end in (min(one.reserved_mib.values(), default=0), max(one.reserved_mib.values(), default=0))}
@@ -59,10 +59,10 @@ def _row(name: str, answers: Sequence[Answered]) -> list[object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row a job; exit 1 where one is not whole."""
+    """Print a row per job; exit with 1 if one is incomplete."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name has this in it")
-    parser.add_argument("--world-sizes", default="8,64,1024", metavar="N,N", help="how many ranks (default: 8,64,1024)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT")
+    parser.add_argument("--world-sizes", default="8,64,1024", metavar="N,N", help="numbers of ranks (default: 8,64,1024)")
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.world_sizes.split(",")]
     rows, missed = [], 0

@@ -1,6 +1,6 @@
-"""Jobs of several ranks as short scripts, one for each way in which PyTorch spreads a model: texts which `benchmarks` run.
+"""Jobs of several ranks as short scripts, one for each way in which PyTorch distributes a model.
 
-Each is what follows `HEAD`, for a world of 8, 16, 24 ... ranks.
+Each text follows `HEAD`, for a world of 8, 16, 24 ... ranks.
 """
 
 from __future__ import annotations
@@ -263,5 +263,5 @@ class Experts(nn.Module):
 train(Experts().cuda(), width=512)
 """,
 }  # fmt: skip
-# Of which every rank is traced, and compared with what `--ranks auto` says.
+# In these, every rank is traced and compared with `--ranks auto`.
 ALIKE: Final = tuple(JOBS)[:10]

@@ -1,9 +1,9 @@
-"""Libraries of the ecosystem on the null GPU against arithmetic by hand: 8-bit and 4-bit optimizers and weights.
+"""Libraries of the ecosystem on the null GPU, compared with hand arithmetic: 8-bit and 4-bit optimizers and weights.
 
 python -m benchmarks.surveys.ecosystem [--only TEXT]      # --models: LoRA and QLoRA of Llama 3.1 8B too, minutes
 
-Each job is a script of a few lines which prints what PyTorch's allocator gained over the part in question. By hand: codes,
-scales and tables as the library's own documentation has them, each tensor rounded up to the allocator's 512 bytes.
+Each job is a script of a few lines that prints the growth of PyTorch's allocator over the part in question. By hand: codes,
+scales, and tables from the library's own documentation, each tensor rounded up to the allocator's 512 bytes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from vramcast.core.units import gib
 from vramcast.jobs.stub_checkpoint import write_stub
 
 _ROUND_BYTES = 512  # spec: kMinBlockSize of PyTorch's allocator
-_IN, _OUT = 1024, 4096  # arbitrary: one Linear of 4 Mi parameters
+_IN, _OUT = 1024, 4096  # arbitrary: one Linear with 4 Mi parameters
 N = _IN * _OUT
 
 
 def rounded(*sizes: int) -> int:
-    """Return what the allocator gives for tensors of these sizes."""
+    """Return the allocator's bytes for tensors of these sizes."""
     return sum(-(-size // _ROUND_BYTES) * _ROUND_BYTES for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Ecosystem:
-    """One job: its script notes `gained`, by hand it is `by_hand` bytes (`formula` says how).
+    """A job: its script measures `gained`; by hand it is `by_hand` bytes (`formula` explains them).
 
     Attributes:
-        packages: Without them it is skipped.
+        packages: Required packages; without them the job is skipped.
         code: Python; `gained()` gives the bytes since `begin()`.
     """
 
@@ -49,12 +49,12 @@ class Ecosystem:
 
     @property
     def missing(self) -> str:
-        """The first package which is not installed; "" none."""
+        """Return the first package that is not installed; "" if there is none."""
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), "")
 
     @property
     def script(self) -> str:
-        """The whole script; it writes what was gained into the file which its argument names."""
+        """Return the whole script; it writes the growth to the file in its argument."""
         return _PRELUDE + textwrap.dedent(self.code) + "report()\n"
 
 
@@ -180,7 +180,7 @@ JOBS = (
 
 
 def measured(job: Ecosystem) -> int:
-    """Return what the job's script gained on the null GPU."""
+    """Return the growth that the job's script measured on the null GPU."""
     with tempfile.TemporaryDirectory() as folder:
         script, answer = Path(folder) / "job.py", Path(folder) / "answer.json"
         script.write_text(job.script)
@@ -189,7 +189,7 @@ def measured(job: Ecosystem) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ whole models
-# spec: config.json of Llama 3.1 8B, as far as it decides shapes
+# spec: config.json of Llama 3.1 8B, the parts that decide shapes
 LLAMA_8B = {
     "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "tie_word_embeddings": False,
@@ -220,7 +220,7 @@ for _ in range(3):
 
 
 def model_rows() -> Iterator[str]:
-    """Yield the rows of LoRA and QLoRA of Llama 3.1 8B: parameters, optimizer state, and what of the host they took."""
+    """Yield the rows of LoRA and QLoRA of Llama 3.1 8B: parameters, optimizer state, and host memory."""
     nf4 = rounded(*(s for a, b in _LINEAR for s in (a * b // 2, a * b // 64 * 4, 64)), *_OTHERS)
     bf16 = rounded(*(2 * a * b for a, b in _LINEAR), *_OTHERS)
     for kind, by_hand in (("bf16", bf16), ("nf4", nf4)):

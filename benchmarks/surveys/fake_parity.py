@@ -1,11 +1,11 @@
-"""How far the fake-tensor tracer is from the null GPU, on jobs of the survey.
+"""Difference between the fake-tensor tracer and the null GPU, on jobs of the survey.
 
     python -m benchmarks.surveys.fake_parity [--jobs N] [--part torchvision|timm|hf] [--only TEXT] [--precision amp-bf16]
                                      [--device h100] [--channels-last] [--cudnn-benchmark]
 
-Both traces are played by the simulator on an unlimited card, so that only the requests differ. Convolution workspaces are
-compared too, and once more alone: their sizes, in order. Prints one line a job, with the operators whose requests differ, and
-a table at the end; writes build/fake_parity.json.
+The simulator replays both traces on an unlimited card, so only the requests differ. Convolution workspaces are compared too,
+and again separately: their sizes, in order. Prints one line per job with the operators whose requests differ, and a table at
+the end; writes build/fake_parity.json.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from vramcast.tracer.protocol.run_options import RunOptions
 OUT = Path(__file__).resolve().parents[2] / "build"
 PARTS = ("torchvision", "timm", "hf")
 _TIMEOUT_S = 300.0  # arbitrary: far above any job of the survey
-_SHOWN = 6  # arbitrary: differing requests in words
+_SHOWN = 6  # arbitrary: number of differing requests to print
 
 
 @dataclasses.dataclass(slots=True)
 class Parity:
-    """One job traced both ways; differences are fake over null GPU, minus 1.
+    """A job traced both ways; differences are fake over null GPU, minus 1.
 
     Attributes:
-        reserved: Difference of the simulated reserved peaks.
-        allocated: The same of the allocated peaks.
-        workspaces: Convolution workspaces which the null GPU asked for.
-        same_workspaces: Whether the fake tracer asked for the same, in the same order.
-        missing: Requests of the null GPU which the fake tracer has not, by (size, operator).
-        extra: Requests which only the fake tracer has.
-        same_order: Whether all requests and frees are equal, one by one.
+            reserved: Difference of the simulated reserved peaks.
+            allocated: Difference of the allocated peaks.
+            workspaces: Convolution workspaces on the null GPU.
+            same_workspaces: True if the fake tracer has the same ones, in the same order.
+            missing: Requests of the null GPU that the fake tracer lacks, by (size, operator).
+            extra: Requests that only the fake tracer has.
+            same_order: True if all requests and frees are equal, one by one.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Parity:
 
 
 def convolution_workspaces(trace: Trace) -> list[int]:
-    """Return the sizes which convolutions asked for as workspace: given back before anything else is asked for."""
+    """Return the sizes of convolution workspaces: requests of convolutions that are freed before the next request."""
     rows = np.flatnonzero(np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED)))
     sizes = []
     for row, following in itertools.pairwise(rows.tolist()):
@@ -94,7 +94,7 @@ def history(trace: Trace) -> list[int]:
 
 
 def compare(name: str, job: Job) -> Parity:
-    """Trace `job` both ways and say how they differ."""
+    """Trace `job` both ways and return the differences."""
     parity = Parity(name)
     job = dataclasses.replace(job, search_path=tuple(sys.path))
     try:
@@ -123,7 +123,7 @@ def _trace_of(result: Result) -> Trace:
 
 
 def _differences(parity: Parity, null: list[tuple[int, str]], fake: list[tuple[int, str]]) -> None:
-    """Fill in the multiset difference of the sizes. An operator belongs to it which asks for such a size more often there."""
+    """Fill in the multiset difference of the sizes, each with the operator that requests the size more often on that side."""
     null_sizes, fake_sizes = Counter(size for size, _ in null), Counter(size for size, _ in fake)
     missing, extra = null_sizes - fake_sizes, fake_sizes - null_sizes
     parity.requests, parity.missing, parity.extra = len(null), missing.total(), extra.total()
@@ -143,7 +143,7 @@ def jobs_of(part: str, device: Device) -> list[tuple[str, Job]]:
 
 
 def table(results: dict[str, list[Parity]]) -> str:
-    """Return the summary as a Markdown table; differences without sign, in percent."""
+    """Return the summary as a Markdown table; absolute differences, in percent."""
     columns = (
         *("part", "jobs", "traced", "exact order", "equal sizes", "equal workspaces"),
         *("reserved: median", "within 1 %", "worst", "s"),
@@ -162,11 +162,11 @@ def table(results: dict[str, list[Parity]]) -> str:
 
 
 def main() -> int:
-    """Run the command line; 1 if a job could not be traced."""
+    """Run the benchmark; return 1 if a job could not be traced."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, help="only so many jobs of each part, evenly spread")
+    parser.add_argument("--jobs", type=int, help="only JOBS jobs of each part, evenly spread")
     parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--only", default="", help="only jobs whose name holds this text")
+    parser.add_argument("--only", default="", help="only jobs whose name contains ONLY")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--device", type=find_device, default="a100-40gb")
     parser.add_argument("--channels-last", action="store_true")

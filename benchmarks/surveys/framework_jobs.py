@@ -1,4 +1,4 @@
-"""Training scripts of DeepSpeed, accelerate, Lightning and transformers' Trainer, as users write them, and what starts them."""
+"""Training scripts of DeepSpeed, accelerate, Lightning, and transformers' Trainer, as users write them, and their commands."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ _CONFIGURATIONS: Final = {
 
 
 def write(folder: Path) -> None:
-    """Write the scripts and what they are configured by."""
+    """Write the scripts and their configurations."""
     for name, text in _SCRIPTS.items():
         (folder / name).write_text(text, encoding="utf-8")
     for name, configuration in _CONFIGURATIONS.items():
@@ -221,13 +221,13 @@ def write(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of several ranks.
+    """A job with several ranks.
 
     Attributes:
-        name: In the table.
-        command: As it is typed, with {size}, {nodes} and {local}: ranks, machines, ranks of each.
-        worlds: Numbers of ranks.
-        state_bytes: Parameters, gradients and optimizer states of a rank, from their number and the number of ranks.
+            name: Name in the table.
+            command: The command with {size}, {nodes} and {local}: ranks, machines, ranks per machine.
+            worlds: Numbers of ranks.
+            state_bytes: Parameters, gradients, and optimizer states of a rank, from their number and the number of ranks.
     """
 
     name: str
@@ -245,9 +245,7 @@ def _sharded(parameters: int, size: int) -> float:
 
 
 def _zero1(parameters: int, size: int) -> float:
-    return (
-        4 * parameters + 12 * parameters / size
-    )  # spec: bf16 parameters and gradients; float32 copy and two states shared out
+    return 4 * parameters + 12 * parameters / size  # spec: bf16 parameters and gradients; float32 copy and two states sharded
 
 
 def _zero2(parameters: int, size: int) -> float:
@@ -265,8 +263,8 @@ def _nothing(parameters: int, size: int) -> float:
 def _megatron(parameters: int, size: int) -> float:
     """Return the state of a rank of the first stage.
 
-    spec: Megatron's GPT without the norms: words and places, of a layer 12 matrices of the width squared; half the layers,
-    and half of each matrix but the places; two states of Adam are shared out among the copies.
+    spec: Megatron's GPT without the norms: words and positions; per layer 12 matrices of the width squared; half the layers,
+    and half of each matrix except the positions; two states of Adam are sharded among the copies.
     """
     width, layers = 1024, 8
     held = 32000 * width / 2 + 256 * width + layers / 2 * 12 * width**2 / 2

@@ -1,4 +1,4 @@
-"""Frameworks over several ranks: each job's peaks on its first and last rank, against the state which must be there.
+"""Frameworks over several ranks: each job's peaks on its first and last rank, compared with the state that must be there.
 
 python -m benchmarks.surveys.frameworks [--only TEXT]
 
@@ -23,14 +23,14 @@ from benchmarks.tables import table
 from vramcast.core.units import MIB
 
 _PER_NODE: Final = 8
-_LONGEST_LINE: Final = 120  # arbitrary: of a failure, in the table
+_LONGEST_LINE: Final = 120  # arbitrary: for a failure in the table
 _COLUMNS: Final = (
     "job", "ranks", "traced", "steps", "allocated MiB", "reserved MiB", "state MiB", "allocated / state", "s", "unknown calls"
 )  # fmt: skip
 
 
 def row(job: Job, size: int, folder: Path) -> list[object]:
-    """Return what a job of so many ranks takes: its cells of the table."""
+    """Return the table cells of a job with this many ranks."""
     local = min(size, _PER_NODE)
     command = shlex.split(job.command.format(size=size, nodes=size // local, local=local))
     options = ["--json", "--device", "h100", "--no-bracket", "--until", "steps", "--ranks", f"0,{size - 1}"]
@@ -57,7 +57,7 @@ def row(job: Job, size: int, folder: Path) -> list[object]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each job and world."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name has this in it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT")
     parser.add_argument(
         "--world-sizes", nargs="+", type=int, default=[2, 8, 64, 1024], metavar="N", help="only these numbers of ranks"
     )

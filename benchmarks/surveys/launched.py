@@ -1,4 +1,4 @@
-"""A script of several ranks as `vramcast run` answers it: what the benchmarks of such jobs ask in the same way."""
+"""Answers of `vramcast run` for a script of several ranks, for all benchmarks of such jobs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-_PER_MACHINE: Final = 8  # arbitrary: ranks of a machine, as most have
+_PER_MACHINE: Final = 8  # arbitrary: ranks per machine, a common number
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The JSON of an answer (None: there is none), the last line of stderr, and the seconds of the whole process."""
+    """The JSON of an answer (None without one), the last line of stderr, and the seconds of the whole process."""
 
     said: dict[str, Any] | None
     line: str
     seconds: float
 
     def need(self, name: str) -> dict[str, Any]:
-        """Return the JSON; without one the benchmark ends with the line."""
+        """Return the JSON; without one, exit the benchmark with the line."""
         if self.said is None:
             sys.exit(f"{name}: {self.line}")
         return self.said
@@ -33,9 +33,9 @@ def launched(script: Path, world_size: int, *options: str, words: tuple[str, ...
 
     Args:
         script: The script.
-        world_size: Ranks: up to 8, or a multiple of 8.
-        options: Of `vramcast run`.
-        words: What follows the script.
+            world_size: Number of ranks: up to 8, or a multiple of 8.
+            options: Options of `vramcast run`.
+            words: Words after the script.
     """
     machines = max(world_size // _PER_MACHINE, 1)
     launcher = ["torchrun", f"--nnodes={machines}", f"--nproc_per_node={world_size // machines}", script.name, *words]

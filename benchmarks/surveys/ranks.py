@@ -1,4 +1,4 @@
-"""One rank of Llama 3's shapes by FSDP2 in growing worlds: peaks, seconds and host memory, against the limits for one rank.
+"""One rank of Llama 3's shapes with FSDP2 in growing worlds: peaks, seconds, and host memory, against the limits per rank.
 
 python -m benchmarks.surveys.ranks [--jobs 8b:8 8b:64 8b:1024 70b:256 405b:512]
 """
@@ -51,7 +51,7 @@ _SCRIPT: Final = """
 
 
 def row(shape: str, world_size: int, script: Path) -> list[object]:
-    """Return what rank 0 takes in a world: its cells of the table."""
+    """Return the table cells of rank 0 in a world."""
     words = tuple(map(str, _SHAPES[shape]))
     answer = launched(script, world_size, "--no-bracket", "--until", "steps", "--ranks", "0", words=words)
     found, seconds = answer.need(shape), answer.seconds
@@ -66,7 +66,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     jobs = ["8b:8", "8b:64", "8b:1024", "70b:256", "405b:512"]
-    parser.add_argument("--jobs", nargs="+", default=jobs, metavar="SHAPE:N", help="shape, and ranks: multiples of 8")
+    parser.add_argument("--jobs", nargs="+", default=jobs, metavar="SHAPE:N", help="shape and number of ranks, a multiple of 8")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"

@@ -1,9 +1,9 @@
-"""The two ends of a card's speed: peaks of jobs of 8 ranks on an infinitely fast and on an infinitely slow card.
+"""Both extremes of a card's speed: peaks of jobs with 8 ranks on an infinitely fast and on an infinitely slow card.
 
 python -m benchmarks.surveys.streams [--only TEXT]
 
-Rank 0 is traced, on an H100. No card has measured these jobs: the table says how far apart the ends are, and where a real
-card lies between them only a measurement tells.
+Rank 0 is traced, on an H100. No card has measured these jobs: the table shows the distance between the extremes; only a
+measurement shows where a real card lies.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _JOBS: Final = {
 
 
 def row(name: str, script: Path) -> list[object]:
-    """Return what both ends of a job are: its cells of the table."""
+    """Return the table cells of both extremes of a job."""
     found = launched(script, 8, "--until", "steps", "--steps", "4", "--ranks", "0", "--bracket").need(name)
     fast, slow = found["streams"]["fast"], found["streams"]["slow"]
     if slow is None:
@@ -101,7 +101,7 @@ def row(name: str, script: Path) -> list[object]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="jobs whose name has it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:

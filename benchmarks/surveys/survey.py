@@ -1,11 +1,11 @@
-"""Survey: how many models and operators a tracer traces, and why the others do not.
+"""Survey of models and operators: the number that a tracer traces, and the reasons why the others fail.
 
     python -m benchmarks.surveys.survey [--tracer nullgpu|fake|cpu] [--part torchvision|timm|hf|large|operators] [--limit N]
         [--only TEXT]
 
-Prints one line a job and a table at the end; writes build/survey/PART.json. A job counts as traced when forward, backward
-and the optimizer's steps ran to the end and the allocator's history could be read. A job which does not fit on the card is
-traced again on an unlimited card, as `vramcast.estimate` does. The operators are scripts, which only the null GPU runs.
+Prints one line per job and a table at the end; writes build/survey/PART.json. A job counts as traced if forward, backward, and
+the optimizer's steps ran to the end and the allocator's history was readable. A job that does not fit on the card is traced
+again on an unlimited card, as `vramcast.estimate` does. The operators are scripts, which only the null GPU runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIMEOUT_S = 300.0  # arbitrary: far above any job of the survey
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """What came of one job. `status`: traced, failed, or as-expected (an operator which must refuse, and did)."""
+    """The result of one job. `status`: traced, failed, or as-expected (an operator that must raise an error, and did)."""
 
     name: str
     status: str
@@ -56,7 +56,7 @@ class Outcome:
 
 
 def _trace(tracer: str, job: Job, options: RunOptions = AS_USUAL) -> Result:
-    """Trace `job`; the portable tracers' cards have no end."""
+    """Trace `job`; the portable tracers' cards are unlimited."""
     if tracer == "nullgpu":
         return NullGpuTracer.shared().trace(job, options, timeout_s=_TIMEOUT_S)
     job = dataclasses.replace(job, search_path=tuple(sys.path))
@@ -64,13 +64,13 @@ def _trace(tracer: str, job: Job, options: RunOptions = AS_USUAL) -> Result:
 
 
 def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu") -> Outcome:
-    """Trace `job` and say what came of it.
+    """Trace `job` and return the result.
 
     Args:
-        name: For the table.
-        job: What to run.
-        expected: A text which the error must hold, for jobs that have to be refused.
-        tracer: One of `TRACERS`.
+            name: Name for the table.
+            job: Job to run.
+            expected: Required part of the error, for jobs that must be rejected.
+            tracer: One of `TRACERS`.
     """
     started = time.perf_counter()
     outcome = Outcome(name, "failed")
@@ -172,12 +172,12 @@ def table(results: dict[str, list[Outcome]]) -> str:
 
 
 def main() -> int:
-    """Run the command line; 1 if anything failed."""
+    """Run the survey; return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tracer", choices=TRACERS, default="nullgpu")
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--limit", type=int, help="only the first N jobs of each part")
-    parser.add_argument("--only", default="", help="only jobs whose name holds this text")
+    parser.add_argument("--only", default="", help="only jobs whose name contains ONLY")
     arguments = parser.parse_args()
     if arguments.tracer != "nullgpu":
         if "operators" in (arguments.part or ()):

@@ -1,8 +1,8 @@
-"""What the survey traces: torchvision, timm and Hugging Face models, as jobs.
+"""Jobs of the survey: torchvision, timm, and Hugging Face models.
 
-Hugging Face architectures are given as tiny configs (two layers, width 32): what a survey asks is whether each operator
-and branch runs, not how much memory a full-size model takes. Image models keep their own input size: nothing is computed
-on the null GPU, so a large image costs no more time than a small one.
+Hugging Face architectures have tiny configs (two layers, width 32): the survey tests whether each operator and branch runs, not
+the memory of a full-size model. Image models keep their own input size: the null GPU computes nothing, so a large image
+takes no more time than a small one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramcast.jobs.job import Job, TensorSpec, Training
 
 BATCH = 2  # arbitrary: batch norm in training needs more than one value a channel
 STEPS = 2  # arbitrary: the optimizer's state appears at the end of the first
-SEED = 2026  # arbitrary: of the timm sample
+SEED = 2026  # arbitrary: for the timm sample
 N_TIMM = 200  # arbitrary: about one seventh of timm 1.0's constructors
 _LENGTH = 64  # arbitrary: tokens
 _CLASSES = 4  # arbitrary
@@ -48,7 +48,7 @@ def torchvision_jobs(device: Device) -> Iterator[tuple[str, Job]]:
         elif kind == "segmentation":
             pixels = TensorSpec((BATCH, 224, 224), "int64", high=_CLASSES)
             yield name, _job(device, f"torchvision:{name}", TensorSpec((BATCH, 3, 224, 224)), pixels)
-        elif kind == "video":  # spec: torchvision's documentation; MViT's position tables want exactly 16 frames of 224 x 224
+        elif kind == "video":  # spec: torchvision's documentation; MViT's position tables need exactly 16 frames of 224 x 224
             yield name, _job(device, f"torchvision:{name}", TensorSpec((BATCH, 3, 16, 224, 224)), labels)
         elif kind == "optical_flow":
             image = TensorSpec((BATCH, 3, 128, 128))
@@ -58,7 +58,7 @@ def torchvision_jobs(device: Device) -> Iterator[tuple[str, Job]]:
 
 
 def _detection_batch(name: str) -> Any:
-    """Return (images, targets) of a torchvision detector; it looks whether the boxes have a size."""
+    """Return (images, targets) of a torchvision detector, which checks that the boxes have a size."""
     boxes = struct.pack("12f", *(10, 10, 100, 100), *(50, 60, 200, 220), *(5, 5, 50, 300))  # arbitrary
     target: dict[str, TensorSpec] = {
         "boxes": TensorSpec((3, 4), content=boxes),
@@ -244,7 +244,7 @@ LLAMA_70B: dict[str, Any] = {  # spec: the shape of Llama-3-70B (model card, Met
 
 
 def large_jobs(device: Device, folder: Path) -> Iterator[tuple[str, Job]]:
-    """Yield (name, job) of models whose weights would not fit on this machine: what building them costs is the question."""
+    """Yield (name, job) of models whose weights would not fit on this machine, to test the cost of building them."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "llama-3-70b.json"
     path.write_text(json.dumps(LLAMA_70B, indent=1))

@@ -1,10 +1,10 @@
 """Operators and library features of the survey: each probe is a small plain PyTorch program.
 
-    python benchmarks/surveys/survey_operators.py NAME      runs one probe on the present CUDA device, also a real one
+    python benchmarks/surveys/survey_operators.py NAME      runs one probe on the current CUDA device, which may be a real one
 
-A probe knows nothing of the null GPU. Where it trains, it takes two steps, so that the optimizer's state is there in the
-second. `jobs()` makes the survey's list: the probes, each with the devices and allocator settings it is to run under, and
-for those which no GPU (or not the null GPU) can run the text which the error must hold.
+A probe is independent of the null GPU. If it trains, it takes two steps, so that the second has the optimizer's state. `jobs()`
+makes the survey's list: the probes with their devices and allocator settings, and, for probes that no GPU (or not the null
+GPU) can run, the required part of the error.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SETTINGS: dict[str, _Setting] = {}
 
 
 def probe(name: str, *, device: str = "a100-40gb", alloc_conf: str = "", expected: str = "") -> Callable[[Probe], Probe]:
-    """Enter a function into the list under `name`.
+    """Register a function in the list under `name`.
 
     Args:
-        name: Its name.
-        device: The card of the survey.
-        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the survey.
-        expected: The text of the error with which it must end; empty: it must run.
+            name: Name of the probe.
+            device: Card in the survey.
+            alloc_conf: PYTORCH_CUDA_ALLOC_CONF in the survey.
+            expected: Required part of the error with which it must end; empty if it must run.
     """
 
     def enter(function: Probe) -> Probe:
@@ -496,7 +496,7 @@ def _ctc(dtype: torch.dtype, *, padded: bool, lengths_on: str) -> Probe:
     def run() -> None:
         lengths = torch.full((4,), 50, dtype=dtype, device=lengths_on)
         target_lengths = torch.full((4,), 10, dtype=dtype, device=lengths_on)
-        # cuDNN takes its turn for int32 targets on the host, in a row and not padded.
+        # cuDNN is used for int32 targets on the host, in a row and without padding.
         targets = torch.ones((4, 10) if padded else (40,), dtype=dtype, device="cpu" if dtype == torch.int32 else "cuda")
         scores = cuda(50, 4, 20)
         torch.nn.functional.ctc_loss(scores.log_softmax(2), targets, lengths, target_lengths).backward()
@@ -507,7 +507,7 @@ def _ctc(dtype: torch.dtype, *, padded: bool, lengths_on: str) -> Probe:
 probe("ctc_loss")(_ctc(torch.int64, padded=True, lengths_on="cuda"))
 probe("ctc_loss targets in a row")(_ctc(torch.int64, padded=False, lengths_on="cpu"))
 probe("ctc_loss targets in a row, lengths on the device", expected="to have size 0")(
-    _ctc(torch.int64, padded=False, lengths_on="cuda")  # the lengths read as zero, so that no target seems to be due
+    _ctc(torch.int64, padded=False, lengths_on="cuda")  # the lengths read as zero, so no target seems to be required
 )
 probe("ctc_loss cuDNN")(_ctc(torch.int32, padded=False, lengths_on="cuda"))
 
@@ -586,7 +586,7 @@ probe("expandable_segments", alloc_conf="expandable_segments:True")(_churn)
 probe("max_split_size_mb", alloc_conf="max_split_size_mb:64")(_churn)
 probe("roundup_power2_divisions", alloc_conf="roundup_power2_divisions:4")(_churn)
 probe("garbage_collection_threshold", alloc_conf="garbage_collection_threshold:0.5")(_churn)
-# Not PyTorch's caching allocator, and chosen before torch is loaded.
+# Not PyTorch's caching allocator, and selected before torch is loaded.
 
 
 @probe("pinned memory, streams and events")
@@ -652,7 +652,7 @@ def _fake_group() -> None:
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
 
 
-# PyTorch's fake group gives its collectives' futures no value, which DDP's reducer wants: so on every device.
+# PyTorch's fake group gives its collectives' futures no value, which DDP's reducer needs, on every device.
 @probe("DDP on a fake group", expected="expected the hook result")
 def _ddp() -> None:
     _fake_group()
@@ -707,7 +707,7 @@ def _nccl() -> None:
 
 
 def jobs() -> Iterator[tuple[str, Any, str]]:
-    """Yield (name, job, text of the error that must come or "")."""
+    """Yield (name, job, required error text or "")."""
     from vramcast.hardware.cards import device as find_device
     from vramcast.jobs.job import Command, Job, Training
 

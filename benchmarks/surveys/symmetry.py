@@ -1,4 +1,4 @@
-"""Whether the ranks which `--ranks auto` traces are enough: ten jobs of eight ranks, against all eight traced.
+"""Check that the ranks traced by `--ranks auto` are enough: ten jobs of eight ranks, compared with all eight traced.
 
 python -m benchmarks.surveys.symmetry [--only TEXT]
 """
@@ -21,9 +21,9 @@ _SIZE: Final = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row a job; exit 1 where one differs."""
+    """Print a row per job; exit with 1 if one differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name has this in it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only jobs whose name contains TEXT")
     only = parser.parse_args(arguments).only
     rows, missed = [], 0
     with tempfile.TemporaryDirectory() as folder:

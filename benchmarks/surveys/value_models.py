@@ -1,4 +1,4 @@
-"""Models whose shapes depend on values: detectors and experts on the null GPU, on fake tensors, and for real on the CPU.
+"""Models with value-dependent shapes: detectors and experts on the null GPU, on fake tensors, and for real on the CPU.
 
     python -m benchmarks.surveys.value_models [--only TEXT] [--tracer nullgpu --tracer fake --tracer cpu]
 
@@ -66,9 +66,9 @@ def jobs(experts: Path) -> Iterator[tuple[str, Job]]:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default="", help="only models whose name holds this text")
+    parser.add_argument("--only", default="", help="only models whose name contains ONLY")
     parser.add_argument("--tracer", action="append", choices=TRACERS)
     options = parser.parse_args()
     tracers = options.tracer or list(TRACERS)

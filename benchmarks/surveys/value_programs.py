@@ -2,7 +2,7 @@
 
 TARGET is benchmarks/surveys/value_programs.py:NAME.
 
-Each takes something out of its input whose size depends on what the input holds, and repeats it, so that a wrong size is seen.
+Each selects a part of its input whose size depends on the input's values, and repeats this, so that a wrong size is visible.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ TRUTH_MIB: dict[str, dict[int, int]] = {
     "to_sparse": {64: 50, 512: 382, 1088: 790, 2048: 1462},
     "coalesce": {64: 42, 512: 202, 1088: 406, 2048: 758},
 }
-# Of these no largest shape exists.
+# These have no maximum shape.
 WITHOUT_LARGEST = frozenset({"bincount", "one_hot", "repeat_interleave", "tolist"})
 
 
@@ -84,7 +84,7 @@ class Program(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the program takes out of `x`, many times."""
+        """Return the selected parts of `x`, repeated many times."""
         return self.program(x).repeat(_COPIES) * self.scale
 
 

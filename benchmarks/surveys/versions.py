@@ -1,8 +1,8 @@
-"""The null GPU under several torch versions: each in a virtual environment of its own, one small job each.
+"""The null GPU with several torch versions: one small job each, in separate virtual environments.
 
     python -m benchmarks.surveys.versions [VERSION ...]        default: 2.6.0 2.9.1 2.11.0 2.15.0
 
-Installs what is missing under build/versions/VERSION (5 GB and some minutes each). Prints reserved and allocated bytes of a
+Installs missing versions under build/versions/VERSION (5 GB and some minutes each). Prints reserved and allocated bytes of a
 perceptron, whose peaks hardly depend on the version, and of a small convolution net.
 """
 
@@ -33,7 +33,7 @@ JOBS = (("mlp", "256x1024", "256:int64<1000"), ("conv", "64x3x64x64", "64:int64<
 
 
 def python_of(version: str) -> Path:
-    """Return the interpreter with that torch, installing it if need be."""
+    """Return the interpreter with that torch; install it if necessary."""
     python = FOLDER / version / "bin" / "python"
     if not python.exists():
         venv.create(FOLDER / version, with_pip=True)
@@ -43,7 +43,7 @@ def python_of(version: str) -> Path:
 
 
 def main(versions: list[str]) -> None:
-    """Run and print."""
+    """Run the jobs and print their peaks."""
     print(tables.heading(("torch", "job", "allocated", "reserved", "unknown calls"), "llrrl"))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "models.py").write_text(MODELS)

@@ -1,4 +1,4 @@
-"""benchmarks/ and tests/ are not installed: the root is on the import path, behind everything."""
+"""Import path for the tests: benchmarks/ and tests/ are not installed, so the root is last on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the public data sets become the jobs which those rows measured; nothing is traced here."""
+"""Tests of the jobs rebuilt from rows of the public data sets; nothing is traced here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TIMM_ROW = {"model": "resnet18", "batch": "8", "extra": "faketensor_est_MiB=1000
 
 def _data_or_skip(name: str) -> list[dict[str, str]]:
     if not (runner.data_folder() / name).exists():
-        pytest.skip(f"{name} is not here: set VRAMCAST_SHARED")
+        pytest.skip(f"{name} is missing: set VRAMCAST_SHARED")
     return runner.read_rows(name)
 
 
@@ -147,7 +147,7 @@ def test_timm_rows_that_look_crashed_are_dropped() -> None:
         TIMM_ROW,  # 3,072 MiB > 1,000 + 1,400
         {**TIMM_ROW, "batch": "16", "extra": "faketensor_est_MiB=2000.0", "gib": "3.1"},  # 3,174 MiB < 2,000 + 1,400
         {**TIMM_ROW, "batch": "32", "gib": "3.05"},  # less than at batch 16
-        {**TIMM_ROW, "batch": "64", "gib": "36.0"},  # 38.7e9 bytes: at the card's end
+        {**TIMM_ROW, "batch": "64", "gib": "36.0"},  # 38.7e9 bytes: at the card's limit
         {**TIMM_ROW, "batch": "4", "extra": "SUSPECT; faketensor_est_MiB=100.0", "gib": "2.0"},
     ]
     assert timm_a100.clean_rows(rows) == [TIMM_ROW]

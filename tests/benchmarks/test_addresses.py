@@ -1,4 +1,4 @@
-"""The order of recorded segments against the cards' rules."""
+"""Tests of the order of recorded segments under the cards' policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINUX = 0x7F0000000000
 
 
 def history(*events: tuple[int, int]) -> Trace:
-    """Return a history of segments: (address, MiB); a negative size gives back."""
+    """Return a history of segments: (address, MiB); a negative size frees."""
     return Trace.build(
         {
             "action": [Action.SEGMENT_ALLOC if mib > 0 else Action.SEGMENT_FREE for _, mib in events],

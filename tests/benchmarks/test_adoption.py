@@ -1,4 +1,4 @@
-"""`benchmarks.speed.adoption` at a small size: an adoption which is killed loses nothing, and ends with the same bytes."""
+"""Tests of `benchmarks.speed.adoption` at a small size: a killed adoption loses nothing and ends with the same bytes."""
 
 from __future__ import annotations
 

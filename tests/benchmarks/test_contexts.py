@@ -1,4 +1,4 @@
-"""What the constants of `vramcast.hardware.context` were made of."""
+"""Tests of the constants of `vramcast.hardware.context`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOGS = data_folder() / "public" / "context_startup.csv"
 
 
 def row(**changes: object) -> dict[str, str]:
-    """A row of the logs: a bare context on an A40."""
+    """Return a row of the logs: a bare context on an A40."""
     fields: dict[str, object] = {
         "gpu": "NVIDIA A40", "torch": "2.6.0+cu124", "driver": "570.1", "ranks": 1, "what": "own process",
         "mode_mib": 260, "mode_count": 3, "total": 4, **changes,
@@ -27,12 +27,12 @@ def row(**changes: object) -> dict[str, str]:
     "changes",
     [
         {"mode_mib": 57654},  # another process's data
-        {"mode_count": 1},  # its processes do not agree
+        {"mode_count": 1},  # its processes disagree
         {"what": "device used (no process list visible)"},
-        {"gpu": "NVIDIA GeForce RTX 2060 ..."},  # cut short
+        {"gpu": "NVIDIA GeForce RTX 2060 ..."},  # truncated
         {"ranks": 8},  # NCCL
         {"torch": ""},
-        {"what": contexts._STRANGER},  # of a job of one rank: somebody else's
+        {"what": contexts._STRANGER},  # in a job of one rank: another job's
         {"what": contexts._STRANGER, "ranks": 8, "mode_mib": 1508},  # with NCCL: another job's
     ],
 )
@@ -57,7 +57,7 @@ def test_coverage_leaves_out_the_card() -> None:
     assert contexts.coverage(of, 0.99) == 0.75  # a's own 0.2 does not cover it
 
 
-@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are not here (VRAMCAST_SHARED)")
+@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
 def test_the_constants_are_what_the_command_prints() -> None:
     for (source, kernels), found in contexts.residuals().items():
         said = context._spread(source, kernels=kernels)
@@ -66,7 +66,7 @@ def test_the_constants_are_what_the_command_prints() -> None:
         assert math.isclose(max(said), said[-1])
 
 
-@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are not here (VRAMCAST_SHARED)")
+@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
 def test_the_bound_covers_what_was_left_out() -> None:
     for (source, kernels), found in contexts.residuals().items():
         if kernels:
@@ -74,7 +74,7 @@ def test_the_bound_covers_what_was_left_out() -> None:
             assert contexts.coverage(found, 0.99) >= 0.95, source
 
 
-@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are not here (VRAMCAST_SHARED)")
+@pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
 def test_on_cards_which_it_did_not_see_the_rule_is_better_than_the_former_one() -> None:
     for bare in (True, False):
         rows = [one for one in contexts.LAZY if (not one.libraries) == bare]

@@ -1,4 +1,4 @@
-"""What 8-bit and 4-bit optimizers and weights take, against arithmetic by hand."""
+"""Tests of the memory of 8-bit and 4-bit optimizers and weights against hand arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of hostile inputs sees what is wrong: a check which cannot fail is none."""
+"""Tests that the benchmark of hostile inputs detects faults."""
 
 from __future__ import annotations
 

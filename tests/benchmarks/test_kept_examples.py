@@ -1,4 +1,4 @@
-"""Kept answers as examples: on made-up ones, without any run."""
+"""Tests of stored answers as examples: on made-up ones, without any run."""
 
 from __future__ import annotations
 

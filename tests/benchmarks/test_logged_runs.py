@@ -1,4 +1,4 @@
-"""Logs which carry their script, their data and how a run is judged: on small made-up logs, without any run."""
+"""Tests of logs that contain their script, their data, and the verdict on a run: on small made-up logs, without any run."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_what_stands_beside_a_log_and_contradicts_it_is_of_another_run() -> None
 
 
 def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -> None:
-    assert not run_of().by_torchrun  # 302 MiB: no more than a context
+    assert not run_of().by_torchrun  # 302 MiB: only a context
     assert run_of(LOG.replace("302MiB", "912MiB"), beside="python train_gpt.py").by_torchrun
     processes = (
         "|    0   N/A  N/A  1257      G   /usr/lib/xorg/Xorg     {}MiB |\n|    0   N/A  N/A  99      C   python     {}MiB |\n"
@@ -149,7 +149,7 @@ def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -
     with_display = LOG.replace("302MiB", "1302MiB")
     assert not run_of(processes.format(912, 11492) + with_display).by_torchrun  # a screen, and another job with its model
     assert run_of(processes.format(12, 902) + with_display).by_torchrun
-    assert run_of(with_display).by_torchrun  # whose memory it is is not said
+    assert run_of(with_display).by_torchrun  # the owner of the memory is unknown
 
 
 def test_a_shard_has_its_header_and_its_tokens(tmp_path: Path) -> None:
@@ -176,21 +176,21 @@ def test_a_cut_run_has_its_own_length_and_the_logged_shapes(tmp_path: Path) -> N
     assert given["TRAIN_SEQ_LEN"] == "512"
     assert (given["ITERATIONS"], given["WARMUP_STEPS"]) == ("4", "2")
     assert "RANK" not in given
-    assert given["VAL_LOSS_EVERY"] == "0"  # there is no line of a validation before the first step
+    assert given["VAL_LOSS_EVERY"] == "0"  # no line of a validation before the first step
 
 
 def test_what_begins_after_the_cut_begins_with_the_first_step() -> None:
     text = LOG.replace("num_layers:10", "num_layers:10 gates_start:500 ema_start:2 lr_start:0.5")
     run = Run(ROW, SOURCE + 'get("GATES_START"), get("EMA_START"), get("LR_START")', read_log(text))
     assert run.begins == {"gates_start": "1"}
-    assert run_of(text).begins == {}  # the script reads no such variable
+    assert run_of(text).begins == {}  # the script does not read this variable
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"gpu": "NVIDIA GeForce GTX 480"}, Reason.CARD),
-        ({"gpu": "NVIDIA GeForce RTX 3060"}, Reason.CARD),  # of another size
+        ({"gpu": "NVIDIA GeForce RTX 3060"}, Reason.CARD),  # with another size
         ({"torch": "2.12.0.dev20260322+cu128"}, Reason.STACK),
         ({}, None),
     ],

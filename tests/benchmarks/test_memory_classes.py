@@ -1,4 +1,4 @@
-"""GPUMemNet's classes of rows, each by an ensemble which did not learn from it."""
+"""Tests of GPUMemNet's classes of rows, each from an ensemble that did not learn from the row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""modded-nanogpt's records: which logs are read, how a script is cut, and what the table says."""
+"""Tests of modded-nanogpt's records: reading logs, cutting a script, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each notebook runs from top to bottom, shows what is stored in it, and its text names the numbers which it shows."""
+"""Tests of the notebooks: each runs from top to bottom, shows its stored outputs, and names only numbers that it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install
 from benchmarks.site import notebooks
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = 300_000  # arbitrary: of a notebook, so that the repository stays small
+MOST_BYTES = 300_000  # arbitrary: for a notebook, to keep the repository small
 # A number with its unit, as people and vramcast write it.
 QUANTITY = re.compile(r"(\d+(?:[,.]\d+)*)\s?(MiB|GiB|%)")
 
@@ -29,7 +29,7 @@ def text_between(notebook: notebooks.NotebookNode) -> str:
 
 @pytest.fixture(params=notebooks.notebooks(), ids=lambda path: path.stem)
 def path(request: pytest.FixtureRequest) -> Path:
-    """Each notebook."""
+    """Return the path of each notebook."""
     return Path(request.param)
 
 
@@ -37,12 +37,12 @@ def path(request: pytest.FixtureRequest) -> Path:
 def test_it_runs_and_shows_what_is_stored_in_it(path: Path, needs_null_gpu: None) -> None:
     stored = notebooks.read(path)
     if notebooks.made_with(stored) != notebooks.torch_release():
-        pytest.skip(f"its numbers are those of torch {notebooks.made_with(stored)}, this is {notebooks.torch_release()}")
+        pytest.skip(f"its numbers are from torch {notebooks.made_with(stored)}, this is {notebooks.torch_release()}")
     fresh = notebooks.execute(notebooks.read(path))
     assert notebooks.text_of(fresh) == notebooks.text_of(stored)
     code = "".join(cell.source for cell in fresh.cells if cell.cell_type == "code")
     named = quantities(text_between(fresh))
-    assert named - quantities(notebooks.text_of(fresh) + code) == set(), "the text names numbers which are not shown"
+    assert named - quantities(notebooks.text_of(fresh) + code) == set(), "the text names numbers that no output shows"
 
 
 def test_it_is_stored_as_it_was_executed(path: Path) -> None:

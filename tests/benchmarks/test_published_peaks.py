@@ -1,4 +1,4 @@
-"""Published peaks of public scripts: how they are read, on small made-up texts, without any run."""
+"""Tests of reading published peaks of public scripts: on small made-up texts, without any run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two histories of one script, aligned event by event: on small made-up ones."""
+"""Tests of the alignment of two histories of one script, event by event, on small made-up ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the documentation are small, are shown, and are all made by the command."""
+"""Tests of the pictures of the documentation: they are small, they are shown, and the command makes all of them."""
 
 from __future__ import annotations
 

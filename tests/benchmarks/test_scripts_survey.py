@@ -1,4 +1,4 @@
-"""The survey of public scripts: its table, its stub data and how a run is judged; no script is run."""
+"""Tests of the survey of public scripts: its table, its stub data, and the verdict on a run; no script is run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_share_leaves_out_what_could_not_answer() -> None:
 
 def test_stub_mnist_is_read_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compress = gzip.compress
-    # This test reads the small images alone, and no level makes noise smaller.
+    # This test reads only the small images, and no compression level makes noise smaller.
     monkeypatch.setattr(gzip, "compress", lambda content, level: compress(content[:8_000_000], 0))
     scripts_data.mnist(tmp_path)
     path = tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte"

@@ -1,4 +1,4 @@
-"""A real service: equal questions of many clients are answered once and alike, and nothing acknowledged is lost by a kill."""
+"""Tests of a real service: it answers equal requests of many clients once and alike, and a kill loses nothing acknowledged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.release]
 
 @pytest.fixture(autouse=True)
 def _with_the_null_gpu(needs_null_gpu: None) -> None:
-    """Skipped where there is none."""
+    """Skip without a null GPU."""
 
 
 def test_many_clients_at_once_get_one_answer_each_and_the_same(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A sample of benchmarks/simulator/jobs.py, and its own tools: whole jobs simulated and run, equal to the byte."""
+"""Tests of a sample of benchmarks/simulator/jobs.py, and of its tools: whole jobs simulated and run, equal to the byte."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(t
     assert len(rows) == 4 * 6 * 3
     assert simulator_jobs.differences(rows) == []
     assert [row for row in rows if not row.own_is_equal] == []
-    # Autocast frees its copies of the weights in the order of a hash table, which no two runs share.
+    # Autocast frees its copies of the weights in the order of a hash table, which differs between runs.
     assert [row for row in rows if row.first is not None and "amp" not in row.job] == []
-    # The smallest card is one on which the job runs, and with a byte less it does not.
+    # The smallest card is one on which the job runs; with a byte less it does not run.
     assert {row.card for row in rows if not row.run.fits} == {"1 byte less"}
     assert all(not row.run.fits for row in rows if row.card == "1 byte less")
-    # The sample must hold what it is there for: settings which matter, retries and collected garbage.
+    # The sample must contain its purpose: effective settings, retries, and collected garbage.
     peaks = {(row.job, row.run.reserved) for row in rows if row.card == "no end"}
     assert len(peaks) > 2 * 4
     assert any(row.run.retries for row in rows if row.card == "smallest")

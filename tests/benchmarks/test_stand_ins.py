@@ -1,4 +1,4 @@
-"""What stands in for libraries which cannot be installed here."""
+"""Tests of the stand-ins for libraries that cannot be installed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown tables of the benchmarks."""
+"""Tests of the benchmarks' Markdown tables."""
 
 from __future__ import annotations
 

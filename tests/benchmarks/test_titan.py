@@ -1,4 +1,4 @@
-"""Commit messages with what was typed and what was printed: on made-up ones, without any run."""
+"""Tests of commit messages with commands and output: on made-up ones, without any run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ torchrun --nproc_per_node=${NGPU} -m titan.train --job.config_file ${CONFIG_FILE
 def test_rows_which_name_their_own_command_are_taken() -> None:
     (row,) = rows_of([ROW, {**ROW, "notes": "cmd INHERITED"}])
     assert (row.value_mib, row.steps, row.capacity_gib, row.release) == (2048.0, 10, 95.0, "2.8")
-    assert row.tree == "0123456789^"  # the block is of the code before the change
+    assert row.tree == "0123456789^"  # the block belongs to the code before the change
     assert card_of(row, "") == "h100"
     assert card_of(row, "CUDA capacity: NVIDIA PG509-210 with 79.14GiB memory") == "a100-80gb"
 

@@ -1,4 +1,4 @@
-"""What the tests of the documents share: the pages, and their code blocks."""
+"""Fixtures of the tests of the documents: the pages and their code blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
+markdown = pytest.importorskip("markdown_it", reason="markdown-it-py reads the documents (pip install --group test)")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -20,10 +20,10 @@ class Block:
     """A code block of a page.
 
     Attributes:
-        line: Of its first line of code, from 1.
-        kind: First word of its info string: the language; "" for an indented block.
-        reason: Why it is not run, as its info string says: `sh not run: needs a GPU`; "": it is run.
-        file: The name which `<!-- file: NAME -->` before it gives it; "": none.
+            line: Line of its first line of code, from 1.
+            kind: First word of its info string: the language; "" for an indented block.
+            reason: Reason why it is not run, from its info string: `sh not run: needs a GPU`; "" if it is run.
+            file: Name from a comment `<!-- file: NAME -->` before it; "" without one.
     """
 
     page: Path
@@ -35,17 +35,17 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it runs, or is a file for those which do."""
+        """Return whether it runs, or is a file for blocks that do."""
         return not self.reason and (self.kind in ("console", "python") or bool(self.file))
 
     @property
     def place(self) -> str:
-        """Where it is."""
+        """Return page and line."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Yield the code blocks of a page; the directives of Sphinx are none."""
+    """Yield the code blocks of a page, without Sphinx directives."""
     before = ""
     for token in markdown.MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8")):
         if token.type in ("fence", "code_block") and not token.info.startswith("{"):
@@ -63,7 +63,7 @@ BLOCKS = {str(page.relative_to(ROOT)): list(blocks_of(page)) for page in PAGES}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of a `page` for each page, and one of a `live_page` for each page with a block that is run.
 
-    Every commit runs the blocks of the README and the guides, a release those of all pages.
+    Every commit runs the blocks of the README and the guides; a release runs those of all pages.
     """
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", BLOCKS)
@@ -77,5 +77,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def blocks() -> dict[str, list[Block]]:
-    """The code blocks of each page, by its path."""
+    """Return the code blocks of each page, by its path."""
     return BLOCKS

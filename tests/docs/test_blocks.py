@@ -1,4 +1,4 @@
-"""Every code block of the documents is run, or says why not; what is not run has options which exist."""
+"""Tests of the documents' code blocks: each runs or gives a reason; the options of the others exist."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from vramcast.cli.main import VERBS, main, parser
 
 ROOT = Path(__file__).parents[2]
 DATA = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-# `make docs-outputs`: real outputs take the place of those in the pages.
+# `make docs-outputs`: real outputs replace those in the pages.
 WRITES = bool(os.environ.get("VRAMCAST_WRITE_OUTPUTS"))
-# The numbers in the pages are those of this torch; beside another one commands are run, and not compared.
+# The numbers in the pages are from this torch; with another one, commands run without a comparison.
 TORCH = re.search(r'"torch==([\d.]+)"', (ROOT / "pyproject.toml").read_text())[1]  # type: ignore[index]
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # README.md and CONTRIBUTING.md begin with commands that set up a checkout: CI runs those.
@@ -35,12 +35,12 @@ SETUP = re.compile(r"(make|pip install) ")
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command of vramcast, whatever stands before or behind it on the line."""
+    """Yield the words of each vramcast command, regardless of the text around it on the line."""
     for line in text.replace("\\\n", " ").splitlines():
         found = re.search(r"(?:^|[\s;&|(])(?:python -m )?vramcast ((?:[a-z-]+) .*|[a-z-]+)$", line)
         if found is None or line.lstrip().startswith("#"):
             continue
-        with contextlib.suppress(ValueError):  # a quote which ends on another line
+        with contextlib.suppress(ValueError):  # a quote that ends on another line
             words = shlex.split(found[1], comments=True)
             ends = [at for at, word in enumerate(words) if word in ("|", ">", ">>", "&&", ";", "--", "2>&1")]
             yield words[: min(ends, default=len(words))]
@@ -50,7 +50,7 @@ def commands_in(text: str) -> Iterator[list[str]]:
 def test_every_block_is_run_or_says_why_not(page: str, blocks: dict[str, Any]) -> None:
     known = {"console", "python", *DATA, "text"}
     wrong = [b.place for b in blocks[page] if not b.reason and b.kind not in known and not SETUP.match(b.text)]
-    assert wrong == [], "write ```sh not run: REASON, or a kind which is run: " + ", ".join(sorted(known))
+    assert wrong == [], "write ```sh not run: REASON, or a kind that is run: " + ", ".join(sorted(known))
 
 
 def test_options_and_programs_of_all_commands_exist(page: str, blocks: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def test_data_can_be_read(page: str, blocks: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------------ run
 @pytest.fixture(scope="module")
 def names_known(tracer: Any) -> dict[str, Any]:
-    """The names which Python blocks may use without saying where they are from."""
+    """Return the names that Python blocks may use without imports."""
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10))
     batch = (torch.zeros(64, 1024), torch.zeros(64, dtype=torch.long))
     est = vramcast.estimate(model, batch, device="a100-40gb")
@@ -92,7 +92,7 @@ def names_known(tracer: Any) -> dict[str, Any]:
 def test_what_is_run_gives_what_the_page_shows(
     live_page: str, blocks: dict[str, Any], names_known: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of a page run in one folder, from top to bottom; Python blocks share their names."""
+    """Run the blocks of a page in one folder, from top to bottom; Python blocks share their names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     names_known["trace"].save("job.trace")
@@ -113,12 +113,12 @@ def test_what_is_run_gives_what_the_page_shows(
 
 
 def commands_of(text: str) -> list[tuple[str, str]]:
-    """Return each command of a console's text with what is shown below it; one goes on in the next line after a backslash."""
+    """Return each command of a console's text with its output; a backslash continues a command in the next line."""
     return re.findall(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", text, re.MULTILINE)
 
 
 def cut(shown: str, found: str) -> str:
-    """Return an output cut short as the page shows it: a line `...` stands for what is between its first and its last lines."""
+    """Return an output cut like the page's: a line `...` replaces the lines between its first and its last ones."""
     lines, all_lines = shown.splitlines(), found.splitlines()
     if "..." not in lines:
         return found
@@ -128,7 +128,7 @@ def cut(shown: str, found: str) -> str:
 
 
 def output_of(command: str) -> str:
-    """Return what a command prints, and its exit code if it is not 0; commands of vramcast run in this process."""
+    """Return a command's output, and its exit code if it is not 0; commands of vramcast run in this process."""
     words = shlex.split(command, comments=True)
     if words[0] == "vramcast":
         shown = io.StringIO()
@@ -138,7 +138,7 @@ def output_of(command: str) -> str:
     else:
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
         code, output = done.returncode, done.stdout + done.stderr
-    assert words[0] != "vramcast" or code in (0, 1, 4), f"{command}: {output}"  # 2 and 3 are no answers
+    assert words[0] != "vramcast" or code in (0, 1, 4), f"{command}: {output}"  # 2 and 3 are not answers
     return output + (f"(exit code {code})\n" if code else "")
 
 

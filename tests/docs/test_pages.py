@@ -1,4 +1,4 @@
-"""Pages: links lead somewhere, tables are those of the code. Nothing is fetched: of outside links the form alone is checked."""
+"""Tests of the pages: links have targets, tables agree with the code. Of outside links only the form is checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import vramcast
 from vramcast.core import errors
 
-markdown = pytest.importorskip("markdown_it", reason="the documents are read by markdown-it-py (pip install --group test)")
+markdown = pytest.importorskip("markdown_it", reason="markdown-it-py reads the documents (pip install --group test)")
 
 ROOT = Path(__file__).parents[2]
 OTHERS = {"docs/float8.md"}  # torchtitan's own
@@ -31,14 +31,14 @@ def links_of(text: str) -> Iterator[str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Return what links to a page's headings end with, as MyST and GitHub make it."""
+    """Return the anchors of a page's headings, as MyST and GitHub make them."""
     tokens = markdown.MarkdownIt("commonmark").enable("table").parse(text)
     titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", title.lower().strip()).replace(" ", "-") for title in titles}
 
 
 def problem(link: str, page: Path) -> str:
-    """Return why a link of a page leads nowhere; "": it does not."""
+    """Return the reason why a link of a page has no target; "" if it has one."""
     parts = urlsplit(link)
     if parts.scheme:
         return "" if parts.scheme in ("https", "mailto") and (parts.netloc or parts.scheme == "mailto") else "no https address"
@@ -57,7 +57,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 
 def test_every_page_which_is_named_is_there(page: str) -> None:
-    """By its path, which is no link; links are looked at above."""
+    """Check paths in the text that are not links; the test above checks links."""
     named = set(re.findall(r"(?<![\w/])docs/[\w/-]+\.md\b", (ROOT / page).read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (ROOT / name).is_file()) == []
 
@@ -87,7 +87,7 @@ def test_a_wrong_link_is_found(link: str, why: str) -> None:
 
 
 def test_the_table_of_environment_variables_is_that_of_the_code() -> None:
-    """Internal ones, which processes of ours set for each other, are left out."""
+    """Compare the tables; internal variables, which processes of ours set for each other, are left out."""
     folders = ("vramcast", "tracer", "simulator", "learner", "datasets")
     texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"\"(VRAMCAST_[A-Z_]+)\"", text)} - {"VRAMCAST_SUBPROCESSES"}

@@ -1,4 +1,4 @@
-"""The C code under address and undefined-behaviour sanitizers, called by small C programs."""
+"""Tests of the C code under address and undefined-behaviour sanitizers, called by small C programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = device("a100-40gb").with_memory(64 << 20).to_config() + f";context_byte
 
 @pytest.fixture(scope="module")
 def sanitizing_compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips where the compiler has no sanitizers."""
+    """Skip if the compiler has no sanitizers."""
     probe = tmp_path_factory.mktemp("probe") / "probe"
     command = ["gcc", "-fsanitize=address,undefined", "-x", "c", "-", "-o", str(probe)]
     compiled = subprocess.run(command, input="int main(void) { return 0; }", text=True, capture_output=True)
@@ -30,7 +30,7 @@ def sanitizing_compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def sanitized(needs_null_gpu: None, clean_environment: None, sanitizing_compiler: None) -> Path:
-    """The stand-ins compiled with sanitizers."""
+    """Return the stand-ins compiled with sanitizers."""
     return build(sanitize=True)
 
 
@@ -42,7 +42,7 @@ def compile_and_run(
         *(part for folder in include_folders(find_torch().site) for part in ("-isystem", str(folder))),
     ]
     linked = [str(libraries / name) for name in ("null-cudart.so", "null-cudnn.so", "null-cublas.so", "libcuda.so.1")]
-    # The programs find libcudart.so.13 under another file name: the loader is told by LD_PRELOAD, as the worker does by dlopen.
+    # The programs find libcudart.so.13 under another file name: LD_PRELOAD names it to the loader; the worker uses dlopen.
     command = [
         "gcc",
         "-std=gnu11",

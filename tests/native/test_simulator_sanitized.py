@@ -1,4 +1,4 @@
-"""The compiled allocator under address and undefined-behaviour sanitizers: from Python, and when host memory runs out."""
+"""Tests of the compiled allocator under address and undefined-behaviour sanitizers: from Python, and without host memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N_LISTS = 300
 CARD_BYTES = 200 * MIB
 Case = tuple[Requests, Settings, dict[str, Any]]
 
-# Plays the cases in the file argv[1] with the sanitized library; their outcomes go to argv[2].
+# Plays the cases in the file argv[1] with the sanitized library and writes their outcomes to argv[2].
 PLAYER = """
 import pickle, sys
 from vramcast.simulator import compiled
@@ -49,7 +49,7 @@ with open(sys.argv[2], "wb") as file:
 
 @pytest.fixture(scope="module")
 def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips where the compiler has no sanitizers."""
+    """Skip if the compiler has no sanitizers."""
     probe = tmp_path_factory.mktemp("probe") / "probe"
     command = ["gcc", *SANITIZERS, "-x", "c", "-", "-o", str(probe)]
     try:
@@ -62,7 +62,7 @@ def sanitizers(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
-    """Random lists under random settings, some of them on a small card."""
+    """Return random lists under random settings, some of them on a small card."""
     random = np.random.default_rng(20)
     drawn: list[Settings] = []
 
@@ -90,7 +90,7 @@ def test_the_compiled_allocator_holds_under_the_sanitizers(cases: list[Case], tm
     given, found = tmp_path / "cases", tmp_path / "outcomes"
     given.write_bytes(pickle.dumps(cases))
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    # Python and numpy keep memory to the end: leaks are the next test's matter.
+    # Python and numpy keep memory to the end: the next test checks leaks.
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "CC": "gcc"}
     ran = subprocess.run(
         [sys.executable, "-c", PLAYER, str(given), str(found)], env=environment, capture_output=True, text=True, timeout=120
@@ -105,7 +105,7 @@ def test_the_compiled_allocator_holds_under_the_sanitizers(cases: list[Case], tm
 
 @pytest.fixture(scope="module")
 def program(sanitizers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program simulator.c."""
+    """Return the program simulator.c."""
     out = tmp_path_factory.mktemp("program") / "simulator"
     command = ["gcc", *FLAGS, *SANITIZERS, f'-DCACHING_C="{SOURCE}"', str(HERE / "simulator.c"), "-o", str(out)]
     compiled = subprocess.run(command, capture_output=True, text=True)
@@ -114,7 +114,7 @@ def program(sanitizers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_text(case: Case) -> str:
-    """Return one list as simulator.c reads it."""
+    """Return one list in simulator.c's format."""
     requests, settings, card_options = case
     card = Card(**card_options)
     numbers = (

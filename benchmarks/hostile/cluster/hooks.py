@@ -1,4 +1,4 @@
-"""Schedulers' hooks among hostile files, texts, and objects: they run nothing from a job's folder and lose no user's request."""
+"""Schedulers' hooks and hostile files, texts, and objects: hooks run nothing from a job's folder and lose no request."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def cases(folder: Path) -> Iterator[Case]:
     for name, code in _NEEDS.items():
         yield Case("what jobs need", name, _says(cache, code, "[1, 2]"))
     groups: list[ControlGroup | None] = [None]
-    with contextlib.suppress(OSError):  # then memory outside processes is not tested: the documentation does not promise a limit for it
+    with contextlib.suppress(OSError):  # then memory outside processes is not tested: the documentation promises no limit
         groups += control_groups(1, _JOB_BYTES)
     for group in groups:
         how = "a control group" if group else "looks"

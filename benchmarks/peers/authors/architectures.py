@@ -1,7 +1,7 @@
-"""The random networks of GPUMemNet as lists of layers, from their settings alone: no torch, nothing is built.
+"""GPUMemNet's random networks as lists of layers, from their settings alone: no torch, no modules.
 
-What decides the widths is known from the file names and the lists of layers in the data (and the public generator, which is
-written anew here). A list is in the order in which the layers run, as its rows have it. `networks.py` builds the modules.
+The rules for the widths come from the file names and the lists of layers in the data (and from the public generator, which is
+reimplemented here). A list is in the order in which the layers run, as in its rows. `networks.py` builds the modules.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-MAX_FILTERS: Final = 2048  # spec: GPUMemNet, widths of convolutions end there
-GROWTH: Final = 32  # spec: GPUMemNet, channels which each layer of a dense block adds
+MAX_FILTERS: Final = 2048  # spec: GPUMemNet, maximum width of convolutions
+GROWTH: Final = 32  # spec: GPUMemNet, channels that each layer of a dense block adds
 DENSE_LAYERS: Final = 4  # spec: GPUMemNet, layers of a dense block
-TARGET_SIZE: Final = 7  # spec: GPUMemNet, pixels at which strides end
-FIXED_INTERVAL: Final = 5  # spec: GPUMemNet, the other interval of transitions that a coin chooses
+TARGET_SIZE: Final = 7  # spec: GPUMemNet, pixels below which no stride follows
+FIXED_INTERVAL: Final = 5  # spec: GPUMemNet, the alternative interval of transitions; a coin chooses
 
-# File name -> class in torch.nn; the class's name is what the lists say.
+# File name -> class in torch.nn; the lists have the class's name.
 ACTIVATIONS: Final = {
     "relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU", "selu": "SELU", "gelu": "GELU", "tanh": "Tanh",
     "softplus": "Softplus", "swish": "SiLU", "mish": "Mish", "identity": "Identity",
@@ -28,7 +28,7 @@ CNN_SHAPES: Final = ("pyramid", "uniform", "bottleneck", "gradual", "hourglass",
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A line of a list: name, elements of its output for one sample, parameters (PReLU's one is not counted there)."""
+    """A line of a list: name, elements of its output for one sample, parameters (PReLU's single one is not counted there)."""
 
     name: str
     activations: int
@@ -43,8 +43,8 @@ def mlp_widths(inputs: int, outputs: int, depth: int, shape: str) -> list[int]:
 
     Args:
         inputs: Features of a sample.
-        outputs: Classes: no layer is narrower.
-        depth: Of the file name; `bottleneck` has one layer more.
+            outputs: Number of classes; no layer is narrower.
+            depth: Depth in the file name; `bottleneck` has one layer more.
         shape: One of MLP_SHAPES.
     """
     if shape == "uniform":
@@ -79,7 +79,7 @@ def mlp_layers(
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One convolution with its batch norm, activation and dropout, if it has them; `size` is that of its output."""
+    """A convolution with its batch norm, activation, and dropout, if any; `size` is that of its output."""
 
     inputs: int
     outputs: int
@@ -90,14 +90,14 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A block which is a convolution."""
+    """A block with a single convolution."""
 
     convolution: Convolution
 
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Two convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two convolutions with a shortcut, which is a 1x1 convolution if the shape changes."""
 
     shortcut: Convolution | None
     first: Convolution
@@ -106,14 +106,14 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Convolutions each of which reads all channels before it."""
+    """Convolutions that each read all channels before them."""
 
     convolutions: tuple[Convolution, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A 1x1 convolution with ReLU, then average pooling by 2 unless one pixel is left."""
+    """A 1x1 convolution with ReLU, then average pooling by 2 if more than one pixel is left."""
 
     convolution: Convolution
 
@@ -122,7 +122,7 @@ Block = Plain | Residual | Dense | Transition
 
 
 def transition_intervals(depth: int, size: int) -> tuple[int, ...]:
-    """Return after how many dense blocks a transition may come: a coin of the generator decides which."""
+    """Return the possible numbers of dense blocks between transitions: a coin of the generator decides."""
     halvings = max(1, int(math.log2(max(1, size // TARGET_SIZE))))
     return tuple(dict.fromkeys((max(1, math.ceil(depth / halvings)), FIXED_INTERVAL)))
 
@@ -131,12 +131,12 @@ def cnn_blocks(channels: int, depth: int, shape: str, filters: int, size: int, i
     """Return a CNN's blocks; pooling and a linear layer follow.
 
     Args:
-        channels: Of the image.
-        depth: Of the file name.
-        shape: One of CNN_SHAPES.
-        filters: Of the first layer.
-        size: Pixels on each side of the image.
-        interval: Of `transition_intervals`; only `dense` has transitions.
+            channels: Channels of the image.
+            depth: Depth in the file name.
+            shape: One of CNN_SHAPES.
+            filters: Filters of the first layer.
+            size: Pixels on each side of the image.
+            interval: A value of `transition_intervals`; only `dense` has transitions.
     """
     if shape == "residual":
         return list(_residual_blocks(channels, depth, filters, size))
@@ -166,13 +166,13 @@ def _width(depth: int, shape: str, filters: int, i: int) -> int:
 
 
 def _grown(filters: int, steps: int, i: int, default: float | None = None) -> int:
-    """Return term `i` of the series which reaches MAX_FILTERS after `steps`; two layers of a bottleneck double instead."""
+    """Return term `i` of the series that reaches MAX_FILTERS after `steps`; two layers of a bottleneck double instead."""
     ratio = default if default is not None and steps <= 1 else (MAX_FILTERS / filters) ** (1 / steps)
     return min(int(filters * ratio**i), MAX_FILTERS)
 
 
 def _residual_blocks(channels: int, depth: int, filters: int, size: int) -> Iterator[Block]:
-    nominal = size  # strides end by the size halved exactly, a convolution rounds up
+    nominal = size  # strides end by the exactly halved size; a convolution rounds up
     for i in range(depth // 2):
         width = _grown(filters, depth, i)
         stride = 2 if i % 2 and nominal > TARGET_SIZE else 1
@@ -201,7 +201,7 @@ def _dense_blocks(channels: int, depth: int, size: int, interval: int) -> Iterat
 
 
 def channels_after(blocks: list[Block], channels: int) -> int:
-    """Return the channels which the last block gives, or the image's where there is none."""
+    """Return the output channels of the last block, or the image's without blocks."""
     for block in blocks:
         match block:
             case Plain(convolution) | Transition(convolution):

@@ -1,7 +1,7 @@
-"""Rows of the first collector, which came before `vramcast measure`: runs.jsonl, with passport.json beside it.
+"""Rows of the first collector, the predecessor of `vramcast measure`: runs.jsonl, with passport.json in the same folder.
 
-Peaks are torch's counters. Several workers shared the card at times unknown to the file: an out-of-memory says that the
-shared card was full, and rows with retries are distorted. The runs' messages say both.
+Peaks are torch's counters. Several workers shared the card at times that the file does not record: an out-of-memory error means
+that the shared card was full, and rows with retries are distorted. The runs' messages note both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 _NETWORKS: Final = "benchmarks.peers.authors.networks"
-_TV86_CLASSES: Final = ("v3", "mnas")  # spec: the collector, parts of the names whose models have 10 classes
+_TV86_CLASSES: Final = ("v3", "mnas")  # spec: the collector, parts of the names of models with 10 classes
 _TOKENS_BELOW: Final = 7000  # spec: the collector, token ids
 # measured: timm 1.0.31, default_cfg; the collector's other models take 224 pixels
 _TIMM_PIXELS: Final = {
@@ -31,7 +31,7 @@ _CAPPED: Final = "the same job again under a limit; the collector kept only whet
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
-    """Return the runs; those under a limit are runs of their own.
+    """Return the runs; capped runs are runs of their own.
 
     Raises:
         DatasetError: the file cannot be read.
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
 
 
 def _passport(tally: Tally) -> tuple[Passport, int | None]:
-    """Return who measured on what, and the context's bytes, as far as passport.json beside the file says."""
+    """Return the passport and the context's bytes, as far as passport.json in the same folder has them."""
     plain = Passport(measured_by="collect.py", how="torch counters", host=None)
     path = Path(tally.path.parent / "passport.json")
     if not path.is_file():
@@ -102,13 +102,13 @@ def _text(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    """Return a positive whole number, None for all else."""
+    """Return a positive whole number, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One line: the job and what came out."""
+    """One line: the job and its result."""
 
     job: dict[str, Any]
     values: dict[str, Any]
@@ -118,7 +118,7 @@ class _Row:
         """Return the row in a line.
 
         Raises:
-            DatasetError: it is none.
+            DatasetError: the line is not a row.
         """
         values = json_value(text, "The row")
         job = values.get("job") if isinstance(values, dict) else None
@@ -130,7 +130,7 @@ class _Row:
         """Return a whole number of the job, at least 1.
 
         Raises:
-            DatasetError: it has none.
+            DatasetError: the job has no such number.
         """
         value = _whole(self.job.get(name))
         if value is None or value > 10**9:
@@ -141,7 +141,7 @@ class _Row:
         """Return a text of the job.
 
         Raises:
-            DatasetError: it has none.
+            DatasetError: the job has no such text.
         """
         value = _text(self.job.get(name))
         if value is None:
@@ -149,7 +149,7 @@ class _Row:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return whether the job has something."""
+        """Return whether the job has a feature."""
         return self.job.get(name) is True
 
     def run(self, passport: Passport, context_bytes: int | None) -> Run:
@@ -183,7 +183,7 @@ class _Row:
         )
 
     def capped_runs(self, base: Run) -> list[Run]:
-        """Return the same job under each limit that was tried."""
+        """Return the same job under each limit tried."""
         capped = self.values.get("capped") or []
         if not isinstance(capped, list) or not all(
             isinstance(entry, list) and len(entry) == 2 and _whole(entry[0]) and entry[1] in (0, 1) for entry in capped
@@ -200,7 +200,7 @@ class _Row:
         ]
 
     def workload(self) -> Workload:
-        """Return the job, rebuilt where its kind is known."""
+        """Return the job, rebuilt if its kind is known."""
         kind, batch = self.word("kind"), self.count("batch")
         parts = _KINDS.get(kind)
         if parts is None:

@@ -1,4 +1,4 @@
-"""The formats which `python -m benchmarks.peers.authors` knows: tables which authors published, and the first collector's."""
+"""Formats of `python -m benchmarks.peers.authors`: tables published by authors, and the first collector's."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""GPUMemNet's tables of MLPs and CNNs (CSV): every row as a job which can run again.
+"""GPUMemNet's tables of MLPs and CNNs (CSV): every row as a job that can run again.
 
-The file name in each row says the network. It is rebuilt from that alone, and its list of layers is compared with the row's:
-only a row whose lists agree gets a target. What was measured is nvidia-smi's `memory.used` of the card, once a second, alone
-on an A100-SXM4-40GB; the job trained for about a minute: float32, Adam, cross-entropy on the softmax's output.
+The file name in each row describes the network. The network is rebuilt from it alone and its list of layers compared with the
+row's: only a row with equal lists gets a target. The measurement is nvidia-smi's `memory.used` of the card, once a second,
+alone on an A100-SXM4-40GB; the job trained for about a minute: float32, Adam, cross-entropy on the softmax's output.
 
-Crashed rows are called successful there. Known causes: one class (the loss refuses it), batch norm over a last batch of one
-sample, images below 7 pixels (division by zero before the first tensor). They become runs of status `error`.
+The tables mark crashed rows as successful. Known causes: one class (the loss rejects it), batch norm over a last batch of one
+sample, images below 7 pixels (division by zero before the first tensor). They become runs with status `error`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 PERIOD_MS: Final = 1000.0  # spec: nvidia-smi -l 1
-SAMPLES: Final = 4096  # spec: GPUMemNet, samples of an epoch
+SAMPLES: Final = 4096  # spec: GPUMemNet, samples per epoch
 GPU: Final = "NVIDIA A100-SXM4-40GB"
 GPU_TOTAL_BYTES: Final = 42_474_471_424  # measured: torch on this card, xMem's result files
 LICENCE: Final = "itu-rad/GPUMemNet: data CC BY-NC 4.0 by its README, cite arXiv 2602.17817"
 _PEAK: Final = "Max GPU Memory (MiB)"
 _LIST: Final = "Activations-Params"
 _NETWORKS: Final = "benchmarks.peers.authors.networks"
-_MAX: Final = 100_000  # arbitrary: of any number in a file name; the largest known is 4096
+_MAX: Final = 100_000  # arbitrary: largest number in a file name; the largest known is 4096
 _MAX_DEPTH: Final = 1000  # arbitrary: the deepest known has 30 layers
 
 _NAME: Final = re.compile(
@@ -48,7 +48,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """Return the runs of one table.
 
     Raises:
-        DatasetError: the file cannot be read, or is no such table.
+        DatasetError: the file cannot be read, or is not such a table.
     """
     tally = Tally(path)
     verified = unlisted = 0
@@ -75,7 +75,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
 
 
 class _Network:
-    """What a file name says."""
+    """The content of a file name."""
 
     def __init__(self, name: str) -> None:
         match = _NAME.fullmatch(name)
@@ -101,11 +101,11 @@ class _Network:
 
     @property
     def classes(self) -> int:
-        """Classes which the labels have."""
+        """Number of classes of the labels."""
         return self.counts["classes" if self.is_cnn else "output"]
 
     def options(self, choice: int | str | None) -> dict[str, object]:
-        """Return the factory's keyword arguments; `choice` is what the name leaves open."""
+        """Return the factory's keyword arguments; `choice` is the setting that the name does not contain."""
         shared: dict[str, object] = {"depth": self.depth, "shape": self.shape, "activation": self.activation}
         shared |= {"dropout": self.dropout, "batch_norm": self.batch_norm}
         if self.is_cnn:
@@ -114,7 +114,7 @@ class _Network:
         return {"inputs": self.counts["input"], "outputs": self.counts["output"], **shared, "last": choice}
 
     def choices(self, listed: list[Layer]) -> tuple[int | str | None, ...]:
-        """Return what the name leaves open: a CNN's interval of transitions, an MLP's last layer."""
+        """Return the possible settings that the name does not contain: a CNN's interval of transitions, an MLP's last layer."""
         if self.is_cnn:
             return architectures.transition_intervals(self.depth, self.counts["size"])
         last = listed[-1].name if listed and listed[-1].name != "linear" else None
@@ -136,13 +136,13 @@ class _Network:
 
     @property
     def batch_text(self) -> str:
-        """The input's shape."""
+        """Shape of the input."""
         if self.is_cnn:
             return f"{self.batch}x{self.counts['channels']}x{self.counts['size']}x{self.counts['size']}"
         return f"{self.batch}x{self.counts['input']}"
 
     def crash(self) -> str | None:
-        """Return why this job cannot have trained."""
+        """Return the reason why this job cannot have trained."""
         if self.classes == 1:
             return "one class: its loss refuses the labels"
         if self.batch_norm and SAMPLES % self.batch == 1 and not self.is_cnn:
@@ -156,7 +156,7 @@ def _listed(text: str) -> list[Layer]:
     """Return the list in a row.
 
     Raises:
-        DatasetError: it is no list of (name, number, number).
+        DatasetError: the text is not a list of (name, number, number).
     """
     found = [Layer(name, int(activations), int(parameters)) for name, activations, parameters in _ENTRY.findall(text)]
     if text.strip() and str([(layer.name, layer.activations, layer.parameters) for layer in found]) != text.strip():

@@ -1,6 +1,6 @@
-"""The networks of imported histories as modules: what a TARGET such as `benchmarks.peers.authors.networks:mlp?{...}` calls.
+"""Networks of imported histories as modules, for a TARGET such as `benchmarks.peers.authors.networks:mlp?{...}`.
 
-`mlp` and `cnn` are GPUMemNet's (their lists of layers: `architectures.py`), `collected_*` those of the first collector.
+`mlp` and `cnn` are GPUMemNet's (their lists of layers are in `architectures.py`), `collected_*` the first collector's.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _activation(name: str) -> nn.Module:
 
 
 class _Sum(nn.Module):
-    """A shortcut, run first, and what is added to it."""
+    """A shortcut, which runs first, and the layers added to it."""
 
     def __init__(self, shortcut: nn.Module, body: nn.Module) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class _Sum(nn.Module):
 
 
 class _Concatenation(nn.Module):
-    """Layers each of which reads the channels of all before it."""
+    """Layers that each read the channels of all before them."""
 
     def __init__(self, layers: list[nn.Sequential]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Concatenation(nn.Module):
 
 
 class _HalvedUnlessOnePixel(nn.Module):
-    """Average pooling by 2 where there is something to pool."""
+    """Average pooling by 2 if the size allows it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return `x` with half its height and width."""
@@ -131,7 +131,7 @@ class _HalvedUnlessOnePixel(nn.Module):
 
 
 def collected_mlp(inputs: int, outputs: int, depth: int, shape: str, batch_norm: bool, dropout: bool) -> nn.Module:
-    """Return its MLP: widths of 1024 (`uniform`), falling from 2048 (`pyramid`), or 128 and 2048 in turn (`bottleneck`)."""
+    """Return its MLP: widths of 1024 (`uniform`), falling from 2048 (`pyramid`), or alternating 128 and 2048 (`bottleneck`)."""
     modules: list[nn.Module] = []
     before = inputs
     for i in range(depth):

@@ -1,7 +1,7 @@
-"""xMem's results: an `evaluation_result.json` a run, or a table of them (CSV) with the columns of `COLUMNS`.
+"""xMem's results: one `evaluation_result.json` per run, or a table of them (CSV) with the columns of `COLUMNS`.
 
-`ground` is NVML's used memory of the card less its first sample, which has the context in it: about the reserved peak. It is
-kept as `reserved_bytes`, and the passport says how it came about.
+`ground` is NVML's used memory of the card less its first sample, which includes the context: about the reserved peak. It is
+stored as `reserved_bytes`, and the passport notes its origin.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ _ZERO_GRADS: Final = {"": "step-start", "0": "step-start", "1": "before-backward
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
-    """Return the runs of a table, or the one of a result file.
+    """Return the runs of a table, or of one result file.
 
     Raises:
-        DatasetError: the file cannot be read, or is neither.
+        DatasetError: the file cannot be read, or has neither form.
     """
     tally = Tally(path)
     first = next((text for _, text in lines(path) if text.strip() and not text.lstrip().startswith("#")), "")
     if first.lstrip().startswith("{"):
         values = json_value(whole_text(path), f"'{path}'")
         tally.rows += 1
-        # The folders say which run it is, and its own text tells equal names apart.
+        # The folders name the run, and its own text distinguishes equal names.
         name = "/".join(tally.path.parts[-3:])
         tally.run([("", "")], lambda: _run(_row(values, f"{name} {digest(json.dumps(values))}")))
     else:

@@ -1,6 +1,7 @@
-"""What every method is compared by: one protocol, and one job as a method may see it.
+"""The common protocol of all methods, and a job as a method may see it.
 
-A baseline sees of a job what its authors' tool would: the network, the batch, the card. None reads the null GPU's peaks.
+A baseline sees the parts of a job that its authors' tool would: the network, the batch, the card. None reads the null GPU's
+peaks.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ Target = Literal["process", "reserved"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured job as baselines see it.
+    """A measured job for baselines.
 
     Attributes:
-        example: The run; its measured peaks are for `fit` alone.
-        network: None: the model is not known here.
-        published: Bytes which the method's own authors, or who compared with it, printed for this run.
+            example: The run; its measured peaks are only for `fit`.
+            network: The model's network; None for an unknown model.
+            published: Bytes that the method's own authors, or others in a comparison with it, printed for this run.
     """
 
     example: Example
@@ -31,11 +32,11 @@ class Sample:
 
     @property
     def optimizer_states(self) -> int:
-        """How many tensors of a parameter's size the job's optimizer keeps."""
+        """Return the number of tensors of a parameter's size in the job's optimizer state."""
         return round(self.example.features["optimizer_states"])
 
     def measured(self, target: Target) -> int | None:
-        """Return the measured peak; None where it was not measured or is a lower bound only."""
+        """Return the measured peak; None if it was not measured or is only a lower bound."""
         example = self.example
         if example.censored:
             return None
@@ -43,30 +44,30 @@ class Sample:
 
 
 class Baseline(Protocol):
-    """A method: fitted on some runs, asked about others.
+    """A method that is fitted on some runs and evaluated on others.
 
     Attributes:
-        name: For tables.
-        target: What its authors compare it with; a table may use it for the other too, and says so.
+            name: Name for tables.
+            target: The peak that its authors estimate; a table may use it for the other one too, and notes that.
     """
 
     @property
     def name(self) -> str:
-        """See above."""
+        """Return the name."""
 
     @property
     def target(self) -> Target:
-        """See above."""
+        """Return the target."""
 
     def fit(self, train: Sequence[Sample]) -> None:
         """Learn from measured runs; formulas learn nothing."""
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return bytes for each run, in order; None: the method does not speak about such a job."""
+        """Return bytes for each run, in order; None if the method does not cover such a job."""
 
 
 class Formula:
-    """A baseline which learns nothing."""
+    """A baseline that learns nothing."""
 
     def fit(self, train: Sequence[Sample]) -> None:
         """Do nothing."""

@@ -1,15 +1,15 @@
-"""DNNMem's way: the lifetimes of a static graph's tensors, through a caching allocator, and a constant for the framework.
+"""DNNMem's method: lifetimes of a static graph's tensors, a caching allocator, and a constant for the framework.
 
 Source: Gao et al., Estimating GPU Memory Consumption of Deep Learning Models, ESEC/FSE 2020, section 4 (no public code; xMem's
-repository has a port). Weights, weight gradients and the optimizer's state stay; the tensors of the forward pass live until
-the backward pass is done with them; requests are rounded and segments taken as the framework's allocator does it; context
-and library workspaces are constants.
+repository has a port). Weights, weight gradients, and the optimizer's state stay; the tensors of the forward pass live until
+the backward pass has used them; rounding and segments follow the framework's allocator; context and library workspaces are
+constants.
 
 Deviations: the graph is the list of operators of the forward pass (`look.py`) instead of a framework's graph file; its backward
-pass is the mirror, in which every operator reads its inputs, output and weights, whether its derivative needs them or not,
-and makes a gradient of the size of each input; the allocator is vramcast's simulator of PyTorch's; of workspaces only
-cuBLAS's is there, cuDNN's are not; the context is the median of what is missing on the runs it is fitted on (DNNMem measured
-its own), and only for the process peak. Unlike xMem's port, it keeps optimizer state, and drops no ReLU by its name.
+pass is the mirror, in which every operator reads its inputs, output, and weights, whether or not its derivative needs them,
+and makes a gradient of the size of each input; the allocator is vramcast's simulator of PyTorch's; it has cuBLAS's workspace
+but not cuDNN's; the context is the median of the missing memory on the training runs (DNNMem measured its own), and only for
+the process peak. Unlike xMem's port, it keeps optimizer state, and drops no ReLU by its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DnnMem:
     """The method as a baseline.
 
     Args:
-        target: With the context, or without.
+        target: Peak with or without the context.
     """
 
     name = "DNNMem"
@@ -40,7 +40,7 @@ class DnnMem:
         self.context_bytes = 0
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Take the context from the runs: the median of measured - simulated, where processes are estimated."""
+        """Learn the context: the median of measured - simulated, if processes are estimated."""
         if self.target == "reserved":
             return
         missing = [
@@ -51,7 +51,7 @@ class DnnMem:
         self.context_bytes = max(round(statistics.median(missing)), 0) if missing else 0
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return segments + context; None where the graph is not known."""
+        """Return segments + context; None if the graph is unknown."""
         return [
             None if (segments := self._segments(sample)) is None else segments + self.context_bytes for sample in test
         ]  # fmt: skip
@@ -64,12 +64,12 @@ class DnnMem:
 
 
 def segments_bytes(network: Network, optimizer_states: int) -> int:
-    """Return the peak of the allocator's segments over one step of a job whose optimizer has its state already."""
+    """Return the peak of the allocator's segments over one step of a job whose optimizer already has its state."""
     return simulate(step_trace(network, optimizer_states), columns=False).reserved
 
 
 def step_trace(network: Network, optimizer_states: int) -> Trace:
-    """Return the requests of one step; see the module's head."""
+    """Return the requests of one step as the module's docstring describes them."""
     graph = _Requests()
     for size_bytes in (*network.weight_bytes, network.buffer_bytes):
         graph.allocate(size_bytes)
@@ -83,7 +83,7 @@ def step_trace(network: Network, optimizer_states: int) -> Trace:
     has_gradient: set[int] = set()
     for number in reversed(range(len(network.tensors))):
         tensor = network.tensors[number]
-        if number not in gradients:  # an end of the graph: the loss, or what no later operator reads
+        if number not in gradients:  # an end of the graph: the loss, or a tensor that no later operator reads
             gradients[number] = graph.allocate(tensor.size_bytes)
         for earlier in tensor.inputs:
             if earlier not in gradients:
@@ -98,13 +98,13 @@ def step_trace(network: Network, optimizer_states: int) -> Trace:
 
 
 class _Requests:
-    """Rows of a trace; blocks are named by the row which begins them."""
+    """Rows of a trace; the name of a block is the row that begins it."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Action, int, int]] = []
 
     def allocate(self, size_bytes: int) -> int:
-        """Begin a block and return its name; a block of nothing has none."""
+        """Begin a block and return its name; an empty block has none."""
         if size_bytes <= 0:
             return -1
         self.rows.append((Action.ALLOC, size_bytes, len(self.rows)))

@@ -1,9 +1,9 @@
 """The peak of one forward and backward pass on fake tensors: parameters, buffers, inputs, activations, gradients.
 
 Source: PyTorch's FakeTensorMode, as GPUMemNet (arXiv 2602.17817, 2026) uses it for timm's models in its sheet of related work:
-no optimizer, no context, no allocator. What is alive is counted by storage, with autograd's own lifetimes (`look.py`).
-Deviations: the fake tensors are the host's; the sheet does not say which device's it used. `with_optimizer` adds the
-optimizer's state, a tensor of each parameter's size times what the optimizer keeps: the publication does not.
+no optimizer, no context, no allocator. Live bytes are counted by storage, with autograd's own lifetimes (`look.py`).
+Deviations: the fake tensors are on the host; the sheet does not state its device. `with_optimizer` adds the optimizer's
+state (a parameter's size times the number of states), which the publication does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FakeTensor(Formula):
         self.with_optimizer = with_optimizer
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return the peak of each run; None where the model did not run on fake tensors."""
+        """Return the peak of each run; None if the model did not run on fake tensors."""
         return [self._one(sample) for sample in test]
 
     def _one(self, sample: Sample) -> int | None:

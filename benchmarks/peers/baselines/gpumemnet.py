@@ -1,15 +1,15 @@
-"""GPUMemNet's estimators: ensembles of very small networks which say a job's memory class.
+"""GPUMemNet's estimators: ensembles of very small networks that predict a job's memory class.
 
 Source: arXiv 2602.17817 (2026) and CARMA, arXiv 2508.19073 (2025); details from the authors' public code (itu-rad/GPUMemNet,
-`Ensemble/`). Facts taken from there: thirteen MLPs of 1 to 7 and 1 to 6 layers, 8 neurons wide and 4 from the second layer on,
+`Ensemble/`). Facts from there: thirteen MLPs of 1 to 7 and 1 to 6 layers, 8 neurons wide and 4 from the second layer on,
 batch norm and ReLU, the mean of their logits trained as one; two encoders (width 6 with 3 layers, width 4 with 2, one
-head, feed-forward 4) over the sequence of layers, summed, whose end is such an ensemble; Adam 1e-3, batches of 128, at most
+head, feed-forward 4) over the sequence of layers, summed and followed by such an ensemble; Adam 1e-3, batches of 128, at most
 600 epochs, stop after 30 without a better validation loss. The estimate is the upper edge of the class.
 
-Deviations: sizes enter raw and as logarithms, scaled by the training rows (there: raw alone, not scaled); the weights of the
-best epoch are kept (there: the last); attention runs over the layers of one job, padding masked (there: `batch_first` is not
-set, so that it runs over the jobs of a batch); embeddings have no batch norm; kinds of layers are one-hot; and one set of
-features serves MLPs, CNNs and transformers.
+Deviations: sizes enter raw and as logarithms, scaled by the training rows (there: only raw, not scaled); the weights of the
+best epoch are kept (there: the last); attention runs over the layers of one job, with masked padding (there: `batch_first` is
+not set, so it runs over the jobs of a batch); embeddings have no batch norm; kinds of layers are one-hot; and one set of
+features serves MLPs, CNNs, and transformers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ LEARNING_RATE: Final = 1e-3  # spec: GPUMemNet
 BATCH_SIZE: Final = 128  # spec: GPUMemNet
 EPOCHS: Final = 600  # spec: GPUMemNet
 PATIENCE: Final = 30  # spec: GPUMemNet, epochs without a better validation loss
-MAX_LAYERS: Final = 256  # arbitrary: of a sequence; later layers are added up in the last place
-_HELD_BACK: Final = 0.15  # arbitrary: share of the training rows which stops the training
+MAX_LAYERS: Final = 256  # arbitrary: longest sequence; later layers are added up in the last place
+_HELD_BACK: Final = 0.15  # arbitrary: share of the training rows used for early stopping
 
 _KINDS: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -62,8 +62,8 @@ class Bins:
 
     Attributes:
         width_mib: 1000, 2000 or 8000 in the publication.
-        count: Classes; the last one has no end.
-        first: Index, from 0 MiB on, of the lowest class.
+            count: Number of classes; the last one has no upper edge.
+            first: Index of the lowest class, counted from 0 MiB.
     """
 
     width_mib: int
@@ -72,14 +72,14 @@ class Bins:
 
     @classmethod
     def of(cls, measured_bytes: Sequence[int], width_mib: int) -> Bins:
-        """Return the bins which hold these values."""
+        """Return the bins for these values."""
         if not measured_bytes or width_mib < 1:
             raise UsageError(f"{len(measured_bytes)} values in bins of {width_mib} MiB: at least one of each is needed.")
         first, last = (_class(extreme(measured_bytes), width_mib) for extreme in (min, max))
         return cls(width_mib, last - first + 1, first)
 
     def index(self, size_bytes: int) -> int:
-        """Return the class of a size; what lies outside belongs to the nearest."""
+        """Return the class of a size; sizes outside belong to the nearest class."""
         return min(max(_class(size_bytes, self.width_mib) - self.first, 0), self.count - 1)
 
     def upper_bytes(self, index: int) -> int:
@@ -91,16 +91,16 @@ def _class(size_bytes: int, width_mib: int) -> int:
     return max(-(-size_bytes // (width_mib * MIB)) - 1, 0)
 
 
-# What a network is to the estimators --------------------------------------------------------------------------------
+# Networks as input of the estimators --------------------------------------------------------------------------------
 
 
 def kind_of(layer: Layer) -> int:
-    """Return the number of a layer's kind; one more than there are patterns means another (activations, pooling, ends)."""
+    """Return the number of a layer's kind; the number of patterns means another kind (activations, pooling, ends)."""
     return next((number for number, pattern in enumerate(_KINDS) if pattern.search(layer.name)), len(_KINDS))
 
 
 def activation_angle(layers: Sequence[Layer]) -> float | None:
-    """Return the first activation function's angle, None without one: its place in the sorted list of names times pi / n."""
+    """Return the first activation function's angle, None without one: its index in the sorted list of names times pi / n."""
     for layer in layers:
         if layer.name in _ACTIVATION_NAMES:
             return _ACTIVATION_NAMES.index(layer.name) * math.pi / len(_ACTIVATION_NAMES)
@@ -133,7 +133,7 @@ def sequence(network: Network) -> Array:
 
 
 class _Stacked(nn.Module):
-    """Linear layers side by side: (members, batch, inputs) -> (members, batch, outputs)."""
+    """Parallel linear layers: (members, batch, inputs) -> (members, batch, outputs)."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -146,11 +146,11 @@ class _Stacked(nn.Module):
 
 
 class MlpEnsemble(nn.Module):
-    """MLPs of different depths side by side; returns the mean of their logits.
+    """Parallel MLPs of different depths; returns the mean of their logits.
 
     Args:
-        inputs: Features.
-        classes: Logits.
+            inputs: Number of features.
+            classes: Number of logits.
         depths: Hidden layers of each member, deepest first.
     """
 
@@ -180,7 +180,7 @@ class MlpEnsemble(nn.Module):
 
 
 class _Encoder(nn.Module):
-    """A small transformer encoder over the layers of each job; returns the sum of what it says about each."""
+    """A small transformer encoder over the layers of each job; returns the sum of its outputs."""
 
     def __init__(self, inputs: int, width: int, layers: int) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class _Encoder(nn.Module):
 
 
 class TransformerEnsemble(nn.Module):
-    """Encoders whose sums, beside the features, go through an ensemble of MLPs each; returns the mean of the logits."""
+    """Encoders whose sums, together with the features, go through one ensemble of MLPs each; returns the mean of the logits."""
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class TransformerEnsemble(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class _Scaler:
-    """Brings inputs to the size of the training rows'."""
+    """Scaler of inputs to the range of the training rows."""
 
     mean: Array
     spread: Array
@@ -237,14 +237,14 @@ class _Scaler:
         return torch.from_numpy(((raw - self.mean) / self.spread).astype(np.float32))
 
     def sequences(self, networks: Sequence[Network]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return float32 (networks, longest, LAYER_INPUTS) and which places are padding."""
+        """Return float32 (networks, longest, LAYER_INPUTS) and the mask of padding."""
         found = [sequence(network) / self.layer_spread for network in networks]
         longest = max(1, *(len(rows) for rows in found))
         padded = np.zeros((len(found), longest, LAYER_INPUTS), np.float32)
         padding = np.ones((len(found), longest), bool)
         for i, rows in enumerate(found):
             padded[i, : len(rows)] = rows
-            padding[i, : max(len(rows), 1)] = False  # attention over nothing is not a number
+            padding[i, : max(len(rows), 1)] = False  # attention over nothing gives NaN
         return torch.from_numpy(padded), torch.from_numpy(padding)
 
 
@@ -256,11 +256,12 @@ class Classifier:
     """An ensemble and its training.
 
     Args:
-        kind: Which of the two.
-        classes: How many.
-        seed: Of weights and order.
-        epochs, patience: Most epochs, and those without a better validation loss after which it stops.
-        warm_start: `fit` goes on from the weights of the `fit` before (the publication's folds); else each starts anew.
+            kind: Kind of the ensemble.
+            classes: Number of classes.
+            seed: Seed of weights and order.
+            epochs, patience: Maximum number of epochs, and the number without a better validation loss after which it stops.
+            warm_start: True if `fit` continues from the weights of the previous `fit` (the publication's folds); else it starts
+            anew.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class Classifier:
 
     @property
     def weights(self) -> int:
-        """How many weights are trained."""
+        """Return the number of trained weights."""
         return sum(parameter.numel() for parameter in self.net.parameters()) if self.net else 0
 
     def fit(
@@ -348,13 +349,13 @@ class Classifier:
 
 
 class GpuMemNet:
-    """The estimator as a baseline of the process peak: classes are those of the training rows.
+    """The estimator as a baseline of the process peak, with the classes of the training rows.
 
     Args:
-        kind: Of the ensemble.
-        bin_mib: Width of a class; 1000 or 2000 for MLPs, 8000 for all else in the publication.
-        seed: Of weights, order and of the rows held back to stop the training.
-        epochs: At most.
+            kind: Kind of the ensemble.
+            bin_mib: Width of a class; 1000 or 2000 for MLPs, 8000 for all else in the publication.
+            seed: Seed of weights, order, and the rows held back for early stopping.
+            epochs: Maximum number of epochs.
     """
 
     def __init__(self, kind: Kind, bin_mib: int, *, target: Target = "process", seed: int = 0, epochs: int = EPOCHS) -> None:
@@ -364,7 +365,7 @@ class GpuMemNet:
         self._fitted: tuple[Classifier, Bins] | None = None
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Learn from the rows whose network is known and whose peak was measured."""
+        """Learn from the rows with a known network and a measured peak."""
         self._fitted = None
         pairs = [(s.network, size) for s in train if s.network is not None and (size := s.measured(self.target))]
         order = np.random.default_rng(self.seed).permutation(len(pairs))
@@ -379,7 +380,7 @@ class GpuMemNet:
         self._fitted = classifier, bins
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return the upper edge of each run's class; None without a network, or where there was too little to learn from."""
+        """Return the upper edge of each run's class; None without a network, or with too little training data."""
         found: list[int | None] = [None] * len(test)
         if self._fitted is None:
             return found

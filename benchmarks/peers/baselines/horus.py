@@ -1,12 +1,12 @@
 """Horus's formula: activations, parameters and gradients at 4 bytes each.
 
-Source: Yeung et al., Horus, TPDS 33(1), 2022 (formula as CARMA carries it for PyTorch, arXiv 2508.19073):
+Source: Yeung et al., Horus, TPDS 33(1), 2022 (formula in CARMA's version for PyTorch, arXiv 2508.19073):
 
     4 B * (activations * batch + parameters + batch * gradients), gradients = parameters
 
-Activations are elements of the layers' outputs for one sample. A gradient for each sample is the formula's own; PyTorch keeps
-one for the batch. It has no optimizer, no context and no allocator.
-Deviations: the layers are the modules without children which run, each time they run.
+Activations are elements of the layers' outputs for one sample. A gradient for each sample is part of the formula; PyTorch keeps
+one for the batch. The formula has no optimizer, no context, and no allocator.
+Deviations: the layers are the modules without children that run, each time they run.
 """
 
 from __future__ import annotations

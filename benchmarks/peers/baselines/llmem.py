@@ -5,9 +5,9 @@ Source: Kim et al., LLMem, IJCAI 2024, section 3; details from the authors' `siz
     base + 2 states of each parameter + the input + the outputs (two of the embedding, one a block, one of the last norm)
     + three times the logits, each rounded up to 2 MiB
 
-It keeps a block's input and nothing inside of the block. `base` is measured on the GPU there, after the model is wrapped.
+It counts a block's input and nothing inside the block. There, `base` is measured on the GPU after the model is wrapped.
 Deviations: base is a parameter and its gradient, each rounded up to 2 MiB (Gemini's chunks hold both in one place); sizes are
-those of the job's own precision (there: half, with the optimizer in float32); the optimizer keeps what the job's does
+those of the job's own precision (there: half, with the optimizer in float32); the optimizer has the job's own states
 (there: always Adam's two); all parameters count (there: those of embeddings and linear layers).
 """
 
@@ -21,8 +21,8 @@ from benchmarks.peers.baselines.network import Network
 from vramcast.core.units import MIB
 
 ROUND_BYTES: Final = 2 * MIB  # spec: LLMem
-LOGITS: Final = 3  # spec: LLMem: of the head, and twice in the loss
-EMBEDDINGS: Final = 2  # spec: LLMem: of tokens and of positions
+LOGITS: Final = 3  # spec: LLMem: one from the head, two in the loss
+EMBEDDINGS: Final = 2  # spec: LLMem: tokens and positions
 
 
 class LlMem(Formula):
@@ -32,7 +32,7 @@ class LlMem(Formula):
     target: Target = "reserved"
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return the formula's bytes; None for what is no decoder with an embedding."""
+        """Return the formula's bytes; None for a model other than a decoder with an embedding."""
         return [llmem_bytes(s.network, s.optimizer_states) if s.network and _is_decoder(s.network) else None for s in test]
 
 
@@ -45,8 +45,8 @@ def llmem_bytes(network: Network, optimizer_states: int) -> int:
     """Return the formula's value.
 
     Args:
-        network: A decoder's.
-        optimizer_states: Tensors of a parameter's size which the optimizer keeps.
+            network: Network of a decoder.
+            optimizer_states: Number of tensors of a parameter's size in the optimizer's state.
     """
     weights = sum(map(_rounded, network.weight_bytes))
     hidden = network.blocks_bytes[0]

@@ -1,8 +1,8 @@
-"""A job's network as the baselines see it: one forward and backward pass on torch's fake tensors.
+"""A job's network for the baselines: one forward and backward pass on torch's fake tensors.
 
-This is not how vramcast estimates. It knows no kernel's temporaries, no allocator and no optimizer. The tensors are those of
-the host: where a GPU has a kernel of its own (attention), what is alive may differ. Attention masks are left out: nobody can
-read a fake one.
+vramcast does not estimate like this: the pass has no kernel temporaries, no allocator, and no optimizer. The tensors are on
+the host: if a GPU has a kernel of its own (attention), the live tensors may differ. Attention masks are left out, because a
+fake one cannot be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCK_NAMES: Final = ("DecoderLayer", "Block")  # spec: LLMem's repository, siz
 
 
 def look(job: Job) -> Network:
-    """Return the network of a job which trains a model (not a script).
+    """Return the network of a job that trains a model (not a script).
 
     Raises:
         UsageError, JobError: the model cannot be built, or cannot run on fake tensors.
@@ -54,7 +54,7 @@ def look(job: Job) -> Network:
                 loss.backward()  # type: ignore[no-untyped-call]
     except VramcastError:
         raise
-    except Exception as error:  # the model's own code: whatever it raises, this job is not for the baselines
+    except Exception as error:  # the model's own code may raise anything: this job is not for the baselines
         raise JobError(f"The model does not run on fake tensors: {type(error).__name__}: {str(error)[:200]}") from error
     scores = model_program.first_float(output)
     is_decoder = not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
@@ -73,7 +73,7 @@ def look(job: Job) -> Network:
 
 
 def _fake(model: nn.Module, fake: FakeTensorMode) -> None:
-    """Make the model's parameters and buffers fake; what is shared stays shared."""
+    """Make the model's parameters and buffers fake; shared tensors stay shared."""
     made: dict[int, Any] = {}
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
@@ -94,7 +94,7 @@ def _batch(batch: Any) -> Any:
 
 
 def _watch_modules(model: nn.Module, batch_size: int, layers: list[Layer], blocks: list[int]) -> None:
-    """Let every module without children add its line to `layers`, every block of a transformer its input to `blocks`."""
+    """Make every module without children add its line to `layers`, every block of a transformer its input to `blocks`."""
     counted: set[int] = set()
 
     def layer(module: nn.Module, _: Any, output: Any) -> None:
@@ -114,7 +114,7 @@ def _watch_modules(model: nn.Module, batch_size: int, layers: list[Layer], block
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all storages alive, and lists what the forward pass makes."""
+    """Counter of the bytes of all live storages; it also lists the results of the forward pass."""
 
     def __init__(self, weights: list[nn.Parameter], others: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -139,7 +139,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _born(self, tensor: torch.Tensor) -> bool:
-        """Count a storage which is new; tell whether it is."""
+        """Count a new storage; return whether it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive:

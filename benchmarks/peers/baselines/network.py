@@ -1,4 +1,4 @@
-"""What a look at a model says without its values: the data which the baselines read. `look.py` makes it, no torch here."""
+"""The structure of a model without its values: the data for the baselines. `look.py` makes it; this module has no torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchmarks.peers.authors.architectures import Layer
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What one operator of the forward pass makes, in the order in which they run.
+    """The result of one operator of the forward pass, in the order of execution.
 
     Attributes:
-        size_bytes: Of the storage.
-        inputs: Numbers of the earlier tensors which the operator reads.
-        weights: Numbers, in `Network.weight_bytes`, of the parameters which it reads.
+            size_bytes: Size of the storage.
+            inputs: Numbers of the earlier tensors that the operator reads.
+            weights: Numbers, in `Network.weight_bytes`, of the parameters that it reads.
     """
 
     size_bytes: int
@@ -28,15 +28,15 @@ class Network:
 
     Attributes:
         batch_size: First dimension of the input.
-        layers: In the order in which they run; `activations` are elements of the output for one sample.
-        parameters: Elements, each shared weight once.
-        input_bytes: Of the whole batch.
-        weight_bytes: Each parameter's size. Empty: only their sum is known.
-        buffer_bytes: Of all buffers.
-        tensors: The forward pass, for the whole batch. Empty: only the layers are known.
-        fake_peak_bytes: Most bytes alive in one forward and backward pass, no optimizer.
-        blocks_bytes: Of the input of each block of a decoder, for the whole batch. Empty: it is none.
-        logits_bytes: Of the output.
+            layers: Layers in the order of execution; `activations` are elements of the output for one sample.
+            parameters: Number of elements, each shared weight once.
+            input_bytes: Size of the whole batch.
+            weight_bytes: Size of each parameter; empty if only their sum is known.
+            buffer_bytes: Size of all buffers.
+            tensors: The forward pass, for the whole batch; empty if only the layers are known.
+            fake_peak_bytes: Peak of live bytes in one forward and backward pass, without an optimizer.
+            blocks_bytes: Size of the input of each block of a decoder, for the whole batch; empty for other models.
+            logits_bytes: Size of the output.
     """
 
     batch_size: int
@@ -52,5 +52,5 @@ class Network:
 
     @property
     def activations(self) -> int:
-        """Elements of all layers' outputs for one sample."""
+        """Return the number of elements of all layers' outputs for one sample."""
         return sum(layer.activations for layer in self.layers)

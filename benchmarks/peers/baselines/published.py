@@ -1,7 +1,7 @@
-"""Estimates which others printed for a run: columns of a table of xMem's results. The table is not part of vramcast.
+"""Estimates that others printed for a run: columns of a table of xMem's results. The table is not part of vramcast.
 
-Source: Stone-ResearchLife/xMem (MIT), `plot/data*`: xMem's own, and its ports of DNNMem, SchedTune and LLMem. Those of xMem and
-DNNMem contain a `framework_mem` which was measured on the target card. Empty cells: the tool does not speak about that job.
+Source: Stone-ResearchLife/xMem (MIT), `plot/data*`: xMem's own, and its ports of DNNMem, SchedTune and LLMem. xMem's and
+DNNMem's contain a `framework_mem` that was measured on the target card. Empty cells: the tool does not cover that job.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TOOLS: Final[dict[str, str]] = {"xmem": "xMem", "dnnmem": "DNNMem", "schedtune":
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, int]]:
-    """Return of each row of the table, in order, the bytes of every tool which says any.
+    """Return, for each row of the table, the bytes of every tool with an estimate.
 
     Raises:
-        DatasetError: the file cannot be read, or is no such table.
+        DatasetError: the file cannot be read, or is not such a table.
     """
     columns = {tool: f"{tool}_bytes" for tool in TOOLS}
     rows = table(path, tuple(columns.values()), Tally(path))
@@ -30,7 +30,7 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, int]]:
 
 
 def _bytes(text: str, where: object) -> int | None:
-    """Return a cell's bytes; what is empty, 0 or -1 is none."""
+    """Return a cell's bytes; None for an empty cell, 0, and -1."""
     try:
         value = float(text or 0)
     except ValueError:
@@ -45,8 +45,8 @@ class Published(Formula):
 
     Args:
         tool: Key of `Sample.published`.
-        name: For tables.
-        target: What they were compared with.
+            name: Name for tables.
+            target: The peak that they were compared with.
     """
 
     def __init__(self, tool: str, name: str, target: Target) -> None:
@@ -54,5 +54,5 @@ class Published(Formula):
         self.target: Target = target
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return what was printed; None where nothing was."""
+        """Return the printed estimates; None without one."""
         return [sample.published.get(self.tool) for sample in test]

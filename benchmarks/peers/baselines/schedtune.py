@@ -1,10 +1,10 @@
-"""SchedTune's way: a random forest over a job's sizes and its card's data sheet.
+"""SchedTune's method: a random forest over a job's sizes and its card's data sheet.
 
 Source: Albahar et al., SchedTune, CCGrid 2022; columns as in its public table (hadeelalbahar/SchedTune, `model_stats.csv`):
-batch size, MB of activations, parameters and input, and of the card its bandwidth, its memory's clock, its number of SMs.
+batch size, MB of activations, parameters, and input; the card's bandwidth, memory clock, and number of SMs.
 Deviations: fitted on the available runs (the published forests: 12 torchvision CNNs on 5 other cards); the card's CUDA and
-tensor cores are left out, because SMs and generation say the same here; the publication adds its largest error to every
-estimate, which is left out, so that its error is not made worse.
+tensor cores are left out, because they are equivalent to SMs and generation here; the publication adds its largest error to
+every estimate, which is left out, so that its error is not made worse.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SchedTune:
     """The forest as a baseline.
 
     Args:
-        target: What it learns.
-        seed: Of the forest.
+            target: The peak that it learns.
+            seed: Seed of the forest.
     """
 
     name = "SchedTune"
@@ -40,7 +40,7 @@ class SchedTune:
         self._forest: RandomForestRegressor | None = None
 
     def fit(self, train: Sequence[Sample]) -> None:
-        """Learn from the runs whose network is known and whose peak was measured."""
+        """Learn from the runs with a known network and a measured peak."""
         pairs = [(columns(s.network, s.example.gpu), y) for s in train if s.network and (y := s.measured(self.target))]
         self._forest = None
         if pairs:
@@ -48,7 +48,7 @@ class SchedTune:
             self._forest.fit(np.array([x for x, _ in pairs]), np.array([y / MIB for _, y in pairs]))
 
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
-        """Return the forest's bytes; None without a network, or before it has learnt."""
+        """Return the forest's bytes; None without a network, or before training."""
         found: list[int | None] = [None] * len(test)
         known = [(i, sample) for i, sample in enumerate(test) if sample.network is not None]
         if self._forest is None or not known:
@@ -60,7 +60,7 @@ class SchedTune:
 
 
 def columns(network: Network, gpu: str) -> list[float]:
-    """Return batch size; MiB of activations, parameters, input; GB/s, MHz of the memory and SMs of the card."""
+    """Return batch size; MiB of activations, parameters, and input; GB/s, memory clock in MHz, and SMs of the card."""
     card = device(gpu)
     bandwidth = 2 * card.memory_clock_khz * card.memory_bus_bits / 8 / 1e6
     sizes = (

@@ -1,12 +1,12 @@
-"""NVIDIA's CnMem over the requests of a trace: how large the pool grows.
+"""NVIDIA's CnMem for the requests of a trace: the final size of the pool.
 
-CnMem is the pool with which arXiv 1903.06631 compares. From its published description (github.com/NVIDIA/cnmem, README and
-header): sizes are rounded up to 512 B; a request takes the smallest free block which holds it, the rest of which stays
-free; a block which is freed merges with free neighbours; where nothing fits the pool asks the driver for as much as is missing,
-and keeps it. What it got from the driver at different times does not merge.
+CnMem is the pool that arXiv 1903.06631 compares with. From its published description (github.com/NVIDIA/cnmem, README and
+header): sizes are rounded up to 512 B; a request takes the smallest free block that is large enough, the rest of which stays
+free; a freed block merges with free neighbours; if nothing fits, the pool requests the missing bytes from the driver and keeps
+them. Memory that the driver returned at different times does not merge.
 
-Assumed: the pool begins empty and grows by exactly the request. A block which another stream still uses is free when that is
-over (FREE_COMPLETED). Blocks are not kept apart by stream, as CnMem does: one list serves all, which flatters it.
+Assumptions: the pool begins empty and grows by exactly the request. A block that another stream still uses is free when that
+use ends (FREE_COMPLETED). CnMem separates blocks by stream; here one list serves all, which flatters it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ GRANULARITY_BYTES: Final = 512  # spec: CNMEM_GRANULARITY in cnmem.cpp
 
 
 def peak(trace: Trace) -> int:
-    """Return the bytes which the pool has taken from the driver when the trace ends: it gives nothing back."""
+    """Return the bytes that the pool has taken from the driver at the end of the trace: it returns nothing."""
     return _Pool().play(Lifetimes.of(trace))
 
 
 class _Pool:
-    """One list of free blocks, kept by size for best fit and by place for merging."""
+    """One list of free blocks, indexed by size for best fit and by address for merging."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
         self.by_size: list[tuple[int, int]] = []  # size, start
         self.starts: dict[int, int] = {}  # free blocks: start -> end
         self.ends: dict[int, int] = {}  # and end -> start
-        self.segments: set[int] = set()  # where a segment begins: nothing merges across
+        self.segments: set[int] = set()  # starts of segments: nothing merges across them
 
     def play(self, lifetimes: Lifetimes) -> int:
-        """Return the size of the pool after all blocks have come and gone."""
+        """Return the size of the pool after all blocks."""
         size_bytes = (-(-lifetimes.size_bytes // GRANULARITY_BYTES) * GRANULARITY_BYTES).tolist()
         events = [(time, number) for number, time in enumerate(lifetimes.birth.tolist())]
         events += [(time, ~number) for number, time in enumerate(lifetimes.death.tolist()) if time < lifetimes.length]
@@ -49,7 +49,7 @@ class _Pool:
         return self.taken_bytes
 
     def malloc(self, size_bytes: int) -> int:
-        """Return the start of a block; segments lie one behind the other."""
+        """Return the start of a block; segments are consecutive."""
         at = bisect_left(self.by_size, (size_bytes, 0))
         if at == len(self.by_size):
             start = self.taken_bytes
@@ -63,7 +63,7 @@ class _Pool:
         return start
 
     def free(self, start: int, size_bytes: int) -> None:
-        """Make a block free again, with its free neighbours of the same segment."""
+        """Free a block and merge it with its free neighbours in the same segment."""
         end = start + size_bytes
         if end in self.starts and end not in self.segments:
             after = self.starts[end]

@@ -1,7 +1,7 @@
-"""How low a pool can be at all: exactly for a few blocks, between two bounds for some more.
+"""The lowest possible pool: exact for a few blocks, between two bounds for some more.
 
-`exact` is a search of our own, for ten blocks at most. `solve` asks CP-SAT of OR-tools (optional: `pip install ortools`), which
-gives a lower bound also when it does not come to an end. Peak live bytes are a lower bound too, but not always available.
+`exact` is our own search, for at most ten blocks. `solve` uses CP-SAT of OR-tools (optional: `pip install ortools`), which
+gives a lower bound even if it does not finish. Peak live bytes are a lower bound too, but not always attainable.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ N_EXACT: Final = 10  # arbitrary: a search of milliseconds, seconds at worst
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optimum:
-    """The lowest pool which is known.
+    """The lowest known pool.
 
     Attributes:
         offset_bytes: int64[n], a placement of this height.
         height_bytes: Its height.
-        bound_bytes: No pool is lower; equal to `height_bytes` when the search came to its end.
+        bound_bytes: Lower bound of any pool; equal to `height_bytes` if the search finished.
     """
 
     offset_bytes: npt.NDArray[np.int64]
@@ -38,9 +38,9 @@ class Optimum:
 def exact(lifetimes: Lifetimes) -> Optimum:
     """Return the lowest pool of at most `N_EXACT` blocks.
 
-    Whoever places the blocks of an optimal pool again from its bottom to its top, each as low as it goes, gets a pool which is
-    no higher. So it is enough to try the orders in which the offsets never fall; a branch ends where it is as high as the
-    best pool known, and the search at peak live.
+    Placing the blocks of an optimal pool again from its bottom to its top, each as low as possible, gives a pool that is no
+    higher. So it is enough to try the orders in which the offsets never fall; a branch ends when it is as high as the
+    best known pool, and the search ends at the peak live bytes.
 
     Raises:
         UsageError: there are more blocks.
@@ -68,7 +68,7 @@ def exact(lifetimes: Lifetimes) -> Optimum:
         if len(offset) == n:
             best = (height, dict(offset))
             return
-        # What is still to come lies no lower than it would now: the branch ends if that is too high already.
+        # Later blocks lie no lower than they would now: the branch ends if that is already too high.
         if any(lowest(i) + size[i] >= best[0] for i in range(n) if i not in offset):
             return
         tried = set()
@@ -91,12 +91,12 @@ def exact(lifetimes: Lifetimes) -> Optimum:
 
 
 def solve(lifetimes: Lifetimes, seconds: float = 30.0, *, workers: int = 1) -> Optimum:
-    """Return what CP-SAT finds: no two rectangles (lifetime x place) overlap, the highest is as low as can be.
+    """Return CP-SAT's solution: no two rectangles (lifetime x place) overlap, and the highest is as low as possible.
 
     Args:
-        lifetimes: Of some hundred blocks at most.
-        seconds: How long it searches.
-        workers: Threads; with more than one, which of several best placements is found is a matter of chance.
+            lifetimes: Lifetimes of at most some hundred blocks.
+            seconds: Time limit of the search.
+            workers: Number of threads; with more than one, the choice among equally good placements is random.
     Raises:
         UsageError: OR-tools is not installed, or no placement was found in time.
     """

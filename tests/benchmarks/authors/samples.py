@@ -1,6 +1,6 @@
-"""Small valid files of the authors' formats, made up here: what the tests read and what the malformed ones are mutated from."""
+"""Small valid made-up files in the authors' formats, read by the tests and mutated into malformed ones."""
 
-# ruff: noqa: E501 - rows of tables are as long as they are
+# ruff: noqa: E501 - table rows are long
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUMemNet's rows are rebuilt: the lists of layers agree with the data, and the modules with the lists."""
+"""Tests of GPUMemNet's rebuilt rows: the lists of layers agree with the data, and the modules with the lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import samples
 _SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[3].parent / "shared")
 _DATA = _SHARED / "data" if (_SHARED / "data").is_dir() else _SHARED
 _FILES = sorted(_DATA.glob("gpumemnet_*.csv"))
-_SHARE = 0.99  # arbitrary: what the project asks for
+_SHARE = 0.99  # arbitrary: the project's aim
 
 # Class in torch.nn -> name in the lists, where they differ.
 _NAMES = {
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def layers_run(model: torch.nn.Module, inputs: torch.Tensor, last: str) -> list[Layer]:
-    """Return the list of layers as a forward pass of two samples meets them."""
+    """Return the list of layers in the order of a forward pass of two samples."""
     found: list[Layer] = []
 
     def note(module: torch.nn.Module, _: object, output: torch.Tensor) -> None:
@@ -101,7 +101,7 @@ def test_cnn_rows_out_of_memory_near_capacity_and_dead_before_the_start_are_cens
     assert all(run.workload.target for run in runs)
 
 
-@pytest.mark.skipif(not _FILES, reason="GPUMemNet's tables are not here (VRAMCAST_SHARED)")
+@pytest.mark.skipif(not _FILES, reason="GPUMemNet's tables are missing (VRAMCAST_SHARED)")
 def test_nearly_every_published_row_is_rebuilt_and_equals_its_list_of_layers() -> None:
     rows = verified = unlisted = 0
     for path in _FILES:

@@ -1,4 +1,4 @@
-"""Whatever a file holds, a reader gives a Reading or one of two errors, and every row is accounted for."""
+"""Tests of malformed files: a reader returns a Reading or raises one of two errors, and accounts for every row."""
 
 from __future__ import annotations
 

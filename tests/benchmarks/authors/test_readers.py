@@ -1,4 +1,4 @@
-"""What each reader makes of a valid file, and that the command imports it as `vramcast import` does."""
+"""Tests of each reader on a valid file, and of the import command, which works like `vramcast import`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison's protocol: what is asked about was never learnt from."""
+"""Tests of the comparison's protocol: evaluated groups are never trained on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramcast.learner.examples import Example
 
 
 class Spy:
-    """Remembers what it was shown."""
+    """A baseline that records its inputs."""
 
     name = "spy"
     target: Target = "reserved"

@@ -1,4 +1,4 @@
-"""The formulas on cases which can be counted by hand."""
+"""Tests of the formulas on cases that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_published_cell_which_is_no_number_is_refused(tmp_path: Path, cell: st
         published.read(path)
 
 
-# A look at a model --------------------------------------------------------------------------------------------------
+# Networks of models ------------------------------------------------------------------------------------------------
 
 
 def test_a_look_counts_layers_weights_and_tensors() -> None:
@@ -155,8 +155,8 @@ def test_a_look_counts_layers_weights_and_tensors() -> None:
 
 def test_the_fake_peak_holds_what_is_alive_in_the_backward_pass() -> None:
     network = look(job_of(nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1, bias=False)), 1024, 1024))
-    # 4 MiB each: weight, input, the hidden activation, its gradient, the weight's gradient. The activation may be gone
-    # by then; what is small is below 1 MiB.
+    # 4 MiB each: weight, input, the hidden activation, its gradient, the weight's gradient. The activation may be freed by
+    # then; the small tensors are below 1 MiB.
     assert network.fake_peak_bytes is not None
     assert 4 * 4 * MIB <= network.fake_peak_bytes < 5 * 4 * MIB + MIB
 

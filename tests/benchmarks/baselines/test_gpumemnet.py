@@ -1,4 +1,4 @@
-"""The classes at their edges, the features, and seeded trainings on small made-up data."""
+"""Tests of the classes at their edges, the features, and seeded trainings on small made-up data."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_classifier_which_is_not_fitted_is_refused() -> None:
         Classifier("mlp", 2).predict([])
 
 
-# As a baseline ------------------------------------------------------------------------------------------------------
+# The estimator as a baseline --------------------------------------------------------------------------------------
 
 
 def runs(n: int = 60) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Job logs: made-up files in the columns of public ones, and what is drawn from them."""
+"""Tests of job logs: made-up files with the columns of public ones, and jobs drawn from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark, on files written here; and xMem's published figures, where the runs are."""
+"""Tests of the benchmark on made-up files; and of xMem's published figures, if the runs are available."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_without_any_file_a_made_up_mix_is_simulated(files: Path, capsys: pytest
     assert "xMem" not in printed.out
 
 
-@pytest.mark.skipif(not (SHARED / "xmem_runs.csv").exists(), reason="xMem's runs are not here (VRAMCAST_SHARED)")
+@pytest.mark.skipif(not (SHARED / "xmem_runs.csv").exists(), reason="xMem's runs are missing (VRAMCAST_SHARED)")
 def test_xmems_failures_are_its_second_round_deaths_and_the_death_it_did_not_foresee(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_SHARED", str(SHARED.parent))
     runs = tools.tool_runs("xmem")
@@ -146,7 +146,7 @@ def test_xmems_failures_are_its_second_round_deaths_and_the_death_it_did_not_for
     assert len(runs) == len(rows) == kinds["False", "False", "False"] + kinds["True", "True", ""] + failures
     figures = evaluate(runs)
     assert figures["pef"] == pytest.approx(failures / len(rows))
-    assert 0.02 < figures["mre"] < 0.045  # its notebook says 3.66 % of all runs, these are a tenth of them
+    assert 0.02 < figures["mre"] < 0.045  # its notebook has 3.66 % for all runs; these are a tenth of them
     assert ways(runs)["inferred"] == 0
     total = sum(float(row["total_gpu_memory"]) for row in rows if (row["real_oom"], row["xmem_pred_oom"]) == ("True", "True"))
     for row in rows:

@@ -1,4 +1,4 @@
-"""The simulated cluster, against schedules drawn by hand and against what always holds."""
+"""Tests of the simulated cluster: schedules drawn by hand, and invariants."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_job_that_fits_passes_one_that_does_not() -> None:
 
 def test_a_job_above_its_request_dies_and_climbs_its_ladder() -> None:
     attempts = simulate([job(100, 7)], [(5, 4, 6, 8)], [10], oom_share=0.25)
-    assert [one.request_bytes for one in attempts] == [5, 6, 8]  # 4 is below what failed
+    assert [one.request_bytes for one in attempts] == [5, 6, 8]  # 4 is below the failed request
     assert spans(attempts) == [(0, 0, 0, 25, True), (0, 0, 25, 50, True), (0, 0, 50, 150, False)]
 
 

@@ -1,4 +1,4 @@
-"""Mixes, ladders, and bounds from other models' errors."""
+"""Tests of mixes, ladders, and bounds from other models' errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_runs_of_unknown_size_are_not_drawn() -> None:
 def test_a_bound_is_the_quantile_of_the_other_models_residuals() -> None:
     others = [run(i, f"model {i}", 100 + i) for i in range(1, 10)]  # residuals 0.01 ... 0.09
     (mine,) = [one for one in with_bounds([run(0, "mine", 500), *others], [0.5, 0.75, 0.9, 0.99]) if one.group == "mine"]
-    # n = 9: ranks 5, 8 (7.5 rounded up) and 9, and rank 10 which there is not: the largest.
+    # n = 9: ranks 5, 8 (7.5 rounded up) and 9, and rank 10, which does not exist: the largest.
     assert mine.bounds == {0.5: 105, 0.75: 108, 0.9: 109, 0.99: 109}
 
 

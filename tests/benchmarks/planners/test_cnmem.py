@@ -1,4 +1,4 @@
-"""A pool in the manner of CnMem."""
+"""Tests of a pool like CnMem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.tracer.format.trace import Action, Trace
 
 
 def played(*requests: int) -> int:
-    """Return the peak of requests: n asks for n units of 512 B, -n frees what the n-th request (from 1) asked for."""
+    """Return the peak of requests: n requests n units of 512 B, -n frees the n-th request (from 1)."""
     events: list[Event] = []
     for request in requests:
         if request > 0:

@@ -1,4 +1,4 @@
-"""The lowest pool there is, and how near the planner comes to it."""
+"""Tests of the lowest possible pool, and of the planner's distance to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vramcast.simulator.planning.pool import PoolPlan, plan
 
 @st.composite
 def dense(draw: st.DrawFn, max_blocks: int) -> Lifetimes:
-    """Blocks which meet in all ways, of few sizes: peak live is often out of reach."""
+    """Draw blocks that overlap in all ways, with few sizes: peak live is often unattainable."""
     n = draw(st.integers(1, max_blocks))
     times = np.array(draw(st.permutations(range(2 * n))), np.int64).reshape(n, 2)
     times = np.sort(times[np.argsort(times.min(axis=1))], axis=1)
@@ -30,7 +30,7 @@ def dense(draw: st.DrawFn, max_blocks: int) -> Lifetimes:
 
 
 def follow(blocks: Lifetimes, found: optimum.Optimum) -> list[str]:
-    """Return what the judge says of an optimum."""
+    """Return the judge's findings for an optimum."""
     return pool_checker.check(blocks, PoolPlan(found.offset_bytes, blocks.size_bytes, found.height_bytes, "optimum", 0.0))
 
 
@@ -54,7 +54,7 @@ def test_small_plans_are_within_one_per_cent_of_the_optimum(blocks: Lifetimes) -
 
 
 def test_peak_live_is_not_always_to_be_had() -> None:
-    birth = np.array([3, 4, 6, 7, 8, 10, 11, 14, 17])  # drawn at random, until there was one
+    birth = np.array([3, 4, 6, 7, 8, 10, 11, 14, 17])  # found by random search
     death = np.array([8, 6, 11, 12, 10, 13, 16, 20, 19])
     blocks = Lifetimes(birth, 512 * np.array([5, 5, 1, 2, 1, 3, 5, 5, 2]), birth, death, 20)
     found = optimum.exact(blocks)
