@@ -86,12 +86,12 @@ def main() -> int:
     torch = find_torch()
     print(f"torch {torch.version}, CUDA {torch.cuda}")
     deviations = (
-        *_said("private names which it lacks", missing()),
-        *_said("entry points which the list lacks", _unlisted(torch.lib)),
-        *_said("allocator constants and settings which differ", [*_constants(torch.lib), *_unknown_keys(torch.lib)]),
-        *_said("texts of settings which it takes otherwise", list(_texts(torch.version))),
-        *_said("random requests which it serves otherwise", list(_sequences(n_sequences))),
-        *_said("tracers which do not answer", list(_tracers())),
+        *_said("private names that it lacks", missing()),
+        *_said("entry points that the list lacks", _unlisted(torch.lib)),
+        *_said("allocator constants and settings that differ", [*_constants(torch.lib), *_unknown_keys(torch.lib)]),
+        *_said("texts of settings that it reads differently", list(_texts(torch.version))),
+        *_said("random requests that it serves differently", list(_sequences(n_sequences))),
+        *_said("tracers that do not answer", list(_tracers())),
     )
     today = datetime.date.today().isoformat()
     release = torch.version.partition("+")[0]

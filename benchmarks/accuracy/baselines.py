@@ -250,7 +250,7 @@ def main() -> None:
     torch.set_num_threads(1)
     samples = samples_of(options.set, limit=options.limit, look_at=not options.no_networks)
     known = sum(sample.network is not None for sample in samples)
-    print(f"{options.set}: {len(samples)} runs, {known} of them looked at\n")
+    print(f"{options.set}: {len(samples)} runs, {known} of them inspected\n")
     of = [baseline for baseline in baselines_of(options.set) if not baseline.name.startswith(tuple(options.without))]
     print(compare(options.set, samples, of))
 

@@ -6,7 +6,7 @@
     python -m benchmarks.accuracy.examples qlora    # from benchmarks.accuracy.published_peaks, like nanovlm
 
 Nothing is run. An answer counts only if its settings are those of the log, and if the job reached the line that printed the
-peak, or at least two steps of its optimizer within its time (`facts["reached"]` records which). Only peaks and traits are
+peak, or at least two steps of its optimizer within its time (recorded in `facts["reached"]`). Only peaks and traits are
 known for a command, so `features` are {}.
 """
 

@@ -167,7 +167,7 @@ def mixes(context_size_bytes: int) -> list[Mixed]:
     """Return the available runs; made-up ones if there are none."""
     here = {name: path_of(name).exists() for name in ("xmem", "cnn", "mlp")}
     for name in (name for name, is_here in here.items() if not is_here):
-        print(f"'{path_of(name)}' is not here: run `python -m benchmarks.accuracy.examples {name}`.", file=sys.stderr)
+        print(f"'{path_of(name)}' is missing: run `python -m benchmarks.accuracy.examples {name}`.", file=sys.stderr)
     found = [of_xmem(context_size_bytes)] if here["xmem"] else []
     names = [name for name in ("cnn", "mlp") if here[name]]
     found += [of_gpumemnet(names)] if names else []

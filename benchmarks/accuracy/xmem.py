@@ -49,7 +49,7 @@ CONFIGS: Final = Path(__file__).parent / "configs"
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
 _ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
 _FAR: Final = 0.035  # arbitrary: error from which rows are listed one by one
-_NEAR_MIB: Final = 60  # arbitrary: error below which only a constant is missing
+_NEAR_MIB: Final = 60  # arbitrary: a smaller error is a missing constant
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 
 

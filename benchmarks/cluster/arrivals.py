@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = read(parser.parse_args(arguments).file)
     quantiles = found.quantiles_s if isinstance(found, RunTimes) else _quantiles(job.duration_s for job in found.jobs)
     if isinstance(found, Log):
-        print(f"{len(found.jobs)} jobs; of so many cards: {dict(sorted(Counter(job.cards for job in found.jobs).items()))}")
+        print(f"{len(found.jobs)} jobs by number of cards: {dict(sorted(Counter(job.cards for job in found.jobs).items()))}")
     print(f"left out: {said(found)}\n")
     rows = [[f"{at:g}", f"{seconds:.0f}"] for at, seconds in zip(LEVELS, quantiles, strict=True)]
     print(markdown(["quantile", "run time s"], rows))

@@ -176,9 +176,11 @@ def _check(
         raise UsageError(f"The cluster's cards are {list(cards)}: at least one is expected, each with more than 0 bytes.")
     n_largest = list(cards).count(max(cards))
     if wide := [job for job in jobs if job.cards > n_largest]:
-        raise UsageError(f"Job '{wide[0].id}' takes {wide[0].cards} cards, of the largest there are {n_largest}: leave it out.")
+        raise UsageError(
+            f"Job '{wide[0].id}' takes {wide[0].cards} cards, there are {n_largest} of the largest size: leave it out."
+        )
     if len(jobs) != len(requests):
-        raise UsageError(f"There are {len(jobs)} jobs and {len(requests)} requests: one ladder a job is expected.")
+        raise UsageError(f"There are {len(jobs)} jobs and {len(requests)} requests: one ladder per job is expected.")
     if any(size <= 0 for sizes in requests for size in sizes):
         raise UsageError("A job requests 0 bytes or less: leave its ladder empty, it gets the whole card.")
     if not 0 < oom_share <= 1 or not 0 <= interference < math.inf:

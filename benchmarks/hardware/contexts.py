@@ -198,7 +198,7 @@ def main() -> None:
             f"{level}: {len(pairs)} cards, |error| median {statistics.median(new):.1f} % "
             f"(formerly {statistics.median(old):.1f} %), largest {max(new):.1f} % ({max(old):.1f} %)"
         )
-    print("\n## Residuals by class, and the share of what was left out which stays below the bound\n")
+    print("\n## Residuals by class, and the share of left-out rows below the bound\n")
     lines = []
     for (source, kernels), values in sorted(residuals().items(), key=lambda item: (item[0][1], item[0][0].name)):
         level = "kernels" if kernels else "bare"

@@ -397,11 +397,9 @@ def main() -> None:
     ]))  # fmt: skip
     for sm, why in found.not_asked.items():
         print(f"\nsm_{sm} was not asked: {why}")
-    print(
-        f"\nFirst plans which did not build: {sum(n for status, n in found.plans.items() if status)} of {found.plans.total()}"
-    )
+    print(f"\nFirst plans that did not build: {sum(n for status, n in found.plans.items() if status)} of {found.plans.total()}")
     in_b = [sum(found.lists[MODE_B, sm, what] for sm in CARDS) for what in ("device", "lists")]
-    print(f"Lists of mode B in whose making cuDNN looked for a device: {in_b[0]} of {in_b[1]}")
+    print(f"Lists of mode B for which cuDNN looked for a device: {in_b[0]} of {in_b[1]}")
     if options.cudnn is None:
         print("\n" + by_layer(cudnn, libraries))
 

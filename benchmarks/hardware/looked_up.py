@@ -18,9 +18,9 @@ from pathlib import Path
 from vramcast.tracer.nullgpu.library.entry_points import guess, run_tool
 
 _HEAD = """\
-# Entry points of NVIDIA's libraries that libraries of the PyTorch ecosystem look up in addition to torch's own, read from wheels
-# by `python -m benchmarks.hardware.looked_up` (2026-11-22). The stand-ins export all of them; entry_points.txt has their
-# behaviour, and a call outside that list is an error. This file has only names, no text of NVIDIA's.
+# Entry points of NVIDIA's libraries that libraries of the PyTorch ecosystem look up in addition to torch's own. They were read
+# from wheels by `python -m benchmarks.hardware.looked_up` (2026-11-22). The stand-ins export all of them;
+# entry_points.txt has their behaviour, and a call outside that list is an error. This file has only names, no text of NVIDIA's.
 """
 # Calls in the sources of libraries without wheels, from `git grep` for names of the runtime and of cuBLAS.
 _FROM_SOURCES = {

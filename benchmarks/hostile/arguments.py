@@ -101,7 +101,7 @@ def _of_values(folder: Path) -> Iterable[Case]:
     yield case("a huge sweep", refused, ("sweep", target, *_BATCH, "--batch-sizes", "1..900000000000000000"), (2,), "2^63")
     yield case("no rows", traced, ("estimate", target, "--batch", "0x64"), (0, 3))
     yield case("a message of 10 MB", traced, ("estimate", f"{folder}/m.py:long", *_BATCH), (3,), "characters cut")
-    yield case("a message of any characters", traced, ("estimate", f"{folder}/m.py:speaks", *_BATCH), (3,), "RuntimeError")
+    yield case("a message of odd characters", traced, ("estimate", f"{folder}/m.py:speaks", *_BATCH), (3,), "RuntimeError")
 
 
 def _ordered(found: dict[str, Any]) -> str:
@@ -151,7 +151,7 @@ def _of_environments(folder: Path) -> Iterable[Case]:
     yield case("stderr is full", "VRAMCAST CHECK 2>/dev/full", (0,))
     yield case("stderr is closed, wrong usage", "VRAMCAST CHECK --steps 0 2>&-", (2,))
     yield case("stdin is closed", "VRAMCAST CHECK <&-", (0,))
-    yield case("nobody reads", "set -o pipefail; VRAMCAST --help | true", (0,), answers=False)
+    yield case("no reader", "set -o pipefail; VRAMCAST --help | true", (0,), answers=False)
     # Home, user, places.
     yield case("no HOME", "VRAMCAST CHECK", (0,), HOME=None)
     nobody = {"HOME": None, "USER": None, "LOGNAME": None, "PYTHONPATH": f"{ROOT}:{folder}/site"}
@@ -204,7 +204,7 @@ def _of_the_api() -> Iterable[Case]:
     def like_calm(given: dict[str, Any]) -> Verdict:
         found, calm = estimate(**given), estimate()
         same = (found.allocated, found.reserved, found.process) == (calm.allocated, calm.reserved, calm.process)
-        return HANDLED if same else Verdict(Wrong.NUMBER, f"{found.process} bytes, and plainly said {calm.process}")
+        return HANDLED if same else Verdict(Wrong.NUMBER, f"{found.process} bytes, and {calm.process} with plain arguments")
 
     def case(name: str, run: Callable[[], Verdict]) -> Case:
         return Case("Python API", name, run)
@@ -229,4 +229,4 @@ def _of_the_api() -> Iterable[Case]:
         {"memory": 12_622_168_064.0}, {"steps": 3.0}, {"level": 0.5}, {"timeout_s": 600}, {"batch": api.TensorSpec((8, 64))},
         {"device": "RTX 3060"}, {"batch": (x,)}, {"lr": 1},
     ):  # fmt: skip
-        yield case(f"{_named(given)}, like plainly said", functools.partial(like_calm, given))
+        yield case(f"{_named(given)}, like plain arguments", functools.partial(like_calm, given))

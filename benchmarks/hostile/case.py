@@ -17,7 +17,7 @@ class Wrong(Enum):
     HANG = "hang"
     EXIT_CODE = "wrong exit code"
     UNCLEAR = "unclear message"
-    WALL = "a limit or a wall which did not hold"
+    WALL = "a limit or wall that did not hold"
 
 
 @dataclass(frozen=True, slots=True)

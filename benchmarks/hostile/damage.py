@@ -72,23 +72,23 @@ def trees(folder: Path) -> Iterator[tuple[str, str, str]]:
         "a child in another tree": ((*tree, "right_children", 0), 10_000),
         "a child before the first": ((*tree, "left_children", 0), -7),
         "two ways to a child": ((*tree, "left_children", 0), second),
-        "a feature which is not there": ((*tree, "split_indices", 0), 10**6),
+        "a missing feature": ((*tree, "split_indices", 0), 10**6),
         "a column too short": ((*tree, "split_conditions"), [0.5]),
         "categories": ((*tree, "categories"), [1]),
-        "a tree of an output which is not there": ((*model, "tree_info", 0), 99),
-        "fewer trees than it says": ((*model, "trees"), []),
+        "a tree of a missing output": ((*model, "tree_info", 0), 99),
+        "fewer trees than declared": ((*model, "trees"), []),
         "no nodes": ((*tree, "left_children"), []),
         "another booster": (("learner", "gradient_booster", "name"), "dart"),
         "another objective": (("learner", "objective", "name"), "reg:squarederror"),
         "a base score of infinity": (("learner", "learner_model_param", "base_score"), "[inf]"),
         "a base score of 1e30": (("learner", "learner_model_param", "base_score"), "[1e30,0,0,0,0,0]"),
-        "a number of features which is none": (("learner", "learner_model_param", "num_feature"), "many"),
+        "an invalid number of features": (("learner", "learner_model_param", "num_feature"), "many"),
         "no version": (("version",), []),
     }  # fmt: skip
     for name, (place, value) in changes.items():
         yield name, "reserved.json", with_value(values, place, value)
     text = (folder / "reserved.json").read_text()
-    yield "a name which stands twice", "reserved.json", text.replace('"trees":', '"trees":[{}],"trees":', 1)[:-1]
+    yield "a duplicate name", "reserved.json", text.replace('"trees":', '"trees":[{}],"trees":', 1)[:-1]
     for file in ("artifact.json", "reserved.json"):
         for name, content in {
             "nested 100,000 deep": "[" * 100_000,

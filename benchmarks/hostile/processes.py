@@ -73,7 +73,7 @@ JOBS: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("forks, both come back", "os.fork()", (0,), ""),
     ("forks, the child leaves by sys.exit", "os.fork() or sys.exit()", (0,), ""),
     ("forks, the child runs atexit's", "os.fork() or atexit._run_exitfuncs()", (0,), ""),
-    ("a process which outlives it", "subprocess.Popen(['sleep', '600'], start_new_session=True)", (0,), ""),
+    ("a process that outlives it", "subprocess.Popen(['sleep', '600'], start_new_session=True)", (0,), ""),
     ("a daemon, forked twice", "os.fork() or (os.setsid(), os.fork() or time.sleep(600), os._exit(0))", (0,), ""),
     ("symmetric memory", "from torch.distributed import _symmetric_memory as m; m.empty(8, device='cuda')", (0,), ""),
     ("a megabyte of output", "print('x' * (1 << 20))", (0,), ""),
@@ -102,7 +102,7 @@ same([est(256), est(256)], [calm, calm])
 """
         for delay_s in (0.02, 0.05, 0.1)
     },
-    "a job which forks and returns twice": """
+    "a job that forks and returns twice": """
 def forks(): os.fork(); return nn.Linear(64, 64)
 calm = est(64), est(4096)
 for tracer in ("fake", "auto"):
@@ -226,7 +226,7 @@ def told_to_end(place: Place, arguments: list[str], number: signal.Signals, dela
         _, err = process.communicate(timeout=_PROMPT_S if number != signal.SIGINT else LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return Verdict(Wrong.HANG, f"somebody holds its pipes {_PROMPT_S:g} s after {number.name}")
+        return Verdict(Wrong.HANG, f"a process holds its pipes {_PROMPT_S:g} s after {number.name}")
     stops = number == signal.SIGINT and arguments[0] == "run"  # the first Ctrl-C: the peaks so far
     if process.returncode not in ((0,) if stops else (-number, 128 + number)):
         return Verdict(Wrong.EXIT_CODE, f"exit {process.returncode} after {number.name}: {err.strip()[-200:]}")

@@ -119,7 +119,7 @@ def judged(code: int, out: str, err: str, *, is_json: bool) -> Verdict:
     if "This error is unexpected" in err:
         return Verdict(Wrong.UNCLEAR, f"unforeseen: {err[-200:]}")
     if code in (2, 3) and "vramcast: " not in err:
-        return Verdict(Wrong.UNCLEAR, f"exit {code} without a message of ours: {err[-200:]}")
+        return Verdict(Wrong.UNCLEAR, f"exit {code} without a message of vramcast's: {err[-200:]}")
     return HANDLED
 
 
@@ -283,7 +283,7 @@ def _jobs(folder: Path, draw: random.Random) -> Iterable[Case]:
         if not is_same or verdict is not HANDLED:
             return verdict
         if code != 0:
-            return Verdict(Wrong.EXIT_CODE, f"exit {code} for a job which runs: {err[-200:]}")
+            return Verdict(Wrong.EXIT_CODE, f"exit {code} for a job that runs: {err[-200:]}")
         found, right = json.loads(out)["peaks"], alone(job)
         return HANDLED if found == right else Verdict(Wrong.NUMBER, f"{found}, and alone {right}")
 

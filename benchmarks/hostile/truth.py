@@ -178,7 +178,7 @@ def _is_calm(found: dict[str, Any]) -> str:
 
 def _is_counted(found: dict[str, Any]) -> str:
     beside = found["peaks"]["process"] - found["peaks"]["reserved"]
-    return "" if beside > 1 << 30 else f"{beside} bytes beside the allocator, not more than 1 GiB"
+    return "" if beside > 1 << 30 else f"{beside} bytes outside the allocator, not more than 1 GiB"
 
 
 def _by_null_gpu(found: dict[str, Any]) -> str:

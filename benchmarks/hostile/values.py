@@ -21,7 +21,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
-_SHAPES = "shapes which depend on values"
+_SHAPES = "shapes that depend on values"
 _PROGRAMS = Path(value_programs.__file__)
 _MODELS = """
 import torch
@@ -99,7 +99,7 @@ def cases(folder: Path) -> Iterable[Case]:
         for rows in (512, 2048):
             for tracer in ("nullgpu", "fake"):
                 yield Case(_SHAPES, f"{name}, {rows} rows, {tracer}", functools.partial(_program, name, rows, tracer))
-    yield Case(_SHAPES, "a selection which does not fit", _does_not_fit)
+    yield Case(_SHAPES, "a selection that does not fit", _does_not_fit)
     yield Case(_SHAPES, "no largest shape", _has_no_bound)
     yield Case(_SHAPES, "what is drawn is named", _names_what_is_drawn)
     models, script = folder / "models.py", folder / "script.py"

@@ -6,7 +6,7 @@ import random
 import string
 from typing import Final
 
-_WORDS: Final = 3000  # arbitrary: number of different words
+_WORDS: Final = 3000  # arbitrary: distinct words
 _LINES: Final = 4000  # arbitrary: lines in the corpus
 
 

@@ -66,7 +66,7 @@ def requests(planted: Path) -> Iterator[tuple[str, dict[str, Any] | bytes]]:
     yield "card is a file", {**_GOOD, "device": "/etc/passwd.toml"}
     yield "command without --allow-code", {"command": ["python", "-c", f"open({str(planted)!r}, 'w')"]}
     yield "file above the job's folder", {"command": ["train.py"], "files": {"../../planted": ""}}
-    yield "pickle which runs", {"trace": base64.b64encode(pickle.dumps(_Runs(str(planted)))).decode()}
+    yield "pickle that runs code", {"trace": base64.b64encode(pickle.dumps(_Runs(str(planted)))).decode()}
     yield "pickle of a million lists", {"trace": base64.b64encode(b"]" * 1_000_000 + b".").decode()}
     yield "zip bomb", {"trace": base64.b64encode(_zip_bomb()).decode()}
     yield "a batch of 2^60", {**_GOOD, "batch": ["1152921504606846976x3x224x224"]}

@@ -309,7 +309,7 @@ def differences(rows: Sequence[Comparison]) -> list[str]:
             for of in _COMPARED
             if getattr(row.run, of) != getattr(row.simulated, of)
         ]
-        whose = "the job asked otherwise" if row.own_is_equal else "THE SIMULATOR"
+        whose = "the job made other requests" if row.own_is_equal else "THE SIMULATOR"
         lines.append(f"{row.job}; {row.settings}; {row.card}: {', '.join(what)}; from {row.first}; {whose}")
     return lines
 
@@ -347,7 +347,7 @@ def main() -> int:
     print(f"\n{len(jobs) - len(failed)} of {len(jobs)} jobs ran.", *failed, sep="\n")
     n_events, seconds = sum(row.n_events for row in rows), time.perf_counter() - started
     print(f"{len(rows)} runs, {n_events:,} events, {seconds:.0f} s: {sum(row.is_equal for row in rows)} equal.")
-    print(f"{len(served)} runs without a failed request which the job survived: {sum(row.is_equal for row in served)} equal.")
+    print(f"{len(served)} runs without a failed request that the job survived: {sum(row.is_equal for row in served)} equal.")
     print(f"\n{by_job(rows)}\n\nEvery difference (run -> simulated):", *differences(rows), sep="\n")
     if given.json:
         with atomic_write(given.json) as file:

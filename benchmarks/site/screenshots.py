@@ -144,7 +144,7 @@ def small(png: bytes) -> bytes:
             image.quantize(colours, dither=Image.Dither.NONE).save(file, "png", optimize=True)
             if len(file.getvalue()) <= MOST_BYTES:
                 return file.getvalue()
-    raise CannotEstimate(f"A picture has more than {MOST_BYTES:,} bytes with {_COLOURS[-1]} colours: show less of the page.")
+    raise CannotEstimate(f"A picture with a palette of {_COLOURS[-1]} exceeds {MOST_BYTES:,} bytes: show less of the page.")
 
 
 def typed(commands: tuple[str, ...]) -> str:

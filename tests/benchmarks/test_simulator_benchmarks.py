@@ -73,7 +73,7 @@ def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator(need
     assert parted["smallest"] is not None
     assert parted["smallest"].startswith("OOM")
     assert all(row.survived for row in rows if not row.is_equal)
-    assert all(line.endswith("the job asked otherwise") for line in simulator_jobs.differences(rows))
+    assert all(line.endswith("the job made other requests") for line in simulator_jobs.differences(rows))
 
 
 def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path, need: Need) -> None:
@@ -133,7 +133,7 @@ def test_every_difference_is_listed_with_whose_it_is() -> None:
     ]
     lines = simulator_jobs.differences(rows)
     assert lines == [
-        "a job; default; no end: reserved 7 -> 9; from OOM of 4 B, conv; the job asked otherwise",
+        "a job; default; no end: reserved 7 -> 9; from OOM of 4 B, conv; the job made other requests",
         "a job; default; no end: reserved 9 -> 7; from None; THE SIMULATOR",
     ]
     assert _cells(simulator_jobs.table(rows)) == [

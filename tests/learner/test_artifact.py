@@ -273,7 +273,7 @@ def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder:
     "damaged",
     [
         *("nested 100,000 deep", "nested in objects", "a child is its own parent", "a child in another tree", "no version"),
-        *("an integer of a million digits", "a name which stands twice"),
+        *("an integer of a million digits", "a duplicate name"),
     ],
 )
 def test_a_damaged_artifact_is_refused(folder: Path, tmp_path: Path, damaged: str) -> None:

@@ -1,4 +1,4 @@
-/* Ends the program with the line and the text of a condition which does not hold. */
+/* Ends the program with the line and the text of a condition that does not hold. */
 #include <stdio.h>
 #include <stdlib.h>
 

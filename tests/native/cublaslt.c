@@ -1,4 +1,4 @@
-/* The oracle's cuBLASLt: descriptors keep what was set, heuristics stay within their limit, and nothing unknown succeeds. */
+/* Checks the oracle's cuBLASLt: descriptors keep their attributes, heuristics respect their limit, and unknown calls fail. */
 #include "check.h"
 
 #include <stddef.h>
@@ -68,14 +68,14 @@ static void what_is_not_understood_is_refused_by_name(void) {
     int32_t value = 0;
     uint64_t storage[1];
     CHECK(cublasLtMatmulDescCreate(&matmul, 68, 0) == SUCCESS);
-    CHECK(cublasLtMatmulDescGetAttribute(matmul, 7, &value, sizeof value, NULL) == INVALID_VALUE); /* nobody set it */
+    CHECK(cublasLtMatmulDescGetAttribute(matmul, 7, &value, sizeof value, NULL) == INVALID_VALUE); /* not set */
     CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatmulDescGetAttribute"));
-    CHECK(!*vramcast_cublaslt_refused()); /* each is told once */
+    CHECK(!*vramcast_cublaslt_refused()); /* each is reported once */
     CHECK(cublasLtMatmulDescSetAttribute(matmul, 7, large, sizeof large) == INVALID_VALUE);
-    CHECK(cublasLtMatmulDescGetAttribute(matmul, 0, &value, 2, NULL) == INVALID_VALUE); /* too small for it */
+    CHECK(cublasLtMatmulDescGetAttribute(matmul, 0, &value, 2, NULL) == INVALID_VALUE); /* the buffer is too small */
     CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatmulDescSetAttribute"));
     for (int name = 0; name < 60; name++) cublasLtMatmulDescSetAttribute(matmul, name, &value, sizeof value);
-    CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatmulDescSetAttribute")); /* more than there is room for */
+    CHECK(!strcmp(vramcast_cublaslt_refused(), "cublasLtMatmulDescSetAttribute")); /* the value is too large */
     CHECK(cublasLtMatmulDescDestroy(matmul) == SUCCESS);
     CHECK(cublasLtMatmulDescInit_internal(storage, 4, 68, 0) == ALLOC_FAILED);
     CHECK(cublasLtMatmul() == NOT_SUPPORTED);
@@ -99,7 +99,7 @@ static void heuristics_ask_for_nothing_or_for_their_limit(void) {
     CHECK(vramcast_cublaslt_ask_for_limit(0) == 0);
     memset(result, 0xff, sizeof result);
     CHECK(ASK(2) == SUCCESS && found == 1 && result[0].state == 0 && result[0].workspace_bytes == 0);
-    CHECK(result[1].state == -1); /* only what was found is written */
+    CHECK(result[1].state == -1); /* only found results are written */
     CHECK(cublasLtMatmulPreferenceSetAttribute(preference, 1, &limit, sizeof limit) == SUCCESS);
     CHECK(ASK(1) == SUCCESS && result[0].workspace_bytes == 0);
     CHECK(vramcast_cublaslt_ask_for_limit(1) == 1); /* one of the two was allowed a workspace */

@@ -15,7 +15,7 @@ static cudnnBackendDescriptor_t tensor(cudnnHandle_t handle, int64_t id, const i
     CHECK(!cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &descriptor));
     CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
     CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims));
-    CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims)); /* once more: replaced */
+    CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims)); /* replaces the value */
     CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
     CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
     CHECK(!cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
@@ -45,8 +45,8 @@ int main(void) {
         CHECK(!cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, &count, back));
         CHECK(count == 4 && back[0] == 2 && back[3] == 8);
         CHECK(!cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 1, &count, back));
-        CHECK(count == 4 && back[0] == 192 && back[1] == 3); /* only one was wanted */
-        CHECK(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_VECTOR_COUNT, CUDNN_TYPE_INT64, 1, &count, back)); /* nobody set it */
+        CHECK(count == 4 && back[0] == 192 && back[1] == 3); /* only one was requested */
+        CHECK(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_TENSOR_VECTOR_COUNT, CUDNN_TYPE_INT64, 1, &count, back)); /* not set */
         CHECK(!cudnnBackendDestroyDescriptor(descriptor));
     }
     CHECK(!cudnnDestroy(dnn));

@@ -1,5 +1,5 @@
 /* Exercises the null GPU's accounts through the public CUDA API, under the sanitizers; every line must hold.
- * Linked to the stand-ins; the device is the one test_native.py puts into NULLGPU_DEVICE: 64 MiB, 8 MiB of them gone. */
+ * Linked to the stand-ins; the device is the one that test_native.py sets in NULLGPU_DEVICE: 64 MiB, 8 MiB of them used. */
 #include "check.h"
 
 #include <cuda.h>
@@ -18,7 +18,7 @@ static size_t free_bytes(void) {
     return available;
 }
 
-/* Sizes are charged in whole pages of 2 MiB; addresses are aligned to them and come back. */
+/* Sizes are charged in whole pages of 2 MiB; addresses are aligned to them and reused. */
 static void malloc_and_free(void) {
     void *a, *b, *c;
     CHECK(free_bytes() == 56 * MIB);
@@ -83,7 +83,7 @@ static void host_memory(void) {
     free(plain);
 }
 
-/* Host to host is real; a small upload can be read back until the device changes; all else from the device is zero. */
+/* Host-to-host copies are real; a small upload is readable until the device changes it; all other reads give zero. */
 static void copies(void) {
     char source[300], destination[300];
     char *device;

@@ -1,8 +1,8 @@
-/* Plays lists of requests read from stdin: once with all the memory it wants, then with one allocation more each time.
+/* Plays lists of requests read from stdin: once with unlimited memory, then with one more allowed allocation each time.
  *
  *     n n_pools, the numbers of struct config in order, then n lines: kind size stream block
  *
- * Each play which runs short must say so and leave nothing behind: the leak checker looks at the end.
+ * A play without enough memory must report that and free everything: the leak checker runs at the end.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What is done when, on an infinitely slow card: only that for which the host has waited. Every line must hold; with an argument
- * the card is infinitely fast, and all has happened. */
+/* Checks the work done on an infinitely slow card: only work that the host has waited for. Every line must hold; with an
+ * argument, the card is infinitely fast, and all work is done. */
 #include "check.h"
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,7 @@ static void an_event_is_over_when_the_host_has_waited_for_it_or_for_a_later_one(
     OVER(first);
     OVER(second);
     NOT_YET(third);
-    CHECK(cudaEventRecord(first, stream) == cudaSuccess); /* again: it stands for what comes now */
+    CHECK(cudaEventRecord(first, stream) == cudaSuccess); /* again: it now covers later work */
     NOT_YET(first);
     CHECK(cudaEventDestroy(third) == cudaSuccess);
     CHECK(cudaStreamQuery(stream) == not_yet);
@@ -95,7 +95,7 @@ static void each_thread_has_a_default_stream_of_its_own(void) {
     CHECK(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
     OVER(mine);
     NOT_YET(theirs);
-    CHECK(cudaStreamSynchronize(NULL) == cudaSuccess); /* which waits for all of them */
+    CHECK(cudaStreamSynchronize(NULL) == cudaSuccess); /* waits for all of them */
     OVER(theirs);
 }
 

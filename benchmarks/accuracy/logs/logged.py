@@ -99,7 +99,7 @@ class Reason(StrEnum):
     OPEN = "not explained"
 
 
-# Settings that a log does not print, derived from what it prints: at its default of 524,288 tokens, the validation of this
+# Settings that a log does not print, derived from its output: at its default of 524,288 tokens, the validation of this
 # script alone allocates 3,603 MiB, and the log's peak is 3,208. From any size up to the training's own, the peaks are the same.
 _NOT_PRINTED: Final[dict[str, Callable[[Mapping[str, str]], dict[str, str]]]] = {
     "2c12153aaebe": lambda settings: {"VAL_BATCH_SIZE": settings["train_batch_tokens"]}

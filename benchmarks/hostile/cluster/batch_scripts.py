@@ -119,7 +119,7 @@ class _Place:
         if isinstance(said, str):
             return Verdict(Wrong.UNCLEAR, f"left alone: {said}") if is_usual else HANDLED
         took = self._took(script)
-        return Verdict(Wrong.NUMBER, f"{said} is said, and it took {took}") if said < took else HANDLED
+        return Verdict(Wrong.NUMBER, f"the reader reports {said}, and it took {took}") if said < took else HANDLED
 
     def _read(self, script: str) -> int | str:
         """Return the memory of a script according to the reader, or the reason why it is left alone."""

@@ -191,10 +191,10 @@ def _fields(service: Tried) -> Iterator[Case]:
     for name, body in {
         "nproc_per_node 0": {**_MODEL, "parallel": "ddp", "world_size": 8, "nproc_per_node": 0},
         "world_size 0": {**_MODEL, "parallel": "ddp", "world_size": 0},
-        "alloc_conf beside a command": {**command, "alloc_conf": "expandable_segments:True"},
-        "batch beside a command": {**command, "batch": ["8x3"]},
-        "precision beside a command": {**command, "precision": "bf16"},
-        "optimizer beside a trace": {"trace": "AAAA", "optimizer": "sgd"},
+        "alloc_conf with a command": {**command, "alloc_conf": "expandable_segments:True"},
+        "batch with a command": {**command, "batch": ["8x3"]},
+        "precision with a command": {**command, "precision": "bf16"},
+        "optimizer with a trace": {"trace": "AAAA", "optimizer": "sgd"},
         "a card that is a file": {**_MODEL, "device": "/etc/card.toml"},
         "a setting of vramcast's in the environment": {**command, "environment": {"VRAMCAST_ARTIFACT": "/job/mine"}},
         "a file above the job's folder": {**command, "files": {"../../x": ""}},
@@ -208,7 +208,7 @@ def _observed(service: Tried) -> Iterator[Case]:
         return service.post("/v1/observations", {name: value for name, value in body.items() if value is not None}, client)
 
     for name, changes in {
-        "an estimate that nobody asked for": {"estimate_id": "f" * 64},
+        "an unknown estimate": {"estimate_id": "f" * 64},
         "no id": {"estimate_id": "x"},
         "request_bytes of a forged ticket, 1 MiB": {"request_bytes": MIB},
         "request_bytes of a forged ticket, 999,999,999 MiB": {"request_bytes": 999_999_999 * MIB},
@@ -280,7 +280,7 @@ def _observed(service: Tried) -> Iterator[Case]:
         answer = service.post("/v1/checks", _MODEL, "bob")[1]
         return _if(answer["request_bytes"] < answer["capacity_bytes"] // 2, f"{answer}", Wrong.NUMBER)
 
-    yield Case("observations", "what the epilog says still counts fully", recovered)
+    yield Case("observations", "what the epilog reports still counts fully", recovered)
 
 
 # ------------------------------------------------------------------------------------------------ forged answers
@@ -661,7 +661,7 @@ def _full_disk(folder: Path) -> Iterator[Case]:
                 while True:
                     file.write(bytes(512))
             found = service.post("/v1/checks", _MODEL)
-            return _judged(found, 200, lambda _, body: "" if body["kept"] is False else "it says that it is kept")
+            return _judged(found, 200, lambda _, body: "" if body["kept"] is False else "it reports kept")
 
         def same(path: str) -> Callable[[], Verdict]:
             return lambda: _judged(service.post(path, _MODEL), 200, lambda _, body: "" if body["kept"] is False else f"{body}")

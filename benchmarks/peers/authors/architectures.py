@@ -14,7 +14,7 @@ from typing import Final
 MAX_FILTERS: Final = 2048  # spec: GPUMemNet, maximum width of convolutions
 GROWTH: Final = 32  # spec: GPUMemNet, channels that each layer of a dense block adds
 DENSE_LAYERS: Final = 4  # spec: GPUMemNet, layers of a dense block
-TARGET_SIZE: Final = 7  # spec: GPUMemNet, pixels below which no stride follows
+TARGET_SIZE: Final = 7  # spec: GPUMemNet, size in pixels at which strides end
 FIXED_INTERVAL: Final = 5  # spec: GPUMemNet, the alternative interval of transitions; a coin chooses
 
 # File name -> class in torch.nn; the lists have the class's name.

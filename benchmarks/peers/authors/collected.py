@@ -65,7 +65,7 @@ def _passport(tally: Tally) -> tuple[Passport, int | None]:
     plain = Passport(measured_by="collect.py", how="torch counters", host=None)
     path = Path(tally.path.parent / "passport.json")
     if not path.is_file():
-        tally.note("no passport.json beside the file: the card and the libraries are unknown")
+        tally.note("no passport.json next to the file: the card and the libraries are unknown")
         return plain, None
     try:
         values = json_value(whole_text(path), f"'{path.name}'")

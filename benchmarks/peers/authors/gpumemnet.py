@@ -68,7 +68,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     if unlisted:
         tally.note(f"{unlisted} rows have an empty list of layers: rebuilt from the file name alone")
     tally.note(
-        "peaks are nvidia-smi's, of the whole card, once a second: the context counts, and a job which ended within a second "
+        "peaks are nvidia-smi's, of the whole card, once a second: the context counts, and a job that ended within a second "
         "is measured too low"
     )
     return tally.done()
@@ -87,15 +87,15 @@ class _Network:
         numbers = ["depth", "batch", *(("channels", "classes", "filters", "size") if self.is_cnn else ("input", "output"))]
         counts = {key: int(said[key] or 0) if len(said[key] or "") < 9 else _MAX + 1 for key in numbers}
         if bad := [key for key, value in counts.items() if not 1 <= value <= _MAX]:
-            raise DatasetError(f"The file name says {bad[0]}:{said[bad[0]]}: 1 to {_MAX:,} is expected.")
+            raise DatasetError(f"The file name has {bad[0]}:{said[bad[0]]}: 1 to {_MAX:,} is expected.")
         self.depth, self.batch = counts["depth"], counts["batch"]
         if self.depth > _MAX_DEPTH:
-            raise DatasetError(f"The file name says depth:{self.depth}: at most {_MAX_DEPTH} is expected.")
+            raise DatasetError(f"The file name has depth:{self.depth}: at most {_MAX_DEPTH} is expected.")
         self.counts = counts
         self.shape = said["arch"]
         self.activation = said["act"] or "relu"
         if self.shape not in (CNN_SHAPES if self.is_cnn else MLP_SHAPES) or self.activation not in ACTIVATIONS:
-            raise DatasetError(f"The file name says arch:{self.shape} and act:{self.activation}: one of them is unknown.")
+            raise DatasetError(f"The file name has arch:{self.shape} and act:{self.activation}: one of them is unknown.")
         self.dropout = float(said["rate"]) if said["dropout"] == "True" else None
         self.batch_norm = said["norm"] == "True"
 
@@ -160,7 +160,7 @@ def _listed(text: str) -> list[Layer]:
     """
     found = [Layer(name, int(activations), int(parameters)) for name, activations, parameters in _ENTRY.findall(text)]
     if text.strip() and str([(layer.name, layer.activations, layer.parameters) for layer in found]) != text.strip():
-        raise DatasetError(f"The list of layers {text[:60]!r} is not understood.")
+        raise DatasetError(f"The list of layers {text[:60]!r} cannot be read: a list of (name, number, number) is expected.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""GPUMemNet's estimators: ensembles of very small networks that predict a job's memory class.
+"""GPUMemNet's estimators: ensembles of tiny networks that predict a job's memory class.
 
 Source: arXiv 2602.17817 (2026) and CARMA, arXiv 2508.19073 (2025); details from the authors' public code (itu-rad/GPUMemNet,
 `Ensemble/`). Facts from there: thirteen MLPs of 1 to 7 and 1 to 6 layers, 8 neurons wide and 4 from the second layer on,

@@ -115,6 +115,6 @@ def test_arrivals_are_scaled_to_a_load_and_keep_their_pattern() -> None:
 def test_what_a_file_holds_is_printed(pods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrivals.main([str(pods)])
     printed = capsys.readouterr().out
-    assert printed.startswith("3 jobs; of so many cards: {1: 2, 8: 1}\n")
+    assert printed.startswith("3 jobs by number of cards: {1: 2, 8: 1}\n")
     assert "1 without a GPU" in printed
     assert "| 0.5 | 600 |" in printed

@@ -64,7 +64,7 @@ def test_runs_whose_peak_on_another_card_nobody_knows_are_left_out() -> None:
 def test_gpumemnets_runs_get_the_context_of_their_stack_and_the_bounds_which_serve_them(files: Path) -> None:
     sizes = [4 * GIB + mib * MIB for mib in (300, 500, 500, 500, 900)]
     found = [example(i, measured_reserved=None, measured_process=size) for i, size in enumerate(sizes)]
-    nobodys = {**found[0].traits, "operators": "of a kind which nobody has seen"}
+    nobodys = {**found[0].traits, "operators": "of an unseen kind"}
     examples.append([replace(found[0], id="strange", traits=nobodys), *found[1:]], files / "examples-cnn.jsonl")
     mixed = scheduling.of_gpumemnet(["cnn"])
     assert {run.estimated_bytes for run in mixed.runs} == {4 * GIB + 500 * MIB}
@@ -116,7 +116,7 @@ def test_tables_are_printed_for_what_is_there(files: Path, capsys: pytest.Captur
     (files / "log.csv").write_text("arrival_s,duration_s,cards\n" + "".join(f"{60 * i},600,1\n" for i in range(30)))
     scheduling.main(["--trace", str(files / "log.csv"), "--jobs", "20", "--seeds", "1"])
     printed = capsys.readouterr()
-    assert "examples-cnn.jsonl' is not here" in printed.err
+    assert "examples-cnn.jsonl' is missing" in printed.err
     assert "20 jobs of log.csv on 16 x 39.56 GiB" in printed.out
     assert printed.out.count("## ") == 1
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in printed.out.splitlines()}

@@ -119,8 +119,8 @@ def test_a_gap_between_jobs_costs_no_gpu_hours() -> None:
     [
         ({"cards": []}, "at least one"),
         ({"cards": [0]}, "at least one"),
-        ({"requests": []}, "one ladder a job"),
-        ({"jobs": [replace(job(1, 1), cards=2)]}, "of the largest there are 1"),
+        ({"requests": []}, "one ladder per job"),
+        ({"jobs": [replace(job(1, 1), cards=2)]}, "there are 1 of the largest size"),
         ({"requests": [(0,)]}, "0 bytes"),
         ({"oom_share": 0.0}, "oom_share"),
         ({"interference": -1.0}, "interference"),
