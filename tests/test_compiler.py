@@ -17,7 +17,7 @@ from vramcast.tracer.nullgpu.library.build import build, find_torch
 
 
 @pytest.mark.parametrize("named", ["python -E -s", f"'{sys.executable}' -E -s"])
-def test_a_compiler_may_be_a_command_with_options(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepts_compiler_command_with_options(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accept `ccache gcc` and `gcc -pthread`."""
     monkeypatch.setenv("CC", named)
     monkeypatch.setattr(shutil, "which", lambda name: name)
@@ -27,21 +27,21 @@ def test_a_compiler_may_be_a_command_with_options(named: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("named", "told"), [("ccache-of-none gcc", r"No C compiler found \(ccache-of-none\)"), ("gcc 'x", "No closing quotation")]
 )
-def test_a_compiler_which_cannot_be_called_is_named(named: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_compiler_that_cannot_run(named: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", named)
     with pytest.raises(CompilerError, match=told):
         find_compiler()
 
 
 @pytest.mark.integration
-def test_its_options_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_puts_compiler_options_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", f"'{sys.executable}' -c 'import sys; sys.exit(str(sys.argv[1:]))'")
     with pytest.raises(CompilerError, match=r"does not compile here \(.*\):\n\['-o', 'x'\]"):
         run_compiler(find_compiler(), ["-o", "x"])
 
 
 @pytest.mark.integration
-def test_our_code_has_no_warnings(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiles_without_warnings(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Compile without warnings; a user's newer compiler may warn, which is no error."""
     monkeypatch.setenv("CC", "gcc -Werror")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))

@@ -43,7 +43,7 @@ def test_every_requirement_has_an_exact_version() -> None:
     assert wanted - pinned == set()
 
 
-def test_extras_are_for_users_alone() -> None:
+def test_extras_are_only_for_users() -> None:
     offered = {name_of(one) for listed in project()["extras"].values() for one in listed}
     assert offered & DEVELOPMENT == set()
     grouped = {name_of(one) for listed in project()["groups"].values() for one in listed}
@@ -89,7 +89,7 @@ def test_accepts_its_own_environment(checkout: Path) -> None:
 
 
 @pytest.mark.integration
-def test_refuses_to_set_up_a_folder_that_it_did_not_make(checkout: Path, tmp_path: Path) -> None:
+def test_refuses_folder_that_it_did_not_make(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     done = run(str(checkout / ".ci" / "setup"), str(tmp_path / "mine"), "demo", cwd=checkout)
     assert done.returncode == 2
@@ -98,7 +98,7 @@ def test_refuses_to_set_up_a_folder_that_it_did_not_make(checkout: Path, tmp_pat
 
 
 @pytest.mark.integration
-def test_steps_print_their_tests_and_times_and_stop_at_the_first_that_fails(checkout: Path) -> None:
+def test_steps_stop_at_first_failure(checkout: Path) -> None:
     (checkout / "Makefile").write_text("good:\n\t@echo '1 failed, 41 passed in 3.00s'\nbad:\n\t@exit 1\nnever:\n\t@touch ran\n")
     done = run(".ci/steps", "good", cwd=checkout)
     assert done.returncode == 0, done.stderr

@@ -171,7 +171,7 @@ def doors(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> lis
     ]
 
 
-def test_what_is_seen_of_a_job_is_the_same_through_every_door(doors: list[Doors]) -> None:
+def test_traits_agree_at_every_entry_point(doors: list[Doors]) -> None:
     for (*job, family), through in zip(JOBS, doors, strict=True):
         seen = {door: observed(one) for door, one in through.estimates.items()} | {"evaluate": through.judged}
         for door, one in seen.items():
@@ -207,7 +207,7 @@ def made_up(doors: list[Doors], random: np.random.Generator) -> list[Example]:
     return found
 
 
-def test_the_bound_is_the_same_through_every_door_to_the_byte(doors: list[Doors]) -> None:
+def test_bounds_agree_at_every_entry_point(doors: list[Doors]) -> None:
     empty = nothing_learned(doors[0].judged.stack)
     learned = training.recalibrated(empty, made_up(doors, np.random.default_rng(1)))
     for job, through in zip(JOBS, doors, strict=True):
@@ -217,7 +217,7 @@ def test_the_bound_is_the_same_through_every_door_to_the_byte(doors: list[Doors]
         assert bounds["run"] > through.judged.reserved + CONTEXT_BYTES
 
 
-def test_served_bounds_hold_as_often_as_promised_through_every_door(doors: list[Doors]) -> None:
+def test_served_bounds_have_promised_coverage(doors: list[Doors]) -> None:
     """Test new models with convolutions: calibrated on all runs, most of which are exact, 0.9 would hold for some 0.56."""
     random = np.random.default_rng(3)
     rounds, n = 40, 100

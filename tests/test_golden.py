@@ -13,12 +13,12 @@ from benchmarks import golden
 SAMPLE = ("resnet18", "replay-resnet18", "gpt2-checkpointing", "lstm", "oom-mlp", "no-kernels", "fake-moe", "script-branches")
 
 
-def test_every_job_has_a_result_and_every_result_a_job() -> None:
+def test_jobs_and_results_correspond() -> None:
     assert json.loads(golden.RESULTS.read_text()).keys() == golden.jobs().keys()
     assert len(golden.jobs()) >= 60
 
 
-def test_a_difference_is_named_by_its_path() -> None:
+def test_names_difference_by_path() -> None:
     was: dict[str, Any] = {"peaks": {"reserved": 1}, "unknown_calls": []}
     assert golden.differences("job", was, was) == []
     assert golden.differences("job", was, {"peaks": {"reserved": 2}, "unknown_calls": []}) == [
@@ -27,7 +27,7 @@ def test_a_difference_is_named_by_its_path() -> None:
 
 
 @pytest.mark.usefixtures("needs_null_gpu", "tracer")
-def test_a_sample_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
+def test_sample_equals_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
     for package in ("torchvision", "transformers"):
         need(package)
     if not need("torch").__version__.startswith("2.11.0"):

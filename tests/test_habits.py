@@ -66,21 +66,21 @@ def checked(schema: str, path: Path) -> None:
 
 @pytest.mark.release
 @pytest.mark.integration
-def test_the_citation_is_valid() -> None:
+def test_citation_is_valid() -> None:
     checked("vendor.citation-file-format", ROOT / "CITATION.cff")
 
 
 @pytest.mark.release
 @pytest.mark.integration
 @pytest.mark.parametrize("name", FORMS)
-def test_the_forms_for_issues_are_valid(name: str) -> None:
+def test_issue_forms_are_valid(name: str) -> None:
     checked("vendor.github-issue-forms", ROOT / ".github" / "ISSUE_TEMPLATE" / name)
     assert len(FORMS) == 3
 
 
 @pytest.mark.release
 @pytest.mark.integration
-def test_the_nightly_workflow_is_valid() -> None:
+def test_nightly_workflow_is_valid() -> None:
     checked("vendor.github-workflows", ROOT / ".github" / "workflows" / "nightly.yml")
 
 
@@ -91,7 +91,7 @@ def test_one_version_is_everywhere() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"] == ["version"]
 
 
-def test_the_changelog_has_the_form_it_names() -> None:
+def test_changelog_has_declared_form() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert text.index("## Unreleased") < text.index(f"## {vramcast.__version__}")
     assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= {
@@ -124,7 +124,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.release
 @pytest.mark.integration
-def test_the_readmes_commands_work_in_a_fresh_environment(needs_null_gpu: None, outside: Path, tmp_path: Path) -> None:
+def test_readme_commands_work_in_a_fresh_environment(needs_null_gpu: None, outside: Path, tmp_path: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
 
@@ -149,7 +149,7 @@ def test_the_readmes_commands_work_in_a_fresh_environment(needs_null_gpu: None, 
 @pytest.mark.release
 @pytest.mark.integration
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_a_users_program_is_typed(checker: str, outside: Path, tmp_path: Path) -> None:
+def test_users_program_is_typed(checker: str, outside: Path, tmp_path: Path) -> None:
     pytest.importorskip(checker)
     (tmp_path / "right.py").write_text(USER)
     (tmp_path / "wrong.py").write_text(USER + "\n".join(WRONG) + "\n")

@@ -19,5 +19,5 @@ def test_no_folder_has_too_many_files(top: str) -> None:
     assert crowded == {}
 
 
-def test_the_package_has_only_its_face() -> None:
+def test_package_has_only_three_modules() -> None:
     assert {path.name for path in (ROOT / "vramcast").glob("*.py")} == {"__init__.py", "__main__.py", "_version.py"}

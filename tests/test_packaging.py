@@ -68,7 +68,7 @@ def python(code: str, *arguments: str, cwd: Path, options: str = "-B") -> subpro
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
-def test_every_c_file_is_in_the_wheel(wheel: Path) -> None:
+def test_wheel_has_every_c_file(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {
         f"vramcast/tracer/nullgpu/csrc/{path.relative_to(CSRC).as_posix()}" for path in CSRC.rglob("*") if path.is_file()
@@ -79,12 +79,12 @@ def test_every_c_file_is_in_the_wheel(wheel: Path) -> None:
     assert {f"vramcast/schema/{path.name}" for path in (ROOT / "vramcast" / "schema").iterdir()} <= names
 
 
-def test_the_wheel_takes_no_top_level_name_but_its_own(wheel: Path) -> None:
+def test_wheel_has_one_top_level_name(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"vramcast"}
 
 
-def test_every_module_of_the_checkout_is_in_the_wheel_once(wheel: Path) -> None:
+def test_wheel_has_every_module_once(wheel: Path) -> None:
     names = sorted(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py"))
     here = [f"vramcast/{path.relative_to(ROOT).as_posix()}" for folder in LINKED for path in (ROOT / folder).rglob("*.py")]
     here += [path.relative_to(ROOT).as_posix() for path in (ROOT / "vramcast").rglob("*.py")]
@@ -93,7 +93,7 @@ def test_every_module_of_the_checkout_is_in_the_wheel_once(wheel: Path) -> None:
     assert templates - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-def test_a_copy_without_links_and_its_sdist_have_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_copy_without_links_builds_same_wheel(wheel: Path, tmp_path: Path) -> None:
     source = copied(tmp_path / "source", with_links=False)
     assert (source / "vramcast" / "tracer").read_text() == "../tracer"
     with tarfile.open(build(source, "sdist")) as archive:
@@ -104,7 +104,7 @@ def test_a_copy_without_links_and_its_sdist_have_the_same_wheel(wheel: Path, tmp
     assert zipfile.ZipFile(build(unpacked, "wheel")).namelist() == names
 
 
-def test_a_copy_without_links_says_what_to_do(tmp_path: Path) -> None:
+def test_copy_without_links_explains_remedy(tmp_path: Path) -> None:
     source = copied(tmp_path / "source", with_links=False)
     code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast"
     said = python(code, str(source), cwd=tmp_path, options="-ES").stderr
@@ -112,7 +112,7 @@ def test_a_copy_without_links_says_what_to_do(tmp_path: Path) -> None:
     assert "pip install . (not -e)" in said
 
 
-def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
+def test_editable_install_imports_checkout(tmp_path: Path) -> None:
     source, site = copied(tmp_path / "source", with_links=True), tmp_path / "site"
     with zipfile.ZipFile(build(source, "editable")) as archive:
         archive.extractall(site)
@@ -127,7 +127,7 @@ def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
     assert said.stdout.splitlines() == [str(source / "tracer" / "nullgpu" / "library" / "entry_points.py"), "True"], said.stderr
 
 
-def test_an_archive_of_the_repository_keeps_the_links(tmp_path: Path) -> None:
+def test_archive_keeps_links(tmp_path: Path) -> None:
     zipped = subprocess.run(["git", "archive", "--format=zip", "HEAD", "vramcast"], cwd=ROOT, capture_output=True)
     if zipped.returncode:
         pytest.skip("not a git checkout")
@@ -137,12 +137,12 @@ def test_an_archive_of_the_repository_keeps_the_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["vramcast", "tests", "docs", "benchmarks"])
-def test_nothing_else_of_the_checkout_is_in_the_package(tmp_path: Path, name: str) -> None:
+def test_package_excludes_rest_of_checkout(tmp_path: Path, name: str) -> None:
     code = f"import sys; sys.path.insert(0, sys.argv[1]); import vramcast.{name}"
     assert f"No module named 'vramcast.{name}'" in python(code, str(ROOT), cwd=tmp_path).stderr
 
 
-def test_a_regular_install_imports_its_packages_from_itself(installed: Path, tmp_path: Path) -> None:
+def test_regular_install_imports_its_own_packages(installed: Path, tmp_path: Path) -> None:
     code = """
         import sys; sys.path.insert(0, sys.argv[1])
         import vramcast, vramcast.tracer.format.trace, vramcast.tracer.nullgpu.library.entry_points as e
@@ -154,7 +154,7 @@ def test_a_regular_install_imports_its_packages_from_itself(installed: Path, tmp
     )
 
 
-def test_the_command_is_installed(wheel: Path) -> None:
+def test_command_is_installed(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     text = archive.read(
         next(name for name in archive.namelist() if name.endswith("entry_points.txt") and "dist-info" in name)
@@ -163,7 +163,7 @@ def test_the_command_is_installed(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["datasets", "models", "tracer", "simulator", "learner", "benchmarks"])
-def test_our_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> None:
+def test_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> None:
     package = tmp_path / name
     package.mkdir()
     (package / "__init__.py").write_text("here = True\n")
@@ -175,16 +175,16 @@ def test_our_folders_shadow_no_installed_package(tmp_path: Path, name: str) -> N
     assert python(code, str(tmp_path), cwd=ROOT).stdout == "True True\n"
 
 
-def test_the_checkout_imports_its_rooms(tmp_path: Path) -> None:
+def test_checkout_imports_its_packages(tmp_path: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import vramcast.tracer.format.trace as t; print(t.__file__)"
     assert python(code, str(ROOT), cwd=tmp_path).stdout == f"{ROOT / 'vramcast' / 'tracer' / 'format' / 'trace.py'}\n"
 
 
-def test_no_path_of_a_machine_is_in_the_package() -> None:
+def test_package_names_no_path_of_a_machine() -> None:
     texts = {path: path.read_text() for folder in ("vramcast", *LINKED) for path in (ROOT / folder).rglob("*.py")}
     assert [str(path) for path, text in texts.items() if "/work/" in text or "/home/" in text or "/root/" in text] == []
 
 
-def test_the_product_knows_nothing_of_benchmarks_and_tests() -> None:
+def test_product_imports_no_benchmarks_or_tests() -> None:
     texts = {path: path.read_text() for folder in ("vramcast", *LINKED) for path in (ROOT / folder).rglob("*.py")}
     assert [str(path) for path, text in texts.items() if re.search(r"^\s*(from|import) (benchmarks|tests)\b", text, re.M)] == []

@@ -15,7 +15,7 @@ AT_LEAST = 40
 FAULTS = read_faults()
 
 
-def test_there_are_forty_faults_or_more() -> None:
+def test_has_at_least_forty_faults() -> None:
     assert len(FAULTS) >= AT_LEAST
 
 
@@ -31,7 +31,7 @@ def test_every_named_test_file_exists(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_every_patch_changes_product_code_alone(fault: Fault) -> None:
+def test_every_patch_changes_only_product_code(fault: Fault) -> None:
     changed = re.findall(r"^\+\+\+ b/(\S+)$", fault.patch.read_text(), re.MULTILINE)
     assert len(changed) == 1
     assert Path(changed[0]).parts[0] in ("tracer", "simulator", "learner", "datasets", "vramcast")
@@ -51,7 +51,7 @@ def test_every_patch_applies(fault: Fault, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "outcome"), [(0, "missed"), (1, "found"), (2, "error"), (4, "error"), (5, "error")])
-def test_only_a_failed_test_finds_a_fault(status: int, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_failed_test_finds_fault(status: int, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "...\nFAILED tests/core/test_units.py::test_a[x - y] - assert 1 == 2\n1 failed" if status == 1 else ""
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -65,12 +65,12 @@ def test_only_a_failed_test_finds_a_fault(status: int, outcome: str, tmp_path: P
     assert status != 1 or test == "tests/core/test_units.py::test_a[x - y]"
 
 
-def test_a_lane_without_the_tests_misses_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lane_without_tests_misses_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 5, "", ""))
     assert run_tests(tmp_path, None, ["-m", "not integration"]) == ("missed", "the lane has none of the tests")
 
 
-def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["no-such-fault"])
     assert "no-such-fault" in capsys.readouterr().err

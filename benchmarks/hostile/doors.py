@@ -131,7 +131,7 @@ def _same_as(first: dict[str, Any]) -> Check:
 
     def check(found: dict[str, Any]) -> str:
         of_first = first.setdefault("quantiles", found["quantiles"])
-        return "" if found["quantiles"] == of_first else f"bounds {found['quantiles']}, by another door {of_first}"
+        return "" if found["quantiles"] == of_first else f"bounds {found['quantiles']}, at another entry point {of_first}"
 
     return check
 

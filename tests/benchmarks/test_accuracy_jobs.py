@@ -52,7 +52,7 @@ def _data_or_skip(name: str) -> list[dict[str, str]]:
     return runner.read_rows(name)
 
 
-def test_a_cnn_row_is_the_torchvision_constructor_on_small_images() -> None:
+def test_cnn_row_uses_torchvision_on_small_images() -> None:
     case = xmem.case_of(XMEM_ROW)
     assert case.job.target == "torchvision:mnasnet1_0"
     assert case.job.num_classes == 10
@@ -65,15 +65,15 @@ def test_a_cnn_row_is_the_torchvision_constructor_on_small_images() -> None:
 @pytest.mark.parametrize(
     ("mode", "place"), [("", "step-start"), ("0", "step-start"), ("1", "before-backward"), ("2", "after-step")]
 )
-def test_zero_grad_is_where_the_row_says(mode: str, place: str) -> None:
+def test_zero_grad_follows_row(mode: str, place: str) -> None:
     assert xmem.case_of({**XMEM_ROW, "zero_grad_mode": mode}).job.training.zero_grad == place
 
 
-def test_other_cnns_keep_their_thousand_classes() -> None:
+def test_other_cnns_keep_thousand_classes() -> None:
     assert xmem.case_of({**XMEM_ROW, "model": "VGG16"}).job.num_classes is None
 
 
-def test_a_transformer_row_is_its_published_config_on_128_tokens() -> None:
+def test_transformer_row_uses_config_on_128_tokens() -> None:
     row = {**XMEM_ROW, "family": "transformer", "model": "EleutherAI/gpt-neo-125M", "optimizer": "Adafactor"}
     job = xmem.case_of(row).job
     assert job.target is not None
@@ -84,13 +84,13 @@ def test_a_transformer_row_is_its_published_config_on_128_tokens() -> None:
     assert pickle.loads(job.training.optimizer).__name__ == "transformers_adafactor"
 
 
-def test_the_same_row_on_a_card_that_ends_leaves_room_for_the_context() -> None:
+def test_limited_card_leaves_room_for_context() -> None:
     case = xmem.limited(xmem.case_of(XMEM_ROW))
     assert case.options.limited
     assert 0 < case.options.context_bytes < 2**30
 
 
-def test_every_row_of_xmem_has_a_model_here() -> None:
+def test_every_xmem_row_has_a_model() -> None:
     rows = _data_or_skip("xmem_runs.csv")
     for row in rows:
         target = xmem.case_of(row).job.target
@@ -106,7 +106,7 @@ def _mlp_of(job: Job) -> torch.nn.Sequential:
     return builders.mlp(described["features"], layers, described["dropout"])
 
 
-def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
+def test_mlp_row_has_listed_parameter_counts() -> None:
     job = gpumemnet_mlp.case_of(MLP_ROW, "x.csv").job
     model = _mlp_of(job)
     assert [type(layer).__name__ for layer in model] == ["Linear", "BatchNorm1d", "ReLU", "Dropout", "Linear", "Softmax"]
@@ -116,12 +116,12 @@ def test_an_mlp_row_is_rebuilt_with_its_own_parameter_counts() -> None:
     assert json.loads(job.command.words[1])["batch"] == 6
 
 
-def test_an_epoch_of_the_mlp_runs_ends_with_what_is_left_of_4096_samples() -> None:
+def test_mlp_epoch_ends_with_remaining_samples() -> None:
     assert mlp_script.batch_sizes(1000) == [1000, 1000, 1000, 1000, 96]
     assert mlp_script.batch_sizes(2048) == [2048, 2048]
 
 
-def test_mlp_rows_of_the_data_set_have_the_listed_parameters() -> None:
+def test_published_mlp_rows_have_listed_parameters() -> None:
     rows = _data_or_skip("gpumemnet_mlp_step2.csv")
     for row in rows[:20]:
         with torch.device("meta"):
@@ -131,18 +131,18 @@ def test_mlp_rows_of_the_data_set_have_the_listed_parameters() -> None:
         assert built == listed, row["Filename"]
 
 
-def test_an_mlp_with_one_output_is_dropped() -> None:
+def test_drops_mlp_with_one_output() -> None:
     assert not gpumemnet_mlp.is_broken(MLP_ROW)
     assert gpumemnet_mlp.is_broken({**MLP_ROW, "Filename": MLP_ROW["Filename"].replace("output:3", "output:1")})
 
 
-def test_an_mlp_whose_last_batch_is_one_sample_under_batch_norm_is_dropped() -> None:
+def test_drops_mlp_with_single_sample_batch() -> None:
     name = MLP_ROW["Filename"].replace("batch:6", "batch:819")  # 4,096 = 5 x 819 + 1
     assert gpumemnet_mlp.is_broken({**MLP_ROW, "Filename": name})
     assert not gpumemnet_mlp.is_broken({"Filename": name, "Activations-Params": "[('linear', 5, 55)]"})
 
 
-def test_timm_rows_that_look_crashed_are_dropped() -> None:
+def test_drops_timm_rows_that_look_crashed() -> None:
     rows = [
         TIMM_ROW,  # 3,072 MiB > 1,000 + 1,400
         {**TIMM_ROW, "batch": "16", "extra": "faketensor_est_MiB=2000.0", "gib": "3.1"},  # 3,174 MiB < 2,000 + 1,400
@@ -153,7 +153,7 @@ def test_timm_rows_that_look_crashed_are_dropped() -> None:
     assert timm_a100.clean_rows(rows) == [TIMM_ROW]
 
 
-def test_a_timm_row_is_trained_as_train_py_does_by_default(need: Need) -> None:
+def test_timm_row_uses_defaults_of_train_py(need: Need) -> None:
     need("timm")
     job = timm_a100.case_of(TIMM_ROW).job
     assert job.command is not None
@@ -164,7 +164,7 @@ def test_a_timm_row_is_trained_as_train_py_does_by_default(need: Need) -> None:
     assert plain.training.optimizer == "sgd:momentum=0.9,nesterov=true"
 
 
-def test_the_peak_from_the_second_step_on_leaves_the_first_ones_searches_out() -> None:
+def test_settled_peak_excludes_searches_of_first_step() -> None:
     columns = {
         "action": [Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_ALLOC],
         "size_bytes": [100, 100, 40],
@@ -176,7 +176,7 @@ def test_the_peak_from_the_second_step_on_leaves_the_first_ones_searches_out() -
     assert runner.settled_reserved(Trace.build({**columns, "step": [0, 0, 0]})) == 100
 
 
-def test_real_scripts_on_two_gpus_or_without_a_measurement_of_2025_are_left_out() -> None:
+def test_leaves_out_unusable_real_scripts() -> None:
     row = {"model": "resnet18_cifar100", "batch": "32", "n_gpus": "1", "measured_2025_mib": "788.0"}
     case = real_world.case_of(row)
     assert case is not None
@@ -186,7 +186,7 @@ def test_real_scripts_on_two_gpus_or_without_a_measurement_of_2025_are_left_out(
     assert real_world.case_of({**row, "model": "DLRM"}) is None
 
 
-def test_figures_of_three_errors() -> None:
+def test_summarizes_three_errors() -> None:
     # errors -10 %, 0, +20 %
     summary = figures.summarize([(90, 100), (100, 100), (120, 100)])
     assert summary.n == 3
@@ -196,14 +196,14 @@ def test_figures_of_three_errors() -> None:
     assert summary.under == pytest.approx(1 / 3)
 
 
-def test_residual_quantiles_are_values_of_the_runs() -> None:
+def test_residual_quantiles_are_values_of_runs() -> None:
     # measured / estimate - 1 = 0.01 ... 1.00
     n, values = figures.residual_quantiles([(100, 100 + i) for i in range(1, 101)])
     assert n == 100
     assert values == pytest.approx([0.5, 0.9, 0.95, 0.99, 1.0])
 
 
-def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
+def test_rereads_stored_answers(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     runner.Cache(path).put("a", runner.Answer("ok", reserved=5))
     runner.Cache(path).put("a", runner.Answer("ok", reserved=6))
@@ -211,7 +211,7 @@ def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:
     assert runner.Cache(path).get("b") is None
 
 
-def test_a_kernel_tables_workspace_is_a_lower_bound_for_filter_gradients_on_tensor_cores() -> None:
+def test_kernel_workspace_may_be_lower_bound() -> None:
     seen = {"op": "backward_filter", "real_kind": "NHWC tensor core", "real_min_workspace_mib": "100"}
     assert convolution_kernels.is_near(104, 100)
     assert not convolution_kernels.is_near(106, 100)
@@ -221,7 +221,7 @@ def test_a_kernel_tables_workspace_is_a_lower_bound_for_filter_gradients_on_tens
     assert not convolution_kernels.is_possible({**seen, "real_kind": "gemm (cuBLAS) + reduce_wgrad"}, 106)
 
 
-def test_the_a100s_kernels_are_those_of_the_plans_that_come_first(needs_null_gpu: None) -> None:
+def test_first_plans_equal_kernels_of_a100(needs_null_gpu: None) -> None:
     _data_or_skip("public/cudnn_a100_resnet50.csv")
     try:
         cudnn = choose(None).library.folder
@@ -234,7 +234,7 @@ def test_the_a100s_kernels_are_those_of_the_plans_that_come_first(needs_null_gpu
     assert possible >= 85  # measured: 92.6 with cuDNN 9.8, 9.10 and 9.19
 
 
-def test_the_rule_of_the_bound_is_the_worst_of_the_sets_with_enough_runs() -> None:
+def test_rule_is_worst_of_large_sets() -> None:
     easy = [(100.0, 100.0)] * 60
     hard = [(100.0, 100.0)] * 45 + [(100.0, 130.0)] * 5
     few = [(100.0, 200.0)] * 10
@@ -247,7 +247,7 @@ def test_the_rule_of_the_bound_is_the_worst_of_the_sets_with_enough_runs() -> No
     assert report.rule_of([]) is None
 
 
-def test_runs_are_grouped_by_what_decides_their_residual() -> None:
+def test_groups_runs_by_cause_of_residual() -> None:
     row = {"real_oom": False, "status": "ok", "estimate_bytes": 1 << 30, "measured_bytes": 1 << 30}
     families = report.pairs_by_family(
         [{**row, "family": "cnn", "gpu": "rtx3060"}, {**row, "family": "transformer", "gpu": "a100-40gb"}], [], [],

@@ -21,7 +21,7 @@ def history(*events: tuple[int, int]) -> Trace:
     )
 
 
-def test_segments_from_above_are_in_the_order_of_linux() -> None:
+def test_recognizes_linux_order_from_above() -> None:
     places = [(LINUX - 32 * n * MIB, 20) for n in range(5)]
     order = order_of(history(*places, (places[1][0], -20), (LINUX - 32 * MIB, 24)))
     assert order is not None
@@ -29,12 +29,12 @@ def test_segments_from_above_are_in_the_order_of_linux() -> None:
     assert order.right["linux"] == 14 > 2 * order.right["windows"]
 
 
-def test_segments_from_below_are_in_the_order_of_windows() -> None:
+def test_recognizes_windows_order_from_below() -> None:
     order = order_of(history(*((0x500000000 + 20 * n * MIB, 20) for n in range(4))))
     assert order is not None
     assert (order.system, order.right) == ("Windows", {"linux": 0, "windows": 6})
     assert "| all 1 | Windows | 4 | 6 | 0.0 % | 100.0 % |" in report([order])
 
 
-def test_too_few_segments_have_no_order() -> None:
+def test_finds_no_order_in_few_segments() -> None:
     assert order_of(history((LINUX, 20), (LINUX - 32 * MIB, 20))) is None

@@ -14,15 +14,13 @@ from benchmarks.speed import adoption
 
 @pytest.mark.release
 @pytest.mark.integration
-def test_killed_adoptions_end_with_the_same_artifact(
-    tmp_path: Path, needs_null_gpu: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keeps_artifact_of_killed_adoptions(tmp_path: Path, needs_null_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert adoption.print_kills(2, 60, 0, tmp_path, 12) == 0
     said = capsys.readouterr().out
     assert said == "2 kills: 0 runs lost, 0 artifacts with other bytes, 0 times no artifact to read\n"
 
 
-def test_the_made_up_history_has_rows_of_every_kind(tmp_path: Path) -> None:
+def test_makes_up_rows_of_every_kind(tmp_path: Path) -> None:
     jobs = adoption.workloads(12)
     seen = [adoption.Example(str(n), "", "", "h200", "", {}, 1 << 30, 1 << 30) for n in range(len(jobs))]
     for name in ("a.csv", "b.csv"):

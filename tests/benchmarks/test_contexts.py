@@ -36,17 +36,17 @@ def row(**changes: object) -> dict[str, str]:
         {"what": contexts._STRANGER, "ranks": 8, "mode_mib": 1508},  # with NCCL: another job's
     ],
 )
-def test_what_is_no_context_is_left_out(changes: dict[str, object]) -> None:
+def test_leaves_out_rows_without_context(changes: dict[str, object]) -> None:
     assert contexts.printed([row(**changes)]) == []
 
 
 @pytest.mark.parametrize(("mib", "level"), [(260, "bare"), (306, "one kernel"), (760, contexts.GROUP)])
-def test_the_size_tells_what_a_process_had_done(mib: int, level: str) -> None:
+def test_derives_level_from_size(mib: int, level: str) -> None:
     (found,) = contexts.printed([row(mode_mib=mib)])
     assert (found.key, found.threads_1024, found.level, found.processes) == ("a40", 126, level, 3)
 
 
-def test_each_size_is_judged_by_the_others() -> None:
+def test_compares_each_size_with_others() -> None:
     assert list(contexts.of_the_others([100])) == []
     assert list(contexts.of_the_others([100, 110])) == [pytest.approx(100 / 110 - 1), pytest.approx(0.1)]
     assert list(contexts.of_the_others([100, 110], 120)) == [pytest.approx(100 / 115 - 1), pytest.approx(0)]
@@ -58,7 +58,7 @@ def test_coverage_leaves_out_the_card() -> None:
 
 
 @pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
-def test_the_constants_are_what_the_command_prints() -> None:
+def test_constants_equal_printed_ones() -> None:
     for (source, kernels), found in contexts.residuals().items():
         said = context._spread(source, kernels=kernels)
         assert len(said) == len(found)
@@ -67,7 +67,7 @@ def test_the_constants_are_what_the_command_prints() -> None:
 
 
 @pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
-def test_the_bound_covers_what_was_left_out() -> None:
+def test_bound_covers_left_out_rows() -> None:
     for (source, kernels), found in contexts.residuals().items():
         if kernels:
             assert contexts.coverage(found, 0.9) >= 0.85, source
@@ -75,7 +75,7 @@ def test_the_bound_covers_what_was_left_out() -> None:
 
 
 @pytest.mark.skipif(not LOGS.exists(), reason="the public logs are missing (VRAMCAST_SHARED)")
-def test_on_cards_which_it_did_not_see_the_rule_is_better_than_the_former_one() -> None:
+def test_rule_beats_former_one_on_unseen_cards() -> None:
     for bare in (True, False):
         rows = [one for one in contexts.LAZY if (not one.libraries) == bare]
         new, old = (sorted(abs(one.size.mib / said(one) - 1) for one in rows) for said in (contexts.without, contexts.former))
@@ -83,6 +83,6 @@ def test_on_cards_which_it_did_not_see_the_rule_is_better_than_the_former_one() 
         assert new[-1] < old[-1]
 
 
-def test_a_class_without_a_row_of_its_own_has_the_next_wider_one() -> None:
+def test_class_without_rows_uses_wider_class() -> None:
     assert context._spread(Source.SITE, kernels=True) == context._spread(Source.OTHER_STACK, kernels=True)
     assert context._spread(Source.SITE, kernels=False) == context._spread(Source.MEASURED, kernels=False)

@@ -24,23 +24,23 @@ from benchmarks.hostile.command import judge
         (1, json.dumps({}), "vramcast: no", Wrong.EXIT_CODE),
     ],
 )
-def test_judge(code: int, out: str, err: str, wrong: Wrong | None) -> None:
+def test_returns_verdict_on_finished_command(code: int, out: str, err: str, wrong: Wrong | None) -> None:
     assert judge(code, out, err, codes=(0, 2, 3), is_json=True).wrong is wrong
 
 
-def test_a_number_which_the_check_does_not_believe() -> None:
+def test_reports_number_that_fails_check() -> None:
     verdict = judge(0, "{}", "", codes=(0,), is_json=True, check=lambda _: "reserved is 0")
     assert verdict == Verdict(Wrong.NUMBER, "reserved is 0")
 
 
-def test_what_escapes_is_a_traceback() -> None:
+def test_reports_escaped_exception_as_traceback() -> None:
     def raises() -> Verdict:
         raise ValueError("no")
 
     assert Case("kind", "name", raises).verdict() == Verdict(Wrong.TRACEBACK, "ValueError: no")
 
 
-def test_the_table_counts_by_kind() -> None:
+def test_counts_cases_by_kind() -> None:
     good, bad = Case("a", "1", lambda: HANDLED), Case("b", "2", lambda: HANDLED)
     lines = table([(good, HANDLED), (bad, Verdict(Wrong.HANG))]).splitlines()
     assert lines[2].startswith("| a | 1 | 1 |")

@@ -33,7 +33,7 @@ TITAN = titan.Row("0123456789", "2025-07-01", 'CONFIG_FILE="./a/llama3_8b.toml" 
 FIGURE = published_peaks.Figure("fsdp_qlora, x", "reserved", 41.0, 40.0, group="fsdp_qlora Llama-2 7B", said=SAID)
 
 
-def test_a_logged_run_is_what_both_scripts_printed() -> None:
+def test_makes_example_of_logged_run() -> None:
     example = logged_example("golf", ROW, ANSWER, Peaks(10, 14))
     assert example is not None
     assert (example.allocated, example.reserved) == (9 * MIB, 12 * MIB)
@@ -42,7 +42,7 @@ def test_a_logged_run_is_what_both_scripts_printed() -> None:
     assert (example.group, example.gpu, example.traits, example.features) == ("golf 0123456789ab", "h100", traits, {})
 
 
-def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:
+def test_counts_timed_out_run_after_two_steps() -> None:
     example = logged_example("golf", ROW, replace(ANSWER, line=None), Peaks(10, 14))
     assert example is not None
     assert (example.allocated, example.reserved, example.facts["reached"]) == (11 * MIB, 13 * MIB, "steps")
@@ -51,11 +51,11 @@ def test_a_run_whose_time_was_up_counts_after_two_steps() -> None:
 @pytest.mark.parametrize(
     "change", [{"line": None, "said": {**SAID, "steps": 1}}, {"otherwise": ["layers 9, here 10"]}, {"said": {}}]
 )
-def test_a_run_which_was_cut_short_or_is_another_teaches_nothing(change: dict[str, Any]) -> None:
+def test_skips_runs_cut_short_or_different(change: dict[str, Any]) -> None:
     assert logged_example("golf", ROW, replace(ANSWER, **change), Peaks(10, 14)) is None
 
 
-def test_torchtitan_logs_rank_0() -> None:
+def test_makes_example_of_torchtitan_rank_0() -> None:
     example = titan_example(TITAN, titan.Answer(20.0, said=SAID))
     assert (example.allocated, example.reserved, example.measured_reserved) == (10 * MIB, 20 * MIB, 21 * MIB)
     assert example.group == "titan llama3_8b"
@@ -65,7 +65,7 @@ def test_torchtitan_logs_rank_0() -> None:
     assert (alone.group, alone.reserved) == ("titan b", 40 * MIB)
 
 
-def test_published_figures_are_of_one_peak() -> None:
+def test_makes_example_of_one_published_peak() -> None:
     reserved = figure_example(FIGURE)
     assert reserved is not None
     assert (reserved.reserved, reserved.measured_reserved, reserved.measured_allocated) == (40 * MIB, 41 * MIB, None)
@@ -77,7 +77,7 @@ def test_published_figures_are_of_one_peak() -> None:
     assert figure_example(replace(FIGURE, here_mib=None)) is None
 
 
-def test_kept_answers_become_a_file_which_the_learner_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_stored_answers_for_learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published_peaks, "KEPT", tmp_path / "published_peaks.jsonl")
     older = replace(FIGURE, here_mib=None)
     assert list(published_peaks.keep([older, FIGURE])) == [older, FIGURE]
@@ -87,7 +87,7 @@ def test_kept_answers_become_a_file_which_the_learner_reads(tmp_path: Path, monk
     assert examples.read(tmp_path / "examples.jsonl") == (made, [])
 
 
-def test_logged_answers_are_found_by_their_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_logged_answers_by_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / f"{ROW['log_blob']}.log").write_text("peak memory allocated: 10 MiB reserved: 14 MiB\n")
     monkeypatch.setattr(kept_examples, "read_rows", lambda name: [ROW])
     monkeypatch.setattr(logged, "kept_answers", lambda: {("f", ""): ANSWER, ("e", ""): replace(ANSWER, key="e" * 40)})
@@ -95,7 +95,7 @@ def test_logged_answers_are_found_by_their_blob(tmp_path: Path, monkeypatch: pyt
     assert example.measured_reserved == 14 * MIB
 
 
-def test_records_are_found_by_their_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_records_by_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {name: text for name, text in ROW.items() if name != "script"}
     rows = [{**row, "metric": "allocated", "value_mib": "10"}, {**row, "metric": "reserved", "value_mib": "14"}]
     monkeypatch.setattr(kept_examples, "read_rows", lambda name: rows)
@@ -106,7 +106,7 @@ def test_records_are_found_by_their_log(tmp_path: Path, monkeypatch: pytest.Monk
     assert (example.group, example.reserved, example.measured_reserved) == ("modded 0123456789ab", 12 * MIB, 14 * MIB)
 
 
-def test_the_report_says_how_far_off_each_class_is() -> None:
+def test_reports_error_of_each_class() -> None:
     example = logged_example("golf", ROW, ANSWER, Peaks(10, 16))
     assert example is not None
     text = report([example, replace(example, group="other")])

@@ -46,7 +46,7 @@ def run_of(text: str = LOG, *, beside: str = "", **row: str) -> Run:
     return Run({**ROW, **row}, SOURCE, read_log(text), beside)
 
 
-def test_a_log_begins_with_its_source() -> None:
+def test_splits_source_from_log() -> None:
     source, text = split(f"{SOURCE}{RULE}\nwhat it prints".encode())
     assert source == SOURCE.encode()
     assert text == "\nwhat it prints"
@@ -55,7 +55,7 @@ def test_a_log_begins_with_its_source() -> None:
     assert split(b"no source") == (b"", "no source")
 
 
-def test_settings_are_what_is_printed_before_the_first_step() -> None:
+def test_reads_settings_before_first_step() -> None:
     log = read_log(LOG)
     assert log.peaks == Peaks(3208, 3374)
     assert log.total_mib == 24564
@@ -65,7 +65,7 @@ def test_settings_are_what_is_printed_before_the_first_step() -> None:
     assert "train_loss" not in log.settings
 
 
-def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_peak() -> None:
+def test_reads_settings_of_run_with_peak() -> None:
     first = "num_layers:3\n"
     assert read_log(f"{first}{SOURCE}{LOG}").settings["num_layers"] == "10"
 
@@ -81,11 +81,11 @@ def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_peak() -> No
         ("", "1", "a log with its source"),
     ],
 )
-def test_what_a_script_needs_is_read_from_its_source(source: str, ranks: str, said: str) -> None:
+def test_finds_requirements_in_source(source: str, ranks: str, said: str) -> None:
     assert needs(source, ranks) == said
 
 
-def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
+def test_maps_settings_to_variables_of_source() -> None:
     assert variables(SOURCE, read_log(LOG).settings) == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512"}
     assert variables('get("TIE_EMBEDDINGS")', {"tie_embeddings": "True"}) == {"TIE_EMBEDDINGS": "1"}
     read = 'gates_enabled: bool = bool(int(os.environ.get("GATES", "0")))'
@@ -101,7 +101,7 @@ def test_a_setting_becomes_the_variable_which_the_source_reads() -> None:
     assert listed["heads"] == "4"
 
 
-def test_another_setting_is_a_difference_and_another_rate_is_none() -> None:
+def test_ignores_different_rates_among_settings() -> None:
     logged = read_log(LOG).settings
     assert differences(logged, {**logged, "embed_lr": "0.06", "iterations": "4", "tokens": "9"}) == []
     assert differences(logged, {**logged, "model_params": "5"}) == ["model_params 17059912, here 5"]
@@ -116,18 +116,18 @@ def test_another_setting_is_a_difference_and_another_rate_is_none() -> None:
         ("nothing", ({}, None)),
     ],
 )
-def test_the_authors_texts_say_variables_and_launcher(text: str, said: tuple[dict[str, str], bool | None]) -> None:
+def test_reads_variables_and_launcher_from_texts(text: str, said: tuple[dict[str, str], bool | None]) -> None:
     assert launched(text) == said
 
 
-def test_who_started_it_is_the_author_s_word_else_the_project_s() -> None:
+def test_prefers_author_over_project_for_launcher() -> None:
     assert run_of(gpu="a card").by_torchrun
     assert not run_of(gpu="a card", beside="python train_gpt.py").by_torchrun
     assert not run_of(gpu="a card", log_path="results/step2/s2_ema/train.log").by_torchrun
     assert not run_of("MSC v.1944" + LOG).by_torchrun
 
 
-def test_runs_of_one_number_of_ranks_are_taken(tmp_path: Path) -> None:
+def test_takes_runs_with_given_ranks(tmp_path: Path) -> None:
     rows = [{**ROW, "world_size": ranks, "script": "s", "log_blob": "l"} for ranks in ("1", "8", "")]
     (tmp_path / "s.py").write_text(SOURCE)
     (tmp_path / "l.log").write_text(LOG)
@@ -135,12 +135,12 @@ def test_runs_of_one_number_of_ranks_are_taken(tmp_path: Path) -> None:
     assert [run.world_size for run in read_runs(rows, tmp_path, 8)] == [8]
 
 
-def test_what_stands_beside_a_log_and_contradicts_it_is_of_another_run() -> None:
+def test_ignores_contradicting_variables_of_author() -> None:
     assert run_of(beside="NUM_LAYERS=10 TRAIN_SEQ_LEN=512.0").said_beside() == {"NUM_LAYERS": "10", "TRAIN_SEQ_LEN": "512.0"}
     assert run_of(beside="NUM_LAYERS=10 TRAIN_SEQ_LEN=1024").said_beside() == {}
 
 
-def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -> None:
+def test_detects_collective_from_context_size() -> None:
     assert not run_of().by_torchrun  # 302 MiB: only a context
     assert run_of(LOG.replace("302MiB", "912MiB"), beside="python train_gpt.py").by_torchrun
     processes = (
@@ -152,7 +152,7 @@ def test_a_context_which_nvidia_smi_saw_tells_whether_there_was_a_collective() -
     assert run_of(with_display).by_torchrun  # the owner of the memory is unknown
 
 
-def test_a_shard_has_its_header_and_its_tokens(tmp_path: Path) -> None:
+def test_writes_header_and_tokens_of_shard(tmp_path: Path) -> None:
     data = logged_data.shards(tmp_path, 1024, 2048, train_tokens=1000)
     assert data.name == "fineweb10B_sp1024"
     header = np.fromfile(data / "fineweb_val_000000.bin", dtype="<i4", count=256)
@@ -162,13 +162,13 @@ def test_a_shard_has_its_header_and_its_tokens(tmp_path: Path) -> None:
     assert tokens.max() < 1024
 
 
-def test_a_validation_set_is_cut_to_the_same_last_batch() -> None:
+def test_cuts_validation_set_to_same_last_batch() -> None:
     assert logged_data.val_tokens(62_021_632) % 524_288 == 62_021_632 % 524_288
     assert logged_data.val_tokens(62_021_632) < 2_000_000
     assert logged_data.val_tokens(2048) == 2048
 
 
-def test_a_cut_run_has_its_own_length_and_the_logged_shapes(tmp_path: Path) -> None:
+def test_cut_run_keeps_logged_shapes(tmp_path: Path) -> None:
     run = run_of("MSC v.1944" + LOG.replace("62021632", "2048"))
     (tmp_path / "tokenizers").mkdir()
     (tmp_path / "tokenizers" / "fineweb_1024_bpe.model").touch()  # as if it had been trained
@@ -179,7 +179,7 @@ def test_a_cut_run_has_its_own_length_and_the_logged_shapes(tmp_path: Path) -> N
     assert given["VAL_LOSS_EVERY"] == "0"  # no line of a validation before the first step
 
 
-def test_what_begins_after_the_cut_begins_with_the_first_step() -> None:
+def test_starts_late_settings_at_first_step() -> None:
     text = LOG.replace("num_layers:10", "num_layers:10 gates_start:500 ema_start:2 lr_start:0.5")
     run = Run(ROW, SOURCE + 'get("GATES_START"), get("EMA_START"), get("LR_START")', read_log(text))
     assert run.begins == {"gates_start": "1"}
@@ -195,16 +195,16 @@ def test_what_begins_after_the_cut_begins_with_the_first_step() -> None:
         ({}, None),
     ],
 )
-def test_what_cannot_be_judged_is_left_out_with_a_reason(changes: dict[str, str], reason: Reason | None) -> None:
+def test_leaves_out_unusable_runs_with_reason(changes: dict[str, str], reason: Reason | None) -> None:
     assert run_of(**changes).left_out() is reason
 
 
-def test_other_data_and_settings_which_are_not_printed_are_left_out() -> None:
+def test_leaves_out_other_data_and_unprinted_settings() -> None:
     assert run_of(LOG.replace("sp1024", "byte260")).left_out() is Reason.DATA
     assert run_of(LOG.replace("model_params", "nothing")).left_out() is Reason.SETTINGS
 
 
-def test_eager_runs_are_held_to_a_mib_and_compiled_ones_to_a_percent() -> None:
+def test_compares_eager_to_mib_and_compiled_to_percent() -> None:
     logged = Peaks(3208, 3374)
     assert hits(logged, Peaks(3209, 3374), compiled=False) == (True, True)
     assert hits(logged, Peaks(3220, 3420), compiled=False) == (False, False)
@@ -222,11 +222,11 @@ def test_eager_runs_are_held_to_a_mib_and_compiled_ones_to_a_percent() -> None:
         (Answer("f", message="It did not end within 900 s"), "eager", Reason.TIME),
     ],
 )
-def test_every_miss_has_a_reason(answer: Answer, compiled: str, reason: Reason | None) -> None:
+def test_gives_reason_for_every_miss(answer: Answer, compiled: str, reason: Reason | None) -> None:
     assert judge(run_of(compile=compiled), answer).reason is reason
 
 
-def test_the_report_counts_who_keeps_the_aims() -> None:
+def test_report_counts_runs_within_aims() -> None:
     good = judge(run_of(), Answer("f", 3208 << 20, 3374 << 20))
     bad = judge(run_of(), Answer("f", line=(3000, 3374)))
     text = report([good, bad, judge(run_of(torch="2.12.0.dev1"), None)])
@@ -236,7 +236,7 @@ def test_the_report_counts_who_keeps_the_aims() -> None:
     assert isinstance(good.run.log, Log)
 
 
-def test_a_run_has_the_torch_of_its_log_or_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_torch_of_log_or_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for release in ("2.6.0", "2.8.0"):
         (tmp_path / release / "bin").mkdir(parents=True)
         (tmp_path / release / "bin" / "python").touch()
@@ -252,7 +252,7 @@ def test_a_run_has_the_torch_of_its_log_or_the_nearest(tmp_path: Path, monkeypat
 
 
 @pytest.mark.integration
-def test_a_run_is_stopped_where_its_script_has_printed_its_peaks(tmp_path: Path) -> None:
+def test_stops_run_after_printed_peaks(tmp_path: Path) -> None:
     code = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests themselves may run in a shell's background

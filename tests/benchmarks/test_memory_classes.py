@@ -13,19 +13,19 @@ from benchmarks.peers.baselines.network import Network
 from vramcast.core.units import MIB
 
 
-def test_an_edge_belongs_to_the_class_below_it() -> None:
+def test_puts_edge_into_class_below() -> None:
     edges = [memory_classes.true_edge(size, 1000) for size in (1, 1000 * MIB, 1000 * MIB + 1)]
     assert edges == [1000 * MIB, 1000 * MIB, 2000 * MIB]
 
 
-def test_every_row_gets_the_edge_of_a_class() -> None:
+def test_gives_every_row_a_class_edge() -> None:
     rows = [(str(i), Network(i, (Layer("linear", i, 10 * i),), 10 * i), (1 + i % 3) * 900 * MIB) for i in range(1, 25)]
     edges = memory_classes.held_out(rows, 1000, epochs=2)
     assert set(edges) == {name for name, *_ in rows}
     assert set(edges.values()) <= {1000 * MIB, 2000 * MIB, 3000 * MIB}
 
 
-def test_edges_are_kept_until_the_table_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_edges_until_table_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_SHARED", str(tmp_path))
     monkeypatch.setattr(memory_classes, "KEPT", tmp_path / "kept")
     calls = []

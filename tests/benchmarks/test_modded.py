@@ -38,16 +38,16 @@ def record(source: str = SOURCE, **row: str) -> Record:
         "    num_extension_iterations: int = 40",
     ],
 )
-def test_a_script_is_cut_to_few_steps(line: str) -> None:
+def test_cuts_script_to_few_steps(line: str) -> None:
     assert re.search(r"= 6\b", files_of(f"class A:\n{line}\n")["train_gpt.py"])
 
 
-def test_a_number_of_steps_which_follows_from_others_stays() -> None:
+def test_keeps_derived_numbers_of_steps() -> None:
     line = "    num_iterations: int = num_scheduled_iterations + num_extension_iterations"
     assert files_of(f"class A:\n{line}\n")["train_gpt.py"].splitlines()[1] == line
 
 
-def test_what_a_script_imports_stands_behind_it_below_a_heading() -> None:
+def test_extracts_imported_files_below_headings() -> None:
     line = "-" * 40
     files = files_of(f"{SOURCE}import kernels_of_mine\n\n{line}\n# kernels_of_mine.py\n{line}\n\nimport triton\n")
     assert files.keys() == {"train_gpt.py", "kernels_of_mine.py"}
@@ -64,25 +64,25 @@ def test_what_a_script_imports_stands_behind_it_below_a_heading() -> None:
         ("2.6.0.dev20241101+cu126", "2.6.0+cu126"),
     ],
 )
-def test_a_nightly_has_the_code_of_the_release_after_it(torch: str, release: str) -> None:
+def test_assigns_nightly_to_next_release(torch: str, release: str) -> None:
     assert record(torch=torch).torch == release
 
 
-def test_what_cannot_be_run_says_why() -> None:
+def test_gives_reason_for_records_left_out() -> None:
     assert record().left_out() == ""
     assert record(source="").left_out() == "a log without its source"
     assert "counted in another way" in record(source="print(1)").left_out()
     assert "is not known" in record(gpu="").left_out()
 
 
-def test_a_log_needs_both_peaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_requires_both_peaks_in_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(modded, "source_at", lambda repository, url: SOURCE)
     rows = [{**ROW, "metric": "allocated", "value_mib": "100"}, {**ROW, "metric": "reserved", "value_mib": "200"}]
     assert [one.peaks for one in read_records(rows, tmp_path)] == [Peaks(100, 200)]
     assert read_records(rows[:1], tmp_path) == []
 
 
-def test_the_table_has_both_peaks_and_says_where_one_was_not_run() -> None:
+def test_shows_peaks_of_run_and_unrun_records() -> None:
     done = record()
     kept = {(done.key, ""): Answer(done.key, line=(100, 210))}
     text = report([done, record(script="other")], kept, None)
@@ -90,7 +90,7 @@ def test_the_table_has_both_peaks_and_says_where_one_was_not_run() -> None:
     assert "not run" in text
 
 
-def test_documents_begin_with_the_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_begins_documents_with_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_data, "_DOCUMENT_TOKENS", 100_000)
     folder = logged_data.documents(tmp_path)
     words = np.fromfile(folder / "fineweb_train_000002.bin", dtype="<u2")[2 * 256 :]

@@ -34,7 +34,7 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.integration
-def test_it_runs_and_shows_what_is_stored_in_it(path: Path, needs_null_gpu: None) -> None:
+def test_shows_stored_outputs_when_run(path: Path, needs_null_gpu: None) -> None:
     stored = notebooks.read(path)
     if notebooks.made_with(stored) != notebooks.torch_release():
         pytest.skip(f"its numbers are from torch {notebooks.made_with(stored)}, this is {notebooks.torch_release()}")
@@ -45,7 +45,7 @@ def test_it_runs_and_shows_what_is_stored_in_it(path: Path, needs_null_gpu: None
     assert named - quantities(notebooks.text_of(fresh) + code) == set(), "the text names numbers that no output shows"
 
 
-def test_it_is_stored_as_it_was_executed(path: Path) -> None:
+def test_stores_notebooks_as_executed(path: Path) -> None:
     stored = notebooks.read(path)
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "run `make notebooks`"
@@ -54,7 +54,7 @@ def test_it_is_stored_as_it_was_executed(path: Path) -> None:
     assert f'"torch=={notebooks.made_with(stored)}"' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_its_last_words_say_where_to_read_on(path: Path) -> None:
+def test_ends_with_links_to_pages(path: Path) -> None:
     last = notebooks.read(path).cells[-1]
     assert last.cell_type == "markdown"
     links = re.findall(r"\]\(([^)#]+)", last.source)
@@ -62,5 +62,5 @@ def test_its_last_words_say_where_to_read_on(path: Path) -> None:
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-def test_quantities_are_read_as_they_are_written() -> None:
+def test_reads_quantities_with_units() -> None:
     assert quantities("2.47 GiB of 1,024MiB, 5%, 0.99 and 3.") == {"2.47 GiB", "1,024 MiB", "5 %"}

@@ -21,7 +21,7 @@ class _Config:
     bos_token_id = eos_token_id = 0
 
 
-def test_a_published_table_and_the_script_s_own_print_are_read_alike() -> None:
+def test_reads_published_table_and_printed_output_alike() -> None:
     assert batches(TABLE) == {
         "the model on the card": 870.53,
         "batch 1": 4439.02,
@@ -30,14 +30,14 @@ def test_a_published_table_and_the_script_s_own_print_are_read_alike() -> None:
     assert batches("Peak VRAM allocated for batch size 1: 4440.02 MB") == {}
 
 
-def test_figures_which_could_not_be_made_are_in_the_table_and_in_no_error() -> None:
+def test_shows_failed_figures_without_counting_errors() -> None:
     text = report([Figure("a", "allocated", 100.0, 101.0), Figure("b", "reserved", 100.0, None, "it raised")])
     assert "| a | allocated | 100.00 | 101.00 | +1.00 % |" in text
     assert "| b | reserved | 100.00 | - | - | it raised |" in text
     assert "| all | 1 | 1.00 % |" in text
 
 
-def test_a_word_repeated_without_spaces_is_a_token_each_time(tmp_path: Path) -> None:
+def test_tokenizes_repeated_word_without_spaces(tmp_path: Path) -> None:
     write_tokenizer(_Config(), tmp_path)
     split_at("output", tmp_path / "tokenizer.json")
     assert json.loads((tmp_path / "tokenizer.json").read_text())["pre_tokenizer"]["pattern"] == {"String": "output"}

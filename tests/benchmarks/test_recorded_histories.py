@@ -13,45 +13,45 @@ def entries(events: list[tuple[str, int]]) -> list[dict[str, Any]]:
     return [{"action": action, "addr": 0, "size": size} for action, size in events]
 
 
-def test_only_requests_and_frees_are_compared() -> None:
+def test_compares_only_requests_and_frees() -> None:
     history = [("alloc", 1), ("segment_alloc", 2), ("free_requested", 1), ("free_completed", 1)]
     assert events_of(entries(history)) == [("alloc", 1), ("free_requested", 1)]
 
 
-def test_equal_histories_have_all_in_common() -> None:
+def test_matches_equal_histories_completely() -> None:
     assert aligned(STEP, STEP) == (len(STEP), [], [])
 
 
-def test_a_request_more_is_one_difference() -> None:
+def test_counts_additional_request_once() -> None:
     more = [*STEP[:7], ("alloc", 33554432), *STEP[7:]]
     assert aligned(STEP, more) == (len(STEP), [], [("alloc", 33554432)])
     assert aligned(more, STEP) == (len(STEP), [("alloc", 33554432)], [])
 
 
-def test_histories_which_never_meet_have_nothing_in_common() -> None:
+def test_matches_nothing_of_different_histories() -> None:
     equal, missing, extra = aligned([("alloc", 1)] * 9, [("alloc", 2)] * 7)
     assert (equal, len(missing), len(extra)) == (0, 9, 0)
 
 
-def test_a_recording_after_warm_up_is_the_last_such_step_of_ours() -> None:
+def test_matches_warm_recording_with_last_step() -> None:
     ours = [("alloc", 7), *STEP, *STEP, *STEP, ("alloc", 8)]
     assert start_of(STEP, ours) == 1 + 2 * len(STEP)
     assert start_of([*STEP, *STEP], ours) == 1 + len(STEP)
     assert start_of(STEP, []) == 0
 
 
-def test_what_comes_after_the_recording_is_no_difference() -> None:
+def test_ignores_events_after_recording() -> None:
     found = compare("x", entries(STEP), entries([*STEP, ("alloc", 8)]), 0.0)
     assert (found.here, found.share) == (len(STEP), 1.0)
 
 
-def test_segment_events_are_those_of_the_window() -> None:
+def test_counts_segment_events_in_window() -> None:
     before = [("segment_alloc", 2097152), *STEP]
     found = compare("x", entries([("segment_alloc", 4096), *STEP]), entries([*before, ("segment_alloc", 4096), *STEP]), 0.0)
     assert (found.equal, found.share, found.segments) == (len(STEP), 1.0, (1, 1))
 
 
-def test_the_report_says_what_only_one_side_has() -> None:
+def test_reports_events_of_one_side() -> None:
     path = next(iter(SCRIPTS))
     one = Comparison(path, 2, 3, 2, (), (("alloc", 33554432),), (1, 1))
     assert described(one) == "+1 x 32.000 MiB"

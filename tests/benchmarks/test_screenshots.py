@@ -23,24 +23,24 @@ def png(pixels: np.ndarray) -> bytes:
         return file.getvalue()
 
 
-def test_a_picture_keeps_its_size_in_pixels_and_gets_few_bytes() -> None:
+def test_shrinks_picture_without_resizing() -> None:
     smooth = np.linspace(0, 255, 600 * 900 * 3).reshape(600, 900, 3).astype(np.uint8)
     found = screenshots.small(png(smooth))
     assert len(found) <= screenshots.MOST_BYTES
     assert Image.open(io.BytesIO(found)).size == (900, 600)
 
 
-def test_one_which_cannot_be_small_is_refused() -> None:
+def test_rejects_picture_that_stays_large() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (540, 540, 3), np.uint8)
     with pytest.raises(CannotEstimate, match="show less of the page"):
         screenshots.small(png(noise))
 
 
-def test_a_terminals_colours_become_spans() -> None:
+def test_turns_terminal_colours_into_spans() -> None:
     assert screenshots.coloured("a \x1b[31mb\x1b[0m\x1b[K") == 'a <span style="color:#b3261e">b</span>'
 
 
-def test_the_pictures_of_the_documents_are_there_and_are_those_of_the_command() -> None:
+def test_documents_have_all_pictures_of_command() -> None:
     here = {path.name for path in (DOCS / "pictures").glob("*.png")}
     named = set(re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()))
     assert here == {f"{name}.png" for name in named}

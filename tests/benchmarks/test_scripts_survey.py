@@ -19,18 +19,18 @@ ENTRY = Entry("a", "owner/name", "python train.py --data {data:chars} --out {out
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_every_entry_can_be_started(entry: Entry) -> None:
+def test_starts_every_entry(entry: Entry) -> None:
     device(entry.device)
     assert entry.repository.count("/") == 1 or not (entry.repository or entry.folder)
     assert all("=" in assigned for assigned in entry.environment)
     assert {name for name, _ in entry.linked} <= scripts_data.MAKERS.keys()
 
 
-def test_names_are_unique() -> None:
+def test_names_entries_uniquely() -> None:
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
 
 
-def test_words_name_the_stub_data_which_are_made(tmp_path: Path) -> None:
+def test_makes_stub_data_named_in_words(tmp_path: Path) -> None:
     words = words_of(ENTRY, tmp_path, tmp_path / "out")
     assert words[:3] == ["python", "train.py", "--data"]
     assert (Path(words[3]) / "train.bin").exists()
@@ -39,7 +39,7 @@ def test_words_name_the_stub_data_which_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "chars" / "train.bin").stat().st_mtime_ns == before
 
 
-def test_what_is_not_here_is_said(tmp_path: Path) -> None:
+def test_names_missing_sources_and_packages(tmp_path: Path) -> None:
     assert missing(ENTRY, tmp_path) == "no sources of owner/name"
     (tmp_path / "name").mkdir()
     assert missing(ENTRY, tmp_path) == ""
@@ -59,18 +59,18 @@ def test_what_is_not_here_is_said(tmp_path: Path) -> None:
         (None, "No module named vramcast", "", Verdict.FAILED),
     ],
 )
-def test_the_exit_code_is_the_verdict(code: int | None, text: str, ended: str, verdict: Verdict) -> None:
+def test_derives_verdict_from_exit_code(code: int | None, text: str, ended: str, verdict: Verdict) -> None:
     assert verdict_of(ENTRY, code, text, ended) is verdict
 
 
-def test_the_share_leaves_out_what_could_not_answer() -> None:
+def test_leaves_impossible_runs_out_of_share() -> None:
     verdicts = (Verdict.ANSWERED, Verdict.PARTLY, Verdict.FAILED, Verdict.OWN, Verdict.LEFT_OUT)
     outcomes = [Outcome(str(i), verdict) for i, verdict in enumerate(verdicts)]
     assert share(outcomes) == (1, 3)
     assert "1 of 3 answer (33 %" in report(outcomes)
 
 
-def test_stub_mnist_is_read_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_stub_mnist_by_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compress = gzip.compress
     # This test reads only the small images, and no compression level makes noise smaller.
     monkeypatch.setattr(gzip, "compress", lambda content, level: compress(content[:8_000_000], 0))
@@ -82,6 +82,6 @@ def test_stub_mnist_is_read_by_its_headers(tmp_path: Path, monkeypatch: pytest.M
     assert len(content) == 16 + 10_000 * 28 * 28
 
 
-def test_stub_tokens_are_below_the_vocabulary(tmp_path: Path) -> None:
+def test_draws_stub_tokens_below_vocabulary(tmp_path: Path) -> None:
     scripts_data.gpt2_tokens(tmp_path)
     assert np.fromfile(tmp_path / "train.bin", dtype=np.uint16).max() < 50257

@@ -22,7 +22,7 @@ def _with_the_null_gpu(needs_null_gpu: None) -> None:
     """Skip without a null GPU."""
 
 
-def test_many_clients_at_once_get_one_answer_each_and_the_same(tmp_path: Path) -> None:
+def test_answers_simultaneous_clients_once_and_alike(tmp_path: Path) -> None:
     texts = [message("/v1/estimates", job("torchvision:resnet18", batch)) for batch in (1, 2) for _ in range(40)]
     with running(tmp_path, "--workers", "1", "--queue", "100") as service:
         found = asyncio.run(ask_all(service.port, texts, len(texts), keep=True))
@@ -31,7 +31,7 @@ def test_many_clients_at_once_get_one_answer_each_and_the_same(tmp_path: Path) -
     assert {json.loads(body)["estimate"]["peaks"]["process"] > 0 for body in found.bodies} == {True}
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+def test_keeps_acknowledged_observations_after_kill(tmp_path: Path) -> None:
     acknowledged, lost, twice, made_again = killed(tmp_path, 2)
     assert acknowledged > 0
     assert (lost, twice, made_again) == (0, 0, 0)

@@ -47,7 +47,7 @@ def _jobs(folder: Path, need: Need) -> dict[str, Job]:
 
 @pytest.mark.release
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(tmp_path: Path, need: Need) -> None:
+def test_simulates_four_jobs_to_the_byte(tmp_path: Path, need: Need) -> None:
     rows = [row for name, job in _jobs(tmp_path, need).items() for row in simulator_jobs.compare(name, job)]
     assert len(rows) == 4 * 6 * 3
     assert simulator_jobs.differences(rows) == []
@@ -65,7 +65,7 @@ def test_four_jobs_under_six_settings_on_three_cards_are_simulated_to_the_byte(t
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator(need: Need) -> None:
+def test_separates_changed_requests_from_simulator_errors(need: Need) -> None:
     need("torchvision")
     rows = simulator_jobs.compare("resnet18", _image_job("resnet18", 64), ("expandable_segments:True",))
     parted = {row.card: row.first for row in rows if not row.is_equal}
@@ -76,7 +76,7 @@ def test_a_job_which_does_without_workspaces_is_told_from_a_wrong_simulator(need
     assert all(line.endswith("the job made other requests") for line in simulator_jobs.differences(rows))
 
 
-def test_fifty_jobs_are_drawn_alike_from_all_three_lists(tmp_path: Path, need: Need) -> None:
+def test_samples_fifty_jobs_from_three_lists(tmp_path: Path, need: Need) -> None:
     for module in ("torchvision", "timm"):
         need(module)
     jobs = simulator_jobs.sample(50, 2026, tmp_path)
@@ -95,7 +95,7 @@ def _trace(rows: list[tuple[Action, int, int, int]]) -> Trace:
     return Trace.build({"action": action, "size_bytes": size_bytes, "block": block, "address": address})
 
 
-def test_the_first_event_which_differs_is_found() -> None:
+def test_finds_first_difference() -> None:
     rows = [(Action.SEGMENT_ALLOC, 2 * MIB, -1, 1000), (Action.ALLOC, 512, 1, 1000), (Action.ALLOC, 512, 2, 1512)]
     moved = [(action, size_bytes, block, address + 64) for action, size_bytes, block, address in rows]
     assert simulator_jobs.first_difference(_trace(rows), _trace(moved)) is None
@@ -105,13 +105,13 @@ def test_the_first_event_which_differs_is_found() -> None:
     assert simulator_jobs.first_difference(_trace(rows[:2]), _trace(rows)) == 2
 
 
-def test_how_a_run_is_unwound_after_it_ran_out_of_memory_is_no_difference() -> None:
+def test_ignores_unwinding_after_out_of_memory() -> None:
     rows = [(Action.SEGMENT_ALLOC, 2 * MIB, -1, 1000), (Action.ALLOC, 512, 1, 1000), (Action.OOM, 4 * MIB, -1, 0)]
     unwound = [*rows[:2], (Action.OOM, 4 * MIB, -1, 77), (Action.FREE_REQUESTED, 512, 1, 1000)]
     assert simulator_jobs.first_difference(_trace(rows), _trace(unwound)) is None
 
 
-def test_requests_which_failed_are_requests_too() -> None:
+def test_counts_failed_requests() -> None:
     rows = [(Action.ALLOC, 512, 0, 1000), (Action.OOM, 4 * MIB, -1, 0), (Action.FREE_COMPLETED, 512, 0, 1000)]
     trace = simulator_jobs.with_failed_requests(_trace(rows))
     assert Requests.of(trace).kind.tolist() == [Kind.MALLOC, Kind.TRY, Kind.FREE]
@@ -124,7 +124,7 @@ def _comparison(**options: object) -> simulator_jobs.Comparison:
     return replace(row, **options)  # type: ignore[arg-type]
 
 
-def test_every_difference_is_listed_with_whose_it_is() -> None:
+def test_lists_every_difference_with_its_cause() -> None:
     other = simulator_jobs.Peaks(allocated=5, reserved=9, retries=0, fits=True)
     rows = [
         _comparison(),
@@ -149,7 +149,7 @@ def _cells(markdown: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_torch_is_timed_on_the_requests_of_the_trace() -> None:
+def test_times_torch_on_requests_of_trace() -> None:
     rows = [(Action.ALLOC, 3 * MIB, 0, 1000), (Action.ALLOC, 700, 1, 5000), (Action.FREE_COMPLETED, 3 * MIB, 0, 1000)]
     trace = _trace(rows)
     requests = Requests.of(trace)
@@ -160,7 +160,7 @@ def test_torch_is_timed_on_the_requests_of_the_trace() -> None:
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_timing_of_a_simulation_which_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_timing_of_wrong_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = Requests.of(_trace([(Action.ALLOC, 3 * MIB, 0, 1000)]))
     other = Requests.of(_trace([(Action.ALLOC, 30 * MIB, 0, 1000)]))
     monkeypatch.setattr(simulator, "raw_sequence", lambda _: [("malloc", 0, int(other.size_bytes[0]), 0)])

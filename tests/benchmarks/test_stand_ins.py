@@ -15,7 +15,7 @@ FOLDER = Path(benchmarks.accuracy.__path__[0]) / "scripts" / "stand_ins"
 
 
 @pytest.mark.parametrize("key_heads", [8, 2])
-def test_attention_gives_the_shapes_of_flash_attention_3(monkeypatch: pytest.MonkeyPatch, key_heads: int) -> None:
+def test_attention_has_shapes_of_flash_attention_3(monkeypatch: pytest.MonkeyPatch, key_heads: int) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     attention = pytest.importorskip("flash_attn_interface").flash_attn_func
     q = torch.randn(2, 100, 8, 64, requires_grad=True)
@@ -26,7 +26,7 @@ def test_attention_gives_the_shapes_of_flash_attention_3(monkeypatch: pytest.Mon
     assert all(one.grad.shape == one.shape for one in (q, k, v))
 
 
-def test_lines_of_several_lengths_lie_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lays_lines_of_several_lengths_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     attention = pytest.importorskip("kernels").get_kernel("varunneal/flash-attention-3").flash_attn_interface
     q, k, v = (torch.randn(100, 8, 64, requires_grad=True) for _ in range(3))
@@ -39,7 +39,7 @@ def test_lines_of_several_lengths_lie_one_after_the_other(monkeypatch: pytest.Mo
     assert all(one.grad.shape == one.shape for one in (q, k, v))
 
 
-def test_no_other_kernel_has_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     with pytest.raises(LookupError, match="only FlashAttention 3"):
         pytest.importorskip("kernels").get_kernel("kernels-community/activation")

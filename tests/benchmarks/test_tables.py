@@ -7,7 +7,7 @@ import pytest
 from benchmarks import tables
 
 
-def test_a_table_has_its_numbers_on_the_right() -> None:
+def test_aligns_numbers_right() -> None:
     found = tables.table(["job", "runs", "s"], [("a", 1, "0.50"), ("b", "-", "")])
     assert found.splitlines() == ["| job | runs | s |", "|---|---:|---:|", "| a | 1 | 0.50 |", "| b | - |  |"]
 
@@ -15,5 +15,5 @@ def test_a_table_has_its_numbers_on_the_right() -> None:
 @pytest.mark.parametrize(
     ("align", "marks"), [("l", "|---|---:|---:|---:|"), ("rrrl", "|---:|---:|---:|---|"), ("ll", "|---|---|---:|---:|")]
 )
-def test_columns_may_stand_on_either_side(align: str, marks: str) -> None:
+def test_aligns_columns_on_either_side(align: str, marks: str) -> None:
     assert tables.heading(["a", "b", "c", "d"], align).splitlines() == ["| a | b | c | d |", marks]

@@ -23,7 +23,7 @@ torchrun --nproc_per_node=${NGPU} -m titan.train --job.config_file ${CONFIG_FILE
 """
 
 
-def test_rows_which_name_their_own_command_are_taken() -> None:
+def test_takes_rows_with_their_own_command() -> None:
     (row,) = rows_of([ROW, {**ROW, "notes": "cmd INHERITED"}])
     assert (row.value_mib, row.steps, row.capacity_gib, row.release) == (2048.0, 10, 95.0, "2.8")
     assert row.tree == "0123456789^"  # the block belongs to the code before the change
@@ -31,7 +31,7 @@ def test_rows_which_name_their_own_command_are_taken() -> None:
     assert card_of(row, "CUDA capacity: NVIDIA PG509-210 with 79.14GiB memory") == "a100-80gb"
 
 
-def test_published_tables_have_their_commands() -> None:
+def test_has_commands_of_published_tables() -> None:
     published = {"source": "llama3_h100_202412_torchtitan.md", "job": "FSDP / 5,605", "value_mib": "68608.0"}
     row, *page = table_rows([published, {**published, "job": "FSDP 8, CP 1"}])
     assert [one.value_mib / 1024 for one in page] == [77.0, 62.0, 76.8, 61.8, 71.9, 83.9, 84.2, 84.0, 84.5]
@@ -57,12 +57,12 @@ def test_published_tables_have_their_commands() -> None:
         ("[a.toml](https://example.org/a.toml).", None),
     ],
 )  # fmt: skip
-def test_what_was_typed_is_read(text: str, expected: Typed | None) -> None:
+def test_reads_typed_command(text: str, expected: Typed | None) -> None:
     assert typed_command(text) == expected
 
 
 @pytest.mark.integration
-def test_the_projects_own_script_says_what_it_would_start(tmp_path: Path) -> None:
+def test_reads_launch_from_projects_script(tmp_path: Path) -> None:
     (tmp_path / "run_train.sh").write_text(SCRIPT)
     found = launch(tmp_path, Typed({"NGPU": "4", "NCCL_DEBUG": "WARN"}, "./run_train.sh", ("--training.steps=3",)))
     assert found.command == [
@@ -74,7 +74,7 @@ def test_the_projects_own_script_says_what_it_would_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.integration
-def test_the_tree_is_completed_with_what_cannot_be_had(tmp_path: Path) -> None:
+def test_adds_offline_replacements_to_tree(tmp_path: Path) -> None:
     repository, tree = tmp_path / "repository", tmp_path / "tree"
     repository.mkdir()
     (repository / "a.toml").write_text(

@@ -47,13 +47,13 @@ def commands_in(text: str) -> Iterator[list[str]]:
 
 
 # ------------------------------------------------------------------------------------------------ read
-def test_every_block_is_run_or_says_why_not(page: str, blocks: dict[str, Any]) -> None:
+def test_every_block_runs_or_gives_reason(page: str, blocks: dict[str, Any]) -> None:
     known = {"console", "python", *DATA, "text"}
     wrong = [b.place for b in blocks[page] if not b.reason and b.kind not in known and not SETUP.match(b.text)]
     assert wrong == [], "write ```sh not run: REASON, or a kind that is run: " + ", ".join(sorted(known))
 
 
-def test_options_and_programs_of_all_commands_exist(page: str, blocks: dict[str, Any]) -> None:
+def test_commands_have_known_options_and_programs(page: str, blocks: dict[str, Any]) -> None:
     wrong = []
     for block in blocks[page]:
         if block.kind not in ("sh", "console", ""):
@@ -72,7 +72,7 @@ def test_options_and_programs_of_all_commands_exist(page: str, blocks: dict[str,
     assert wrong == []
 
 
-def test_data_can_be_read(page: str, blocks: dict[str, Any]) -> None:
+def test_data_blocks_are_valid(page: str, blocks: dict[str, Any]) -> None:
     for block in blocks[page]:
         if block.kind in DATA and not block.reason:
             DATA[block.kind](block.text)
@@ -89,7 +89,7 @@ def names_known(tracer: Any) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_what_is_run_gives_what_the_page_shows(
+def test_block_outputs_equal_page(
     live_page: str, blocks: dict[str, Any], names_known: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run the blocks of a page in one folder, from top to bottom; Python blocks share their names."""
@@ -142,7 +142,7 @@ def output_of(command: str) -> str:
     return output + (f"(exit code {code})\n" if code else "")
 
 
-def test_commands_are_read_with_their_options() -> None:
+def test_reads_commands_with_options() -> None:
     text = (
         "$ vramcast check a --on t4 -- train.py --x\npython -m vramcast doctor\n# vramcast nothing\nx | vramcast run --json > a"
     )
@@ -150,7 +150,7 @@ def test_commands_are_read_with_their_options() -> None:
     assert commands_of("$ one \\\n  two\nout\nput\n$ three") == [("one \\\n  two", "out\nput\n"), ("three", "")]
 
 
-def test_an_output_is_cut_where_the_page_cuts_it() -> None:
+def test_cuts_output_like_page() -> None:
     assert cut("old\n...\n", "1\n2\n3\n") == "1\n...\n"
     assert cut("...\nold\n", "1\n2\n3\n") == "...\n3\n"
     assert cut("whole\n", "1\n2\n3\n") == "1\n2\n3\n"

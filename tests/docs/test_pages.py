@@ -50,19 +50,19 @@ def problem(link: str, page: Path) -> str:
     return ""
 
 
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_every_link_has_a_target(page: str) -> None:
     path = ROOT / page
     found = {link: problem(link, path) for link in links_of(path.read_text(encoding="utf-8"))}
     assert {link: why for link, why in found.items() if why} == {}
 
 
-def test_every_page_which_is_named_is_there(page: str) -> None:
+def test_every_page_named_in_pages_exists(page: str) -> None:
     """Check paths in the text that are not links; the test above checks links."""
     named = set(re.findall(r"(?<![\w/])docs/[\w/-]+\.md\b", (ROOT / page).read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (ROOT / name).is_file()) == []
 
 
-def test_pages_which_code_names_are_there() -> None:
+def test_every_page_named_in_code_exists() -> None:
     folders = ("vramcast", "tracer", "simulator", "learner", "datasets", "benchmarks", "contrib", "tests")
     named = {
         (name, str(path.relative_to(ROOT)))
@@ -82,11 +82,11 @@ def test_pages_which_code_names_are_there() -> None:
         ("commands.md#time-and-main-memory", ""), ("https://pytorch.org/memory_viz", ""), ("#limits", ""),
     ],
 )  # fmt: skip
-def test_a_wrong_link_is_found(link: str, why: str) -> None:
+def test_finds_wrong_link(link: str, why: str) -> None:
     assert problem(link, ROOT / "docs" / "planning.md") == why
 
 
-def test_the_table_of_environment_variables_is_that_of_the_code() -> None:
+def test_environment_table_equals_code() -> None:
     """Compare the tables; internal variables, which processes of ours set for each other, are left out."""
     folders = ("vramcast", "tracer", "simulator", "learner", "datasets")
     texts = [path.read_text(encoding="utf-8") for folder in folders for path in (ROOT / folder).rglob("*.py")]
@@ -95,7 +95,7 @@ def test_the_table_of_environment_variables_is_that_of_the_code() -> None:
     assert set(re.findall(r"^\| `(VRAMCAST_\w+)`", page, re.MULTILINE)) == read
 
 
-def test_the_table_of_exit_codes_has_those_of_all_errors() -> None:
+def test_exit_code_table_covers_all_errors() -> None:
     page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.VramcastError)]
@@ -103,7 +103,7 @@ def test_the_table_of_exit_codes_has_those_of_all_errors() -> None:
     assert codes == {0, 1, 2, 3, 4, 130}
 
 
-def test_extras_which_pages_name_can_be_installed(page: str) -> None:
+def test_extras_named_in_pages_exist(page: str) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"vramcast\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
 
@@ -113,7 +113,7 @@ def test_extras_which_pages_name_can_be_installed(page: str) -> None:
     [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
     ids=lambda path: path.name,
 )
-def test_documents_import_only_what_is_public(path: Path) -> None:
+def test_documents_import_only_public_modules(path: Path) -> None:
     modules = set(re.findall(r"(?:from|import) (vramcast(?:\.\w+)*)", path.read_text(encoding="utf-8")))
     public = {"vramcast", *(f"vramcast.{name}" for name in vramcast.__all__ if isinstance(getattr(vramcast, name), ModuleType))}
     assert {module for module in modules - public if not module.startswith("vramcast.schedulers")} == set()

@@ -79,31 +79,29 @@ def compile_and_run(
 
 
 @pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
-def test_the_c_code_holds_under_the_sanitizers(sanitized: Path, tmp_path: Path, source: str) -> None:
+def test_c_code_passes_sanitizers(sanitized: Path, tmp_path: Path, source: str) -> None:
     ran = compile_and_run(source, sanitized, tmp_path / "program", ("-fsanitize=address,undefined",))
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
     assert "runtime error" not in ran.stderr
 
 
 @pytest.mark.parametrize("source", ["memory.c", "descriptors.c"])
-def test_the_c_code_holds_as_it_is_used(needs_null_gpu: None, tmp_path: Path, source: str) -> None:
+def test_c_code_passes_without_sanitizers(needs_null_gpu: None, tmp_path: Path, source: str) -> None:
     ran = compile_and_run(source, build(), tmp_path / "program")
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize(("config", "words"), [(f"{CONFIG};is_slow=1", ()), (CONFIG, ("fast",))], ids=["slow", "fast"])
-def test_what_is_done_when_on_a_slow_card_and_on_a_fast_one(
-    sanitized: Path, tmp_path: Path, config: str, words: tuple[str, ...]
-) -> None:
+def test_orders_work_on_slow_and_fast_cards(sanitized: Path, tmp_path: Path, config: str, words: tuple[str, ...]) -> None:
     flags = ("-fsanitize=address,undefined",)
     ran = compile_and_run("streams.c", sanitized, tmp_path / "program", flags, config=config, words=words)
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
     assert "runtime error" not in ran.stderr
 
 
-@pytest.mark.parametrize("sanitizers", [(), SANITIZERS], ids=["as it is used", "under the sanitizers"])
+@pytest.mark.parametrize("sanitizers", [(), SANITIZERS], ids=["plain", "sanitized"])
 @pytest.mark.parametrize("cuda_major", [12, 13])
-def test_the_oracles_cublaslt_keeps_what_it_is_told_and_refuses_the_rest(
+def test_cublaslt_keeps_attributes_and_rejects_others(
     request: pytest.FixtureRequest, tmp_path: Path, sanitizers: tuple[str, ...], cuda_major: int
 ) -> None:
     if shutil.which("gcc") is None:
@@ -128,7 +126,7 @@ def test_the_oracles_cublaslt_keeps_what_it_is_told_and_refuses_the_rest(
     assert (ran.returncode, ran.stdout) == (0, "all lines hold\n"), ran.stdout + ran.stderr
 
 
-def test_the_sanitizer_would_see_a_wrong_access(sanitized: Path, tmp_path: Path) -> None:
+def test_sanitizer_finds_wrong_access(sanitized: Path, tmp_path: Path) -> None:
     program = tmp_path / "wrong.c"
     program.write_text(
         "#include <cuda_runtime_api.h>\n#include <stdlib.h>\n"

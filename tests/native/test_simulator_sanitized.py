@@ -86,7 +86,7 @@ def cases() -> list[Case]:
 
 
 @pytest.mark.usefixtures("sanitizers")
-def test_the_compiled_allocator_holds_under_the_sanitizers(cases: list[Case], tmp_path: Path) -> None:
+def test_compiled_allocator_passes_sanitizers(cases: list[Case], tmp_path: Path) -> None:
     given, found = tmp_path / "cases", tmp_path / "outcomes"
     given.write_bytes(pickle.dumps(cases))
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
@@ -139,7 +139,7 @@ def as_text(case: Case) -> str:
 
 
 @pytest.mark.usefixtures("sanitizers")
-def test_the_compiled_allocator_fails_cleanly_when_host_memory_runs_out(program: Path, cases: list[Case]) -> None:
+def test_compiled_allocator_survives_exhausted_host_memory(program: Path, cases: list[Case]) -> None:
     lists = "\n".join([str(len(cases)), *map(as_text, cases)])
     ran = subprocess.run(
         [str(program)],
@@ -159,7 +159,7 @@ def test_the_compiled_allocator_fails_cleanly_when_host_memory_runs_out(program:
 
 
 @pytest.mark.usefixtures("sanitizers")
-def test_the_leak_checker_would_see_a_leak(tmp_path: Path) -> None:
+def test_leak_checker_finds_leak(tmp_path: Path) -> None:
     out = tmp_path / "leak"
     source = "#include <stdlib.h>\nvoid *volatile kept;\nint main(void) { kept = malloc(4); kept = NULL; return 0; }\n"
     subprocess.run(["gcc", *SANITIZERS, "-x", "c", "-", "-o", str(out)], input=source, text=True, check=True)

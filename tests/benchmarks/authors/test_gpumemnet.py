@@ -50,7 +50,7 @@ def layers_run(model: torch.nn.Module, inputs: torch.Tensor, last: str) -> list[
 
 @pytest.mark.parametrize("shape", architectures.MLP_SHAPES)
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_an_mlp_runs_the_layers_of_its_list(shape: str, batch_norm: bool) -> None:
+def test_mlp_runs_layers_of_its_list(shape: str, batch_norm: bool) -> None:
     model = networks.mlp(33, 5, 3, shape, "prelu", 0.5 if batch_norm else None, batch_norm, "Softmax")
     listed = architectures.mlp_layers(33, 5, 3, shape, "prelu", dropout=batch_norm, batch_norm=batch_norm, last="Softmax")
     assert layers_run(model, torch.zeros(2, 33), "Softmax") == listed
@@ -59,7 +59,7 @@ def test_an_mlp_runs_the_layers_of_its_list(shape: str, batch_norm: bool) -> Non
 @pytest.mark.parametrize("shape", architectures.CNN_SHAPES)
 @pytest.mark.parametrize("size", [9, 30])
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_cnn_runs_the_layers_of_its_list(shape: str, size: int, drops: bool) -> None:
+def test_cnn_runs_layers_of_its_list(shape: str, size: int, drops: bool) -> None:
     with torch.device("meta"):  # the largest has 23 million weights
         model = networks.cnn(3, 5, 13, shape, 16, size, "leaky_relu", 0.5 if drops else None, drops, interval=1)
         inputs = torch.zeros(2, 3, size, size)
@@ -68,7 +68,7 @@ def test_a_cnn_runs_the_layers_of_its_list(shape: str, size: int, drops: bool) -
     assert layers_run(model, inputs, "softmax") == listed
 
 
-def test_a_row_becomes_a_target_which_builds_the_network_of_the_row(tmp_path: Path) -> None:
+def test_target_builds_network_of_row(tmp_path: Path) -> None:
     path = tmp_path / "mlp.csv"
     path.write_bytes(samples.GPUMEMNET_MLP)
     run = gpumemnet.read(path).runs[0]
@@ -78,7 +78,7 @@ def test_a_row_becomes_a_target_which_builds_the_network_of_the_row(tmp_path: Pa
     assert (run.measurement.process_bytes, run.passport.period_ms) == (1445 * MIB, 1000.0)
 
 
-def test_rows_which_crashed_differ_or_are_no_list_are_told_apart(tmp_path: Path) -> None:
+def test_separates_crashed_different_and_unlisted_rows(tmp_path: Path) -> None:
     path = tmp_path / "mlp.csv"
     path.write_bytes(samples.GPUMEMNET_MLP)
     found = gpumemnet.read(path)
@@ -90,7 +90,7 @@ def test_rows_which_crashed_differ_or_are_no_list_are_told_apart(tmp_path: Path)
     assert "2 of 5 networks are rebuilt" in found.notes[1]
 
 
-def test_cnn_rows_out_of_memory_near_capacity_and_dead_before_the_start_are_censored(tmp_path: Path) -> None:
+def test_censors_cnn_rows_near_capacity_or_dead(tmp_path: Path) -> None:
     path = tmp_path / "cnn.csv"
     path.write_bytes(samples.GPUMEMNET_CNN)
     runs = gpumemnet.read(path).runs
@@ -102,7 +102,7 @@ def test_cnn_rows_out_of_memory_near_capacity_and_dead_before_the_start_are_cens
 
 
 @pytest.mark.skipif(not _FILES, reason="GPUMemNet's tables are missing (VRAMCAST_SHARED)")
-def test_nearly_every_published_row_is_rebuilt_and_equals_its_list_of_layers() -> None:
+def test_rebuilds_nearly_every_published_row() -> None:
     rows = verified = unlisted = 0
     for path in _FILES:
         found = gpumemnet.read(path)
@@ -114,7 +114,7 @@ def test_nearly_every_published_row_is_rebuilt_and_equals_its_list_of_layers() -
     assert verified >= _SHARE * rows, f"{verified} of {rows} verified, {unlisted} from the name alone"
 
 
-def test_the_first_collectors_networks_take_the_batches_of_their_rows(tmp_path: Path) -> None:
+def test_collected_networks_take_batches_of_rows(tmp_path: Path) -> None:
     rows = [
         samples.collected(id="1"),
         samples.collected(id="2", kind="cnn", filters=8, kernel=3, size=16, depth=7, shape="residual"),

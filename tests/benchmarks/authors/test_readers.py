@@ -26,7 +26,7 @@ def written(folder: Path, name: str, content: bytes) -> str:
     return str(folder / name)
 
 
-def test_xmem_keeps_ground_as_reserved_and_names_torchvisions_model(tmp_path: Path) -> None:
+def test_xmem_row_has_reserved_peak_and_torchvision_model(tmp_path: Path) -> None:
     found = reading("xmem", samples.XMEM, tmp_path)
     cnn, transformer = found.runs
     assert (cnn.workload.target, cnn.workload.num_classes) == ("torchvision:mobilenet_v3_small", 10)
@@ -38,13 +38,13 @@ def test_xmem_keeps_ground_as_reserved_and_names_torchvisions_model(tmp_path: Pa
     assert "zero_grad_mode" in found.rejected[0].reason
 
 
-def test_xmem_reads_a_result_file(tmp_path: Path) -> None:
+def test_reads_xmem_result_file(tmp_path: Path) -> None:
     (run,) = reading("xmem", samples.XMEM_JSON, tmp_path, "evaluation_result.json").runs
     assert (run.workload.target, run.workload.zero_grad) == ("torchvision:vgg16", "before-backward")
     assert run.measurement.reserved_bytes == GIB
 
 
-def test_collected_rows_become_runs_and_their_limits_runs_of_their_own(tmp_path: Path) -> None:
+def test_makes_runs_of_collected_rows_and_limits(tmp_path: Path) -> None:
     passport = {"properties": {"name": "NVIDIA H100", "total_memory": 85 * 10**9}, "torch": "2.11.0", "cudnn": 91100}
     (tmp_path / "passport.json").write_text(json.dumps(passport))
     found = reading("collect", samples.COLLECT, tmp_path, "runs.jsonl")
@@ -58,20 +58,20 @@ def test_collected_rows_become_runs_and_their_limits_runs_of_their_own(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "gpt2", "opt", "gpt_neo", "t5", "llama", "qwen2", "vit"])
-def test_collected_transformers_are_named_with_their_configuration(name: str, tmp_path: Path) -> None:
+def test_names_collected_transformers_with_configuration(name: str, tmp_path: Path) -> None:
     row = samples.collected(kind="hf", name=name, width=256, layers=2, seq=64, vocab=8000, attn="sdpa")
     (run,) = reading("collect", json.dumps(row).encode(), tmp_path).runs
     assert str(run.workload.target).startswith(f"hf:{name}?{{")
     run.workload.job(device("h200"))
 
 
-def test_the_same_run_twice_in_one_file_is_kept_aside(tmp_path: Path) -> None:
+def test_keeps_duplicate_run_aside(tmp_path: Path) -> None:
     rows = samples.XMEM.splitlines(keepends=True)
     found = reading("xmem", rows[0] + rows[1] + rows[1], tmp_path)
     assert (len(found.runs), len(found.rejected)) == (1, 1)
 
 
-def test_the_command_without_a_store_prints_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_summary_without_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = written(tmp_path, "mlp.csv", samples.GPUMEMNET_MLP)
     assert main(["gpumemnet", source]) == 0
     text = capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_the_command_without_a_store_prints_a_summary(tmp_path: Path, capsys: py
     assert [path.name for path in tmp_path.iterdir()] == ["mlp.csv"]
 
 
-def test_the_command_appends_once_and_keeps_bad_rows_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_appends_once_and_keeps_bad_rows_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, store = written(tmp_path, "xmem.csv", samples.XMEM), str(tmp_path / "store.jsonl")
     for imported in (2, 0):
         assert main(["xmem", source, "--out", store, "--json"]) == 0
@@ -90,6 +90,6 @@ def test_the_command_appends_once_and_keeps_bad_rows_aside(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("arguments", [["sacct", "x"], ["xmem", "absent"], ["xmem", "x", "--out", "store.csv"]])
-def test_wrong_arguments_end_with_2_and_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_exits_with_2_for_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -37,14 +37,14 @@ def samples() -> list[Sample]:
     ]
 
 
-def test_no_group_is_learnt_from_and_asked_about() -> None:
+def test_separates_training_and_test_groups() -> None:
     spy, rows = Spy(), samples()
     found = baselines.held_out(spy, rows)
     assert sorted(spy.asked, key=int) == [str(i) for i in range(28)]
     assert found == [None if i % 7 == 0 else 2 * (i + 1) * MIB for i in range(28)]
 
 
-def test_the_table_counts_what_a_method_speaks_about() -> None:
+def test_table_counts_covered_runs() -> None:
     text = baselines.compare("xmem", samples(), [Spy(), baselines.Simulated("reserved")])
     assert "| spy | all | 24 | 100.00 % |" in text
     assert "| simulated | all | 28 | 0.00 % |" in text
@@ -53,7 +53,7 @@ def test_the_table_counts_what_a_method_speaks_about() -> None:
     assert "| simulated | rnn | 4 |" in text
 
 
-def test_the_simulated_context_is_that_of_the_training_rows() -> None:
+def test_simulates_with_context_of_training_rows() -> None:
     rows = [
         Sample(Example(str(i), "", "", "h200", "", {}, 1, 100, measured_process=100 + context, censored=i == 6))
         for i, context in enumerate((30, 40, 40, 41, 90, 200, 1000))
@@ -67,14 +67,14 @@ def test_the_simulated_context_is_that_of_the_training_rows() -> None:
     assert reserved.estimate(rows[:1]) == [100]
 
 
-def test_gpumemnets_row_becomes_a_network() -> None:
+def test_makes_network_of_gpumemnet_row() -> None:
     row = {"Batch Size": "6", "Activations-Params": "[('linear', 5, 55), ('ReLU', 5, 0), ('linear', 3, 18)]"}
     network = gpumemnet_estimators.network_of(row)
     assert network.layers == (Layer("linear", 5, 55), Layer("ReLU", 5), Layer("linear", 3, 18))
     assert (network.batch_size, network.parameters, network.activations) == (6, 73, 13)
 
 
-def test_folds_test_on_seven_tenths_of_what_is_held_out() -> None:
+def test_tests_on_seven_tenths_of_held_out_rows() -> None:
     rows = [
         (gpumemnet_estimators.network_of({"Batch Size": "6", "Activations-Params": f"[('linear', {w}, {w})]"}), w * MIB)
         for w in range(1, 61)

@@ -57,30 +57,30 @@ def job_of(model: nn.Module, *shape: int) -> Job:
     return Job(device("a100-40gb"), model=meta_pickle.dumps(model), batch=TensorSpec(shape))
 
 
-def test_horus_counts_a_gradient_for_each_sample() -> None:
+def test_horus_counts_gradient_per_sample() -> None:
     assert horus_bytes(6, 15, 2) == 4 * (6 * 2 + 15 + 2 * 15)
     assert Horus().estimate([sample(SMALL), sample(None)]) == [228, None]
 
 
-def test_fake_tensor_adds_the_optimizers_state_only_when_asked() -> None:
+def test_fake_tensor_adds_optimizer_state_on_request() -> None:
     asked = [sample(SMALL, states=2), sample(None), sample(replace(SMALL, fake_peak_bytes=None))]
     assert FakeTensor().estimate(asked) == [200, None, None]
     assert FakeTensor(with_optimizer=True).estimate(asked) == [200 + 2 * 60, None, None]
 
 
-def test_llmem_rounds_every_part_to_two_mebibytes() -> None:
+def test_llmem_rounds_parts_to_two_mebibytes() -> None:
     weights, hidden, logits = 2 + 4, 4, 6
     assert llmem_bytes(DECODER, 2) == ((2 + 2) * weights + 2 + (2 + 1 + 1) * hidden + 3 * logits) * MIB
 
 
-def test_llmem_speaks_about_decoders_only() -> None:
+def test_llmem_covers_only_decoders() -> None:
     without_blocks = replace(DECODER, blocks_bytes=())
     without_embedding = replace(DECODER, layers=DECODER.layers[1:])
     asked = [sample(DECODER), sample(without_blocks), sample(without_embedding), sample(None)]
     assert LlMem().estimate(asked) == [llmem_bytes(DECODER, 0), None, None, None]
 
 
-def test_dnnmem_holds_weights_gradients_and_the_forward_pass_at_once() -> None:
+def test_dnnmem_adds_weights_gradients_and_forward_pass() -> None:
     big = Network(1, (), 1, weight_bytes=(64 * MIB,), tensors=(Tensor(32 * MIB, (), (0,)), Tensor(32 * MIB, (0,))))
     # Backward of the second tensor: 64 of weights, both tensors, both gradients; of the first: the weight's gradient for
     # the second tensor and its gradient.
@@ -89,13 +89,13 @@ def test_dnnmem_holds_weights_gradients_and_the_forward_pass_at_once() -> None:
     assert segments_bytes(big, 2) >= peak_bytes + 2 * 64 * MIB
 
 
-def test_dnnmem_frees_all_but_weights_gradients_and_constants() -> None:
+def test_dnnmem_frees_forward_pass() -> None:
     trace = step_trace(SMALL, 1)
     live = trace.live_at(len(trace) - 1)
     assert sorted(trace.size_bytes[live].tolist()) == sorted([48, 12] * 3 + [32, CUBLAS_BYTES])
 
 
-def test_dnnmem_takes_its_context_from_the_runs_it_is_fitted_on() -> None:
+def test_dnnmem_learns_context_from_training_runs() -> None:
     segments = segments_bytes(SMALL, 0)
     method = DnnMem(target="process")
     method.fit([sample(SMALL, process=segments + 500), sample(SMALL, process=segments + 700), sample(None, process=9)])
@@ -105,14 +105,14 @@ def test_dnnmem_takes_its_context_from_the_runs_it_is_fitted_on() -> None:
     assert reserved.estimate([sample(SMALL)]) == [segments]
 
 
-def test_schedtune_sees_sizes_in_mebibytes_and_the_card() -> None:
+def test_schedtune_reads_mebibytes_and_card() -> None:
     network = Network(4, (Layer("Conv2d", MIB // 4, 0),), MIB, input_bytes=3 * MIB)
     batch, activations, parameters, inputs, bandwidth, _, sms = columns(network, "a100-40gb")
     assert (batch, activations, parameters, inputs, sms) == (4, 4, 4, 3, 108)
     assert 1500 < bandwidth < 1600  # GB/s of the data sheet: 1555
 
 
-def test_schedtune_says_nothing_before_it_has_learnt_and_repeats_what_it_learnt() -> None:
+def test_schedtune_answers_only_after_fit() -> None:
     method = SchedTune(target="reserved")
     assert method.estimate([sample(SMALL)]) == [None]
     train = [sample(replace(SMALL, batch_size=n), reserved=n * MIB) for n in range(1, 41)]
@@ -124,7 +124,7 @@ def test_schedtune_says_nothing_before_it_has_learnt_and_repeats_what_it_learnt(
     assert None not in first
 
 
-def test_published_estimates_are_read_by_column(tmp_path: Path) -> None:
+def test_reads_published_estimates_by_column(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("model,xmem_bytes,dnnmem_bytes,schedtune_bytes,llmem_bytes\nA,10,20,30.6,\nB,11,,-1,0\n")
     assert published.read(path) == [{"xmem": 10, "dnnmem": 20, "schedtune": 31}, {"xmem": 11}]
@@ -133,7 +133,7 @@ def test_published_estimates_are_read_by_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["many", "nan", "inf"])
-def test_a_published_cell_which_is_no_number_is_refused(tmp_path: Path, cell: str) -> None:
+def test_rejects_published_cell_without_number(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(f"xmem_bytes,dnnmem_bytes,schedtune_bytes,llmem_bytes\n{cell},,,\n")
     with pytest.raises(DatasetError, match="a number is expected"):
@@ -143,7 +143,7 @@ def test_a_published_cell_which_is_no_number_is_refused(tmp_path: Path, cell: st
 # Networks of models ------------------------------------------------------------------------------------------------
 
 
-def test_a_look_counts_layers_weights_and_tensors() -> None:
+def test_counts_layers_weights_and_tensors() -> None:
     network = look(job_of(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), 2, 4))
     assert network.layers == SMALL.layers
     assert (network.batch_size, network.parameters, network.input_bytes) == (2, 15, 32)
@@ -153,7 +153,7 @@ def test_a_look_counts_layers_weights_and_tensors() -> None:
     assert network.blocks_bytes == ()
 
 
-def test_the_fake_peak_holds_what_is_alive_in_the_backward_pass() -> None:
+def test_fake_peak_counts_live_backward_tensors() -> None:
     network = look(job_of(nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1, bias=False)), 1024, 1024))
     # 4 MiB each: weight, input, the hidden activation, its gradient, the weight's gradient. The activation may be freed by
     # then; the small tensors are below 1 MiB.
@@ -161,7 +161,7 @@ def test_the_fake_peak_holds_what_is_alive_in_the_backward_pass() -> None:
     assert 4 * 4 * MIB <= network.fake_peak_bytes < 5 * 4 * MIB + MIB
 
 
-def test_a_shared_weight_counts_once() -> None:
+def test_counts_shared_weight_once() -> None:
     first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
     second.weight = first.weight
     network = look(job_of(nn.Sequential(first, second), 2, 4))
@@ -178,6 +178,6 @@ class _Reads(nn.Module):
         return self.linear(x) * x.sum().item()
 
 
-def test_a_model_which_reads_values_is_refused() -> None:
+def test_rejects_model_that_reads_values() -> None:
     with pytest.raises(JobError, match="does not run on fake tensors"):
         look(job_of(_Reads(), 2, 4))

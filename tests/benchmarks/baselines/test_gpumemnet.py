@@ -54,7 +54,7 @@ def made_up(n: int = 96) -> tuple[list[Network], list[int]]:
     return networks, [int(one.parameters > 6_000_000) for one in networks]
 
 
-def test_a_value_on_an_edge_belongs_to_the_class_below() -> None:
+def test_puts_edge_into_class_below() -> None:
     bins = Bins.of([1443 * MIB, 4925 * MIB], 1000)
     assert (bins.first, bins.count) == (1, 4)
     assert [bins.index(mib * MIB) for mib in (1001, 2000, 4001, 5000)] == [0, 0, 3, 3]
@@ -62,39 +62,39 @@ def test_a_value_on_an_edge_belongs_to_the_class_below() -> None:
     assert [bins.upper_bytes(i) for i in (0, 3)] == [2000 * MIB, 5000 * MIB]
 
 
-def test_a_value_outside_of_the_classes_belongs_to_the_nearest() -> None:
+def test_puts_outside_value_into_nearest_class() -> None:
     bins = Bins.of([1443 * MIB, 4925 * MIB], 1000)
     assert bins.index(1) == 0
     assert bins.index(90_000 * MIB) == 3
 
 
-def test_bins_of_nothing_are_refused() -> None:
+def test_rejects_bins_of_nothing() -> None:
     with pytest.raises(UsageError, match="at least one"):
         Bins.of([], 1000)
 
 
 @given(st.lists(st.integers(1, 80_000 * MIB), min_size=1, max_size=20), st.sampled_from([1000, 2000, 8000]))
-def test_every_value_is_at_most_the_upper_edge_of_its_class_and_above_the_one_below(sizes: list[int], width: int) -> None:
+def test_puts_every_value_between_class_edges(sizes: list[int], width: int) -> None:
     bins = Bins.of(sizes, width)
     for size in sizes:
         upper = bins.upper_bytes(bins.index(size))
         assert upper - width * MIB < size <= upper
 
 
-def test_layers_of_both_notations_are_of_one_kind() -> None:
+def test_gives_equal_kinds_to_both_notations() -> None:
     for ours, theirs in (("Linear", "linear"), ("BatchNorm2d", "batchnorm2d"), ("Conv2d", "conv2d"), ("Dropout", "dropout")):
         assert kind_of(Layer(ours, 1)) == kind_of(Layer(theirs, 1))
     assert len({kind_of(Layer(name, 1)) for name in ("linear", "batch_normalization", "conv2d", "dropout", "GELU")}) == 5
 
 
-def test_the_activation_is_an_angle_of_half_a_circle() -> None:
+def test_encodes_activation_as_angle() -> None:
     assert activation_angle([Layer("linear", 1), Layer("ELU", 1), Layer("Tanh", 1)]) == 0
     assert activation_angle([Layer("linear", 1), Layer("Tanh", 1)]) == pytest.approx(10 / 11 * math.pi)
     assert activation_angle([Layer("linear", 1)]) is None
     assert features(Network(1, (), 0))[-2:] == [0, 0]
 
 
-def test_a_sequence_longer_than_its_places_keeps_all_sizes() -> None:
+def test_keeps_all_sizes_of_long_sequences() -> None:
     long = network(2, depth=MAX_LAYERS)
     rows = sequence(long)
     assert rows.shape == (MAX_LAYERS, LAYER_INPUTS)
@@ -102,7 +102,7 @@ def test_a_sequence_longer_than_its_places_keeps_all_sizes() -> None:
     assert rows[:, -3].sum() == long.parameters
 
 
-def test_stacked_members_say_what_each_says_alone() -> None:
+def test_stacked_members_equal_single_ones() -> None:
     torch.manual_seed(0)
     ensemble = MlpEnsemble(5, 3, (2, 1)).eval()
     x = torch.randn(7, 5)
@@ -120,13 +120,13 @@ def test_stacked_members_say_what_each_says_alone() -> None:
     torch.testing.assert_close(ensemble(x), (shallow + deep) / 2)
 
 
-def test_estimators_have_a_few_thousand_weights() -> None:
+def test_has_a_few_thousand_weights() -> None:
     inputs = len(features(network(4)))
     for net in (MlpEnsemble(inputs, 4, DEPTHS), TransformerEnsemble(inputs, 4)):
         assert 1_500 < sum(parameter.numel() for parameter in net.parameters()) < 13_600
 
 
-def test_padding_says_nothing() -> None:
+def test_ignores_padding() -> None:
     torch.manual_seed(0)
     net = TransformerEnsemble(6, 3).eval()
     x, layers, padding = torch.randn(2, 6), torch.randn(2, 5, LAYER_INPUTS), torch.zeros(2, 5, dtype=torch.bool)
@@ -143,7 +143,7 @@ def trained(kind: Kind, epochs: int) -> Classifier:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_is_repeatable_and_leaves_the_random_state_alone(kind: Kind) -> None:
+def test_trains_repeatably_without_touching_random_state(kind: Kind) -> None:
     state = torch.random.get_rng_state()
     first, second = (trained(kind, 4).net for _ in range(2))
     assert first is not None
@@ -162,13 +162,13 @@ def test_a_training_is_repeatable_and_leaves_the_random_state_alone(kind: Kind) 
         pytest.param("transformer", 150, LEARNING_RATE, marks=pytest.mark.release),
     ],
 )
-def test_a_training_learns(kind: Kind, epochs: int, learning_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learns_from_training_data(kind: Kind, epochs: int, learning_rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpumemnet, "LEARNING_RATE", learning_rate)
     networks, classes = made_up()
     assert np.mean(np.array(trained(kind, epochs).predict(networks)) == classes) > 0.9
 
 
-def test_each_fit_starts_anew_unless_it_is_told_to_go_on() -> None:
+def test_starts_each_fit_anew_by_default() -> None:
     networks, classes = made_up()
     rows = (networks[24:], classes[24:], networks[:24], classes[:24])
 
@@ -184,7 +184,7 @@ def test_each_fit_starts_anew_unless_it_is_told_to_go_on() -> None:
     assert not torch.equal(weights(warm_start=True, fits=2), once)
 
 
-def test_a_classifier_which_is_not_fitted_is_refused() -> None:
+def test_rejects_unfitted_classifier() -> None:
     with pytest.raises(UsageError, match="call fit first"):
         Classifier("mlp", 2).predict([])
 
@@ -200,7 +200,7 @@ def runs(n: int = 60) -> list[Sample]:
     ]
 
 
-def test_the_estimate_is_an_upper_edge_and_nothing_without_a_network() -> None:
+def test_estimates_upper_edge_of_known_networks() -> None:
     samples = runs()
     method: Baseline = GpuMemNet("mlp", 1000, epochs=60)
     assert method.estimate(samples[:1]) == [None]
@@ -209,7 +209,7 @@ def test_the_estimate_is_an_upper_edge_and_nothing_without_a_network() -> None:
     assert method.estimate([samples[0], unknown, samples[1]]) == [3000 * MIB, None, 2000 * MIB]
 
 
-def test_a_baseline_with_nothing_to_learn_from_says_nothing() -> None:
+def test_estimates_nothing_without_training_data() -> None:
     samples = runs(8)
     censored = [replace(sample, example=replace(sample.example, censored=True)) for sample in samples]
     method = GpuMemNet("mlp", 1000, epochs=2)
@@ -218,7 +218,7 @@ def test_a_baseline_with_nothing_to_learn_from_says_nothing() -> None:
     assert method.estimate(samples) == [None] * len(samples)
 
 
-def test_peaks_of_test_rows_change_no_estimate() -> None:
+def test_ignores_peaks_of_test_rows() -> None:
     samples = runs()
     method = GpuMemNet("mlp", 1000, epochs=5)
 

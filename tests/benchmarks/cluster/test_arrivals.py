@@ -35,7 +35,7 @@ def pods(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_pod_is_a_job_from_its_schedule_to_its_end_and_each_other_row_has_a_reason(pods: Path) -> None:
+def test_reads_pods_with_reasons_for_others(pods: Path) -> None:
     log = read(pods, longest_s=800)
     assert isinstance(log, Log)
     assert log.jobs == (Arrival(100, 250, 8), Arrival(200, 600))
@@ -52,7 +52,7 @@ def test_a_pod_is_a_job_from_its_schedule_to_its_end_and_each_other_row_has_a_re
     assert log.left_out_share == pytest.approx(lost_s / (lost_s + 8 * 250 + 600))
 
 
-def test_a_plain_log_is_sorted_and_a_list_of_run_times_is_a_distribution(tmp_path: Path) -> None:
+def test_reads_plain_log_and_run_times(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("cards,arrival_s,duration_s\n1,70,5\n2,60,10\n")
     log = read(path)
@@ -66,7 +66,7 @@ def test_a_plain_log_is_sorted_and_a_list_of_run_times_is_a_distribution(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "runtime\n0\n", "arrival_s,duration_s,cards\n1,nan,1\nx,1,1\n1,1,1.5\n"])
-def test_a_file_of_no_known_format_or_without_a_job_is_refused(tmp_path: Path, text: str) -> None:
+def test_rejects_unknown_format_and_empty_log(tmp_path: Path, text: str) -> None:
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(DatasetError):
@@ -75,7 +75,7 @@ def test_a_file_of_no_known_format_or_without_a_job_is_refused(tmp_path: Path, t
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=8))
-def test_whatever_is_in_a_row_is_a_job_or_left_out(tmp_path_factory: pytest.TempPathFactory, rows: list[str]) -> None:
+def test_reads_or_skips_every_row(tmp_path_factory: pytest.TempPathFactory, rows: list[str]) -> None:
     path = tmp_path_factory.mktemp("log") / "log.csv"
     path.write_text("arrival_s,duration_s,cards\n0,1,1\n" + "\n".join(rows), encoding="utf-8", errors="replace")
     try:
@@ -86,7 +86,7 @@ def test_whatever_is_in_a_row_is_a_job_or_left_out(tmp_path_factory: pytest.Temp
     assert all(job.at_s >= 0 and 0 < job.duration_s < np.inf and job.cards >= 1 for job in log.jobs)
 
 
-def test_a_window_keeps_its_gaps_and_begins_at_0() -> None:
+def test_window_keeps_gaps_and_begins_at_0() -> None:
     log = Log("log", tuple(Arrival(float(i * i), 1.0) for i in range(100)))
     first, second = log.draw(10, 0), log.draw(10, 1)
     assert first == log.draw(10, 0) != second
@@ -95,7 +95,7 @@ def test_a_window_keeps_its_gaps_and_begins_at_0() -> None:
     assert len(log.draw(1000, 0)) == 100
 
 
-def test_run_times_are_drawn_by_their_quantiles() -> None:
+def test_draws_run_times_by_quantiles() -> None:
     jobs = PHILLY.draw(20_000, 0)
     drawn = np.quantile([job.duration_s for job in jobs], arrivals.LEVELS[1:-1])
     assert drawn == pytest.approx(PHILLY.quantiles_s[1:-1], rel=0.1)
@@ -103,7 +103,7 @@ def test_run_times_are_drawn_by_their_quantiles() -> None:
     assert jobs == PHILLY.draw(20_000, 0) != PHILLY.draw(20_000, 1)
 
 
-def test_arrivals_are_scaled_to_a_load_and_keep_their_pattern() -> None:
+def test_scales_arrivals_to_load() -> None:
     jobs = [Arrival(0, 100, 2), Arrival(10, 50), Arrival(50, 150)]
     found = scaled(jobs, 4, 2.0)
     assert [job.at_s for job in found] == [0, 10, 50]  # 400 card seconds in 50 s on 4 cards
@@ -112,7 +112,7 @@ def test_arrivals_are_scaled_to_a_load_and_keep_their_pattern() -> None:
     assert scaled([], 1, 2.0) == []
 
 
-def test_what_a_file_holds_is_printed(pods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_content_of_file(pods: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrivals.main([str(pods)])
     printed = capsys.readouterr().out
     assert printed.startswith("3 jobs by number of cards: {1: 2, 8: 1}\n")

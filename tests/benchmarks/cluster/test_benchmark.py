@@ -56,12 +56,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_runs_whose_peak_on_another_card_nobody_knows_are_left_out() -> None:
+def test_leaves_out_runs_with_unknown_peak_elsewhere() -> None:
     runs = [scored("a"), scored("b", censored=True), scored("c", ran_out_of_memory=True), scored("d", said_out_of_memory=True)]
     assert [run.id for run in scheduling.usable(runs)] == ["a"]
 
 
-def test_gpumemnets_runs_get_the_context_of_their_stack_and_the_bounds_which_serve_them(files: Path) -> None:
+def test_gives_gpumemnet_runs_context_and_bounds(files: Path) -> None:
     sizes = [4 * GIB + mib * MIB for mib in (300, 500, 500, 500, 900)]
     found = [example(i, measured_reserved=None, measured_process=size) for i, size in enumerate(sizes)]
     nobodys = {**found[0].traits, "operators": "of an unseen kind"}
@@ -77,7 +77,7 @@ def test_gpumemnets_runs_get_the_context_of_their_stack_and_the_bounds_which_ser
     assert ladder == sorted(ladder)
 
 
-def test_a_row_says_what_a_tool_said_and_how_its_second_round_went() -> None:
+def test_reads_tool_estimate_and_second_round() -> None:
     run = tools.tool_run(ROW, 7, "xmem")
     assert run is not None
     assert (run.id, run.measured_bytes, run.estimated_bytes, run.died_at) == ("xmem 7", 4 * GIB, 3 * GIB, 3 * GIB)
@@ -88,26 +88,26 @@ def test_a_row_says_what_a_tool_said_and_how_its_second_round_went() -> None:
     assert tools.tool_run({**ROW, "xmem_bytes": "-1"}, 7, "xmem") is None
 
 
-def test_the_context_is_added_to_all_sizes() -> None:
+def test_adds_context_to_all_sizes() -> None:
     run = Scored("a", "b", "cnn", "g", "sgd", 10, 9, bounds={0.9: 12})
     moved = scheduling.on_card(run, 5)
     assert (moved.measured_bytes, moved.estimated_bytes, moved.bounds) == (15, 14, {0.9: 17})
 
 
-def test_a_tool_which_says_nothing_of_a_job_requests_the_whole_card() -> None:
+def test_requests_whole_card_without_estimate() -> None:
     policies = scheduling.tool_policies("LLMem", [replace(scored("xmem 3"), estimated_bytes=800)])
     assert [policy(scored("xmem 3")) for policy in policies.values()] == [(800, 1200), (920, 1380)]
     assert [policy(scored("xmem 4")) for policy in policies.values()] == [()] * 2
 
 
-def test_a_class_requests_its_upper_edge() -> None:
+def test_class_requests_upper_edge() -> None:
     run = replace(scored("a"), measured_bytes=8000 * MIB + 1)
     policies = scheduling.class_policies({"a": 8000 * MIB}, {"cnn": 8000})
     assert [policy(run) for policy in policies.values()] == [(8000 * MIB, 12000 * MIB), (16000 * MIB,)]
     assert policies["GPUMemNet's class"](scored("unknown")) == ()
 
 
-def test_tables_are_printed_for_what_is_there(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_tables_of_available_sets(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples.append([example(number) for number in range(6)], files / "examples-xmem.jsonl")
     with open(files / "xmem_runs.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, list(ROW))
@@ -125,7 +125,7 @@ def test_tables_are_printed_for_what_is_there(files: Path, capsys: pytest.Captur
     assert "| 20.0 | " in lines["xMem's estimate"]  # 3 GiB of 4: each job dies once
 
 
-def test_without_any_file_a_made_up_mix_is_simulated(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulates_made_up_mix_without_files(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scheduling.main(["--trace", str(files / "absent.csv"), "--jobs", "30", "--seeds", "1", "--cards", "2"])
     printed = capsys.readouterr()
     assert "absent.csv' cannot be read" in printed.err
@@ -136,7 +136,7 @@ def test_without_any_file_a_made_up_mix_is_simulated(files: Path, capsys: pytest
 
 
 @pytest.mark.skipif(not (SHARED / "xmem_runs.csv").exists(), reason="xMem's runs are missing (VRAMCAST_SHARED)")
-def test_xmems_failures_are_its_second_round_deaths_and_the_death_it_did_not_foresee(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_failures_of_xmem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_SHARED", str(SHARED.parent))
     runs = tools.tool_runs("xmem")
     with open(SHARED / "xmem_runs.csv", newline="") as file:

@@ -24,7 +24,7 @@ def spans(attempts: Sequence[Attempt]) -> list[tuple[int, int, float, float, boo
     return [(one.job, one.cards[0], one.start_s, one.end_s, one.died) for one in attempts]
 
 
-def test_jobs_share_a_card_while_their_requests_fit() -> None:
+def test_shares_card_while_requests_fit() -> None:
     jobs = [job(10, 6), job(10, 4), job(5, 1)]
     assert spans(simulate(jobs, [(6,), (4,), (1,)], [10])) == [
         (0, 0, 0, 10, False),
@@ -33,42 +33,42 @@ def test_jobs_share_a_card_while_their_requests_fit() -> None:
     ]
 
 
-def test_the_first_card_with_room_is_taken() -> None:
+def test_takes_first_card_with_room() -> None:
     jobs = [job(10, 6), job(10, 6), job(10, 3)]
     assert [one[:2] for one in spans(simulate(jobs, [(6,), (6,), (3,)], [8, 10]))] == [(0, 0), (1, 1), (2, 1)]
 
 
-def test_a_job_that_fits_passes_one_that_does_not() -> None:
+def test_job_that_fits_passes_waiting_one() -> None:
     jobs = [job(10, 6), job(10, 8, arrival_s=1), job(3, 4, arrival_s=2)]
     assert spans(simulate(jobs, [(6,), (8,), (4,)], [10])) == [(2, 0, 2, 5, False), (0, 0, 0, 10, False), (1, 0, 10, 20, False)]
 
 
-def test_a_job_above_its_request_dies_and_climbs_its_ladder() -> None:
+def test_job_above_request_climbs_ladder() -> None:
     attempts = simulate([job(100, 7)], [(5, 4, 6, 8)], [10], oom_share=0.25)
     assert [one.request_bytes for one in attempts] == [5, 6, 8]  # 4 is below the failed request
     assert spans(attempts) == [(0, 0, 0, 25, True), (0, 0, 25, 50, True), (0, 0, 50, 150, False)]
 
 
-def test_the_last_rung_is_the_largest_card_and_above_it_a_job_is_refused() -> None:
+def test_refuses_job_above_largest_card() -> None:
     attempts = simulate([job(100, 30)], [(12,)], [10, 20], oom_share=0.1)
     assert [(one.cards, one.request_bytes) for one in attempts] == [((1,), 12), ((1,), 20)]
     figures = outcome([job(100, 30)], attempts, [10, 20])
     assert (figures.jobs, figures.finished, figures.refused, figures.ooms) == (1, 0, 1, 2)
 
 
-def test_an_empty_ladder_and_one_above_every_card_ask_for_the_whole_card() -> None:
+def test_empty_or_oversized_ladder_requests_whole_card() -> None:
     for ladder in ((), (99,), (10,)):
         assert [one.request_bytes for one in simulate([job(1, 2)], [ladder], [10])] == [10]
 
 
-def test_neighbours_slow_each_other_down_by_the_interference() -> None:
+def test_interference_slows_neighbours_down() -> None:
     # Alone until 10, then two at half speed: 0 has 90 s left, 1 has 20 and ends at 50; 0 then has 70 left.
     attempts = simulate([job(100, 1), job(20, 1, arrival_s=10)], [(1,), (1,)], [2], interference=1.0)
     assert spans(attempts) == [(1, 0, 10, 50, False), (0, 0, 0, 120, False)]
     assert spans(simulate([job(100, 1), job(20, 1)], [(1,), (1,)], [1, 1], interference=1.0))[1][3] == 100
 
 
-def test_figures_of_a_schedule_worked_out_by_hand() -> None:
+def test_figures_equal_hand_calculation() -> None:
     size = 8 * GIB
     jobs = [job(3600, 2 * GIB), job(7200, 6 * GIB)]
     # 0 requests 4 GiB for an hour. 1 requests 4, dies after half of its two hours, and then gets the whole card for two.
@@ -88,7 +88,7 @@ def test_figures_of_a_schedule_worked_out_by_hand() -> None:
     }
 
 
-def test_a_job_of_several_cards_waits_for_as_many_and_counts_on_each() -> None:
+def test_job_with_several_cards_waits_for_all() -> None:
     jobs = [job(3600, 6), replace(job(3600, 6), cards=2), job(3600, 4)]
     attempts = simulate(jobs, [(6,), (6,), (4,)], [10, 10])
     assert [(one.job, one.cards, one.start_s) for one in attempts] == [(0, (0,), 0), (2, (0,), 0), (1, (0, 1), 3600)]
@@ -99,17 +99,17 @@ def test_a_job_of_several_cards_waits_for_as_many_and_counts_on_each() -> None:
     assert outcome(jobs[1:2], died, [10, 10]).wasted_gpu_hours == pytest.approx(2 * 0.5 * 0.5)
 
 
-def test_a_job_of_several_cards_runs_as_on_the_fullest() -> None:
+def test_job_with_several_cards_runs_like_fullest() -> None:
     jobs = [job(20, 1), replace(job(100, 1), cards=2)]
     # Until 40 both at half speed, then 1 has 80 of its 100 s left.
     assert spans(simulate(jobs, [(1,), (1,)], [2, 2], interference=1.0)) == [(0, 0, 0, 40, False), (1, 0, 0, 120, False)]
 
 
-def test_nothing_to_run_gives_zeros() -> None:
+def test_no_jobs_give_zeros() -> None:
     assert set(asdict(outcome([], simulate([], [], [10]), [10])).values()) == {0}
 
 
-def test_a_gap_between_jobs_costs_no_gpu_hours() -> None:
+def test_gap_between_jobs_costs_no_gpu_hours() -> None:
     jobs = [job(3600, 1), job(3600, 1, arrival_s=36000)]
     assert outcome(jobs, simulate(jobs, [(), ()], [10]), [10]).gpu_hours == 2
 
@@ -126,13 +126,13 @@ def test_a_gap_between_jobs_costs_no_gpu_hours() -> None:
         ({"interference": -1.0}, "interference"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(values: dict[str, Any], says: str) -> None:
+def test_rejects_impossible_simulations(values: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         simulate(**{"jobs": [job(1, 1)], "requests": [(1,)], "cards": [1], **values})
 
 
 @pytest.mark.parametrize("values", [(0.0, 1), (float("inf"), 1), (1.0, 0), (1.0, 1, -1.0)])
-def test_a_job_without_an_end_or_a_size_is_refused(values: tuple[Any, ...]) -> None:
+def test_rejects_job_without_end_or_size(values: tuple[Any, ...]) -> None:
     with pytest.raises(UsageError, match="arrives"):
         job(*values)
 
@@ -155,7 +155,7 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(clusters())
-def test_no_card_is_overcommitted_and_every_job_ends(cluster: dict[str, Any]) -> None:
+def test_no_card_is_overcommitted(cluster: dict[str, Any]) -> None:
     jobs, cards = cluster["jobs"], cluster["cards"]
     attempts = simulate(**cluster)
     for one in attempts:
@@ -183,7 +183,7 @@ def test_no_card_is_overcommitted_and_every_job_ends(cluster: dict[str, Any]) ->
 
 @settings(deadline=None)
 @given(clusters())
-def test_perfect_knowledge_has_no_out_of_memory_and_leaves_nothing_unused(cluster: dict[str, Any]) -> None:
+def test_exact_requests_waste_nothing(cluster: dict[str, Any]) -> None:
     largest = max(cluster["cards"])
     jobs = [one for one in cluster["jobs"] if one.peak_bytes <= largest]
     figures = compare(jobs, {"perfect": [(one.peak_bytes,) for one in jobs], "whole": [()] * len(jobs)}, cluster["cards"])
@@ -194,6 +194,6 @@ def test_perfect_knowledge_has_no_out_of_memory_and_leaves_nothing_unused(cluste
 
 @settings(deadline=None)
 @given(clusters())
-def test_without_neighbours_interference_changes_nothing(cluster: dict[str, Any]) -> None:
+def test_interference_needs_neighbours(cluster: dict[str, Any]) -> None:
     whole = {**cluster, "requests": [()] * len(cluster["jobs"])}
     assert simulate(**{**whole, "interference": 0.0}) == simulate(**{**whole, "interference": 1.0})

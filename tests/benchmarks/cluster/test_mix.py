@@ -17,32 +17,32 @@ def run(number: int, group: str, measured: int, estimated: int = 100, *, family:
     return Scored(str(number), group, family, "a100-40gb", "sgd", measured, estimated, censored=censored)
 
 
-def test_a_margin_is_a_share_and_a_constant() -> None:
+def test_adds_share_and_constant_as_margin() -> None:
     assert with_margin(100) == (100,)
     assert with_margin(100, 0.2, 7) == (127,)
 
 
-def test_a_ladder_starts_at_its_level_and_climbs() -> None:
+def test_climbs_ladder_from_its_level() -> None:
     bounds = {0.99: 30, 0.5: 11, 0.9: 20, 0.8: 10}
     assert from_level(bounds, 0.9) == (20, 30)
     assert from_level(bounds, 0.999) == ()
     assert from_point(10, bounds) == (10, 20, 30)
 
 
-def test_a_retry_is_one_more_rung_and_the_whole_card_stays_what_it_is() -> None:
+def test_retry_adds_one_rung() -> None:
     assert with_retry((10, 20)) == (10, 20, 30)
     assert with_retry((10,), 2.0) == (10, 20)
     assert with_retry(WHOLE_CARD) == WHOLE_CARD
 
 
-def test_a_mix_depends_on_its_seed_alone() -> None:
+def test_mix_depends_only_on_seed() -> None:
     runs = synthetic_runs(4, 3)
     assert runs == synthetic_runs(4, 3) != synthetic_runs(4, 3, seed=1)
     first = draw_mix(runs, 50, mean_gap_s=60)
     assert first == draw_mix(runs, 50, mean_gap_s=60) != draw_mix(runs, 50, mean_gap_s=60, seed=1)
 
 
-def test_jobs_take_what_their_run_took_and_arrive_one_after_the_other() -> None:
+def test_jobs_take_measured_memory_in_order() -> None:
     mix = draw_mix(synthetic_runs(4, 3), 400, mean_gap_s=60)
     assert [job.peak_bytes for job in mix.jobs] == [one.measured_bytes for one in mix.runs]
     arrivals = [job.arrival_s for job in mix.jobs]
@@ -52,32 +52,32 @@ def test_jobs_take_what_their_run_took_and_arrive_one_after_the_other() -> None:
     assert {job.arrival_s for job in draw_mix(synthetic_runs(4, 3), 5, mean_gap_s=0).jobs} == {0.0}
 
 
-def test_groups_are_drawn_equally_often_however_many_runs_they_have() -> None:
+def test_draws_groups_equally_often() -> None:
     runs = [run(i, "many", 100) for i in range(99)] + [run(100, "one", 100)]
     drawn = draw_mix(runs, 1000, mean_gap_s=1).runs
     assert 400 < sum(one.group == "one" for one in drawn) < 600
 
 
-def test_runs_of_unknown_size_are_not_drawn() -> None:
+def test_skips_runs_of_unknown_size() -> None:
     runs = [run(0, "a", 100, censored=True), run(1, "b", 100)]
     assert {one.id for one in draw_mix(runs, 20, mean_gap_s=1).runs} == {"1"}
     assert draw_mix(runs[:1], 20, mean_gap_s=1).jobs == ()
 
 
-def test_a_bound_is_the_quantile_of_the_other_models_residuals() -> None:
+def test_bound_is_quantile_of_other_models() -> None:
     others = [run(i, f"model {i}", 100 + i) for i in range(1, 10)]  # residuals 0.01 ... 0.09
     (mine,) = [one for one in with_bounds([run(0, "mine", 500), *others], [0.5, 0.75, 0.9, 0.99]) if one.group == "mine"]
     # n = 9: ranks 5, 8 (7.5 rounded up) and 9, and rank 10, which does not exist: the largest.
     assert mine.bounds == {0.5: 105, 0.75: 108, 0.9: 109, 0.99: 109}
 
 
-def test_each_other_model_has_the_same_weight_however_many_runs_it_has() -> None:
+def test_weights_other_models_equally() -> None:
     others = [*(run(i, "many", 200) for i in range(1, 30)), *(run(i, f"model {i}", 100 + i) for i in range(31, 39))]
     (mine,) = [one for one in with_bounds([run(0, "mine", 500), *others], [0.8]) if one.group == "mine"]
     assert mine.bounds == {0.8: 138}  # 9 models: rank 8, and "many" is above all others
 
 
-def test_a_models_own_errors_other_families_and_censored_runs_have_no_part_in_its_bounds() -> None:
+def test_excludes_own_foreign_and_censored_runs() -> None:
     runs = [
         run(0, "mine", 900),
         run(1, "mine", 800),
@@ -91,7 +91,7 @@ def test_a_models_own_errors_other_families_and_censored_runs_have_no_part_in_it
     assert bounds["4"] == {}
 
 
-def test_bounds_of_made_up_runs_hold_about_as_often_as_they_say() -> None:
+def test_made_up_bounds_hold_as_promised() -> None:
     coverage = evaluate(with_bounds(synthetic_runs(200, 5)))["coverage"]
     for level, share in coverage.items():
         assert share == pytest.approx(float(level), abs=0.04)
@@ -99,7 +99,7 @@ def test_bounds_of_made_up_runs_hold_about_as_often_as_they_say() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000))
-def test_a_ladder_of_made_up_bounds_never_descends(seed: int) -> None:
+def test_made_up_ladder_never_descends(seed: int) -> None:
     for one in with_bounds(synthetic_runs(4, 2, seed=seed)):
         ladder = from_level(one.bounds, 0.5)
         assert list(ladder) == sorted(ladder)

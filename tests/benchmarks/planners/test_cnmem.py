@@ -21,27 +21,27 @@ def played(*requests: int) -> int:
     return cnmem.peak(trace_of(events)) // 512
 
 
-def test_sizes_are_rounded_up() -> None:
+def test_rounds_sizes_up() -> None:
     assert cnmem.peak(trace_of([(Action.ALLOC, 513, 0), (Action.ALLOC, 1, 1)])) == 1536
 
 
-def test_a_free_block_is_used_again_and_split() -> None:
+def test_reuses_and_splits_free_block() -> None:
     assert played(4, -1, 1, 3) == 4
     assert played(4, -1, 1, 4) == 8
 
 
-def test_the_smallest_block_that_fits_is_taken() -> None:
+def test_takes_smallest_block_that_fits() -> None:
     assert played(5, 1, 3, -1, -3, 3, 5) == 9
 
 
-def test_pieces_of_a_block_merge_with_both_neighbours() -> None:
+def test_merges_pieces_with_both_neighbours() -> None:
     assert played(6, -1, 2, 2, 2, -3, -5, -4, 6) == 6
 
 
-def test_what_the_driver_gave_at_different_times_does_not_merge() -> None:
+def test_keeps_segments_apart() -> None:
     assert played(2, 2, -1, -2, 4) == 8
 
 
 @given(trace=traces())
-def test_the_pool_is_no_smaller_than_what_lives(trace: Trace) -> None:
+def test_pool_is_no_smaller_than_live_bytes(trace: Trace) -> None:
     assert Lifetimes.of(trace).peak_live()[0] <= cnmem.peak(trace) <= Lifetimes.of(trace).size_bytes.sum()

@@ -36,7 +36,7 @@ def follow(blocks: Lifetimes, found: optimum.Optimum) -> list[str]:
 
 @hypothesis_settings(deadline=None, max_examples=50)
 @given(blocks=dense(6))
-def test_the_exact_search_is_as_good_as_all_orders(blocks: Lifetimes) -> None:
+def test_exact_search_equals_best_of_all_orders(blocks: Lifetimes) -> None:
     found = optimum.exact(blocks)
     assert follow(blocks, found) == []
     items = Items(blocks.size_bytes, np.arange(len(blocks) + 1), blocks.birth, blocks.death)
@@ -47,13 +47,13 @@ def test_the_exact_search_is_as_good_as_all_orders(blocks: Lifetimes) -> None:
 
 @hypothesis_settings(deadline=None, max_examples=100)
 @given(blocks=st.one_of(dense(9), lifetimes(9, 4000)))
-def test_small_plans_are_within_one_per_cent_of_the_optimum(blocks: Lifetimes) -> None:
+def test_plans_within_one_percent_of_optimum(blocks: Lifetimes) -> None:
     best = optimum.exact(blocks)
     assert follow(blocks, best) == []
     assert best.height_bytes <= plan(blocks).height_bytes <= 1.01 * best.height_bytes
 
 
-def test_peak_live_is_not_always_to_be_had() -> None:
+def test_peak_live_is_not_always_attainable() -> None:
     birth = np.array([3, 4, 6, 7, 8, 10, 11, 14, 17])  # found by random search
     death = np.array([8, 6, 11, 12, 10, 13, 16, 20, 19])
     blocks = Lifetimes(birth, 512 * np.array([5, 5, 1, 2, 1, 3, 5, 5, 2]), birth, death, 20)
@@ -62,7 +62,7 @@ def test_peak_live_is_not_always_to_be_had() -> None:
     assert plan(blocks).height_bytes == found.height_bytes
 
 
-def test_too_many_blocks_are_refused() -> None:
+def test_rejects_too_many_blocks() -> None:
     many = np.arange(11)
     with pytest.raises(UsageError, match="11 blocks are too many"):
         optimum.exact(Lifetimes(many, np.full(11, 512), many, many + 1, 12))
@@ -70,7 +70,7 @@ def test_too_many_blocks_are_refused() -> None:
 
 @hypothesis_settings(deadline=None, max_examples=15)
 @given(blocks=dense(9))
-def test_cp_sat_agrees(blocks: Lifetimes) -> None:
+def test_cp_sat_agrees_with_exact_search(blocks: Lifetimes) -> None:
     pytest.importorskip("ortools")
     found = optimum.solve(blocks, 20)
     assert follow(blocks, found) == []
