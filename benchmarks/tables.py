@@ -17,8 +17,8 @@ def heading(columns: Sequence[str], align: str = "l") -> str:
     """Return the first two lines of a table.
 
     Args:
-            columns: Names of the columns.
-            align: `l` for left or `r` for right of each column from the first on; further columns are right-aligned.
+        columns: Names of the columns.
+        align: `l` for left or `r` for right of each column from the first on; further columns are right-aligned.
     """
     marks = "|".join(_MARKS[side] for side in align.ljust(len(columns), "r"))
     return f"{row(*columns)}\n|{marks}|"

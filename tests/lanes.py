@@ -1,12 +1,12 @@
 """Lanes of the tests: their marks, and the limits for a unit test.
 
 Marks:
-        integration: The test traces a job, starts a process, compiles, trains a model, or reads recorded histories.
-            Its fixtures or its path imply the mark, else the test sets it.
-        release: The test proves a property that a release needs and a commit seldom breaks: packages, browsers, clusters,
-            sanitizers, notebooks. Only `make test-all` runs it.
-        torch: The result depends on the release of torch, because the test uses a tracer or its file imports torch.
-            A later release runs these tests again.
+    integration: The test traces a job, starts a process, compiles, trains a model, or reads recorded histories.
+        Its fixtures or its path imply the mark, else the test sets it.
+    release: The test proves a property that a release needs and a commit seldom breaks: packages, browsers, clusters,
+        sanitizers, notebooks. Only `make test-all` runs it.
+    torch: The result depends on the release of torch, because the test uses a tracer or its file imports torch.
+        A later release runs these tests again.
 
 A test that is neither `integration` nor `release` is a unit test. It starts no process, uses no worker from an earlier test,
 and takes at most two seconds of CPU time.

@@ -68,12 +68,12 @@ def folds_of(
     """Return each fold's figures.
 
     Args:
-            kind: Kind of the estimator.
-            rows: Network and measured bytes.
-            bin_mib: Width of a class.
-            seed: Seed of weights and order.
-            carried: Use one network for all folds.
-            epochs: Maximum number of epochs in each fold.
+        kind: Kind of the estimator.
+        rows: Network and measured bytes.
+        bin_mib: Width of a class.
+        seed: Seed of weights and order.
+        carried: Use one network for all folds.
+        epochs: Maximum number of epochs in each fold.
     """
     bins = Bins.of([size for _, size in rows], bin_mib)
     networks = [network for network, _ in rows]

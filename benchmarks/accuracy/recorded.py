@@ -46,12 +46,12 @@ class Script:
     """A script that records a history.
 
     Attributes:
-            owner: Owner of the repository, and name of its folder.
-            words: The script and its arguments.
-            paths: Folders for PYTHONPATH.
-            device: The card that the repository names.
-            alloc_conf: Allocator settings of the process.
-            edit: A file, a text in it, and the text at the time of the recording, as its frames show.
+        owner: Owner of the repository, and name of its folder.
+        words: The script and its arguments.
+        paths: Folders for PYTHONPATH.
+        device: The card that the repository names.
+        alloc_conf: Allocator settings of the process.
+        edit: A file, a text in it, and the text at the time of the recording, as its frames show.
     """
 
     owner: str
@@ -122,10 +122,10 @@ class Comparison:
     """Two histories, or the reason why there is only one.
 
     Attributes:
-            recorded: Requests and frees of the recording; `here` those of our history, in the same window.
-            equal: Number of equal events, in order.
-            missing: Events of the recording alone, by kind and bytes; `extra` has those of our history alone.
-            segments: Segment events, recorded and here.
+        recorded: Requests and frees of the recording; `here` those of our history, in the same window.
+        equal: Number of equal events, in order.
+        missing: Events only in the recording, by kind and bytes; `extra` has those only in our history.
+        segments: Segment events, recorded and here.
     """
 
     path: str

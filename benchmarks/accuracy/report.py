@@ -91,7 +91,7 @@ def rule_of(sets: list[Pairs]) -> Residuals | None:
 def coverage_table(families: dict[str, dict[str, Pairs]]) -> str:
     """Return the share of each data set's runs below the bound, as a Markdown table.
 
-    The table has two rules: the shipped one, which these runs made, and one made of the other data sets of its kind alone,
+    The table has two rules: the shipped one, which these runs made, and one made only of the other data sets of its kind,
     which tells more about an unseen cluster.
     """
     levels = (0.9, 0.95, 0.99)

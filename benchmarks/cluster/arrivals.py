@@ -60,11 +60,11 @@ class Log:
     """Jobs of a log.
 
     Attributes:
-            source: Name of the log.
-            jobs: Jobs in order of arrival.
-            left_out: Number of other jobs, by reason.
-            left_out_share: Share of the GPU hours of all jobs with a known run time; jobs still running count up to the end of
-            the log.
+        source: Name of the log.
+        jobs: Jobs in order of arrival.
+        left_out: Number of other jobs, by reason.
+        left_out_share: Share of the GPU hours of all jobs with a known run time; jobs still running count up to the end of
+        the log.
     """
 
     source: str
@@ -154,9 +154,9 @@ def read(path: str | os.PathLike[str], *, longest_s: float = LONGEST_S, most_car
     """Return the content of a file.
 
     Args:
-            path: The file, in one of the formats above.
-            longest_s: Jobs that ran longer are left out.
-            most_cards: Jobs with more cards are left out.
+        path: The file, in one of the formats above.
+        longest_s: Jobs that ran longer are left out.
+        most_cards: Jobs with more cards are left out.
     Raises:
         DatasetError: the file cannot be read, has no known format, or has no job.
     """

@@ -1,14 +1,14 @@
 """A simulated cluster in which jobs share cards: placement and times of jobs, given each job's request in bytes.
 
 Rules:
-        - Jobs wait in the order of arrival; a job that fits starts on the first card with room. Later jobs pass one that does
-          not fit (backfilling without reservations).
-        - Jobs share a card while the sum of their requests is at most its size. The request is a cap: no job takes more.
-        - A job with several cards starts when as many have room at once, requests and takes the same on each, and dies on all.
-        - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue, and
-          requests the next size of its ladder; the last is the whole largest card. A job that dies there is refused.
-        - With k jobs on a card, each runs 1 + interference x (k - 1) times as long; 0: no interference, 1: the jobs take
-          turns. A job with several cards runs as on the fullest of them.
+    - Jobs wait in the order of arrival; a job that fits starts on the first card with room. Later jobs pass one that does
+      not fit (backfilling without reservations).
+    - Jobs share a card while the sum of their requests is at most its size. The request is a cap: no job takes more.
+    - A job with several cards starts when as many have room at once, requests and takes the same on each, and dies on all.
+    - A job whose true peak exceeds its request dies after a share of its duration, goes to the end of the queue, and
+      requests the next size of its ladder; the last is the whole largest card. A job that dies there is refused.
+    - With k jobs on a card, each runs 1 + interference x (k - 1) times as long; 0: no interference, 1: the jobs take
+      turns. A job with several cards runs as on the fullest of them.
 
 Nothing here is random: equal arguments give equal attempts.
 """
@@ -32,11 +32,11 @@ class QueuedJob:
     """A job as the simulated cluster sees it.
 
     Attributes:
-            id: Any name.
-            arrival_s: Time of submission, from 0.
-            duration_s: Run time on a card of its own.
-            peak_bytes: Memory on each card, unknown to the scheduler beforehand.
-            cards: Number of cards that it takes at once.
+        id: Any name.
+        arrival_s: Time of submission, from 0.
+        duration_s: Run time on a card of its own.
+        peak_bytes: Memory on each card, unknown to the scheduler beforehand.
+        cards: Number of cards that it takes at once.
     """
 
     id: str
@@ -88,15 +88,15 @@ def simulate(
     """Return every attempt in the order of their ends.
 
     Args:
-            jobs: Jobs in any order.
-            requests: Ladder of each job in bytes: its first request, the one after one death, after two, ... Sizes not above
-                the one before are left out, and the whole largest card is added. An empty ladder means the whole card.
-            cards: Size of each card in bytes, in the order in which they are tried.
-            oom_share: Share of a job's duration after which it dies, in (0, 1].
-            interference: Slowdown for each neighbour, as a share.
+        jobs: Jobs in any order.
+        requests: Ladder of each job in bytes: its first request, the one after one death, after two, ... Sizes not above
+            the one before are left out, and the whole largest card is added. An empty ladder means the whole card.
+        cards: Size of each card in bytes, in the order in which they are tried.
+        oom_share: Share of a job's duration after which it dies, in (0, 1].
+        interference: Slowdown for each neighbour, as a share.
     Raises:
-            UsageError: no card, a job with more cards than there are of the largest size, a size or share out of range, or a
-                number of ladders that differs from the number of jobs.
+        UsageError: no card, a job with more cards than there are of the largest size, a size or share out of range, or a
+            number of ladders that differs from the number of jobs.
     """
     _check(jobs, requests, cards, oom_share, interference)
     largest = max(cards)

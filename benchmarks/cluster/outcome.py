@@ -16,15 +16,15 @@ class Outcome:
     """Figures of one simulation. Shares are in [0, 1].
 
     Attributes:
-            jobs, finished, refused: Refused jobs died on the whole largest card.
-            ooms: Attempts that died.
-            makespan_s: Time from 0 to the end of the last attempt.
-            mean_wait_s: Mean delay of a finished job relative to an idle cluster.
-            jobs_per_card: Mean number of jobs on a card while it has one; a job with several cards counts on each.
-            gpu_hours: Cards x time in which they have a job: the cost of the cluster.
-            wasted_gpu_hours: GPU hours of attempts that died, each weighted by the share of its card that it had requested.
-            over_reserved_gib_hours: Requested memory above the peak, over the time of the attempts that finished.
-            unused_share: The same as a share of all requested memory, including deaths.
+        jobs, finished, refused: Refused jobs died on the whole largest card.
+        ooms: Attempts that died.
+        makespan_s: Time from 0 to the end of the last attempt.
+        mean_wait_s: Mean delay of a finished job relative to an idle cluster.
+        jobs_per_card: Mean number of jobs on a card while it has one; a job with several cards counts on each.
+        gpu_hours: Cards x time in which they have a job: the cost of the cluster.
+        wasted_gpu_hours: GPU hours of attempts that died, each weighted by the share of its card that it had requested.
+        over_reserved_gib_hours: Requested memory above the peak, over the time of the attempts that finished.
+        unused_share: The same as a share of all requested memory, including deaths.
     """
 
     jobs: int

@@ -127,8 +127,8 @@ def of_the_others(sizes: Sequence[float], rule_mib: float | None = None) -> Iter
     """Yield each size relative to the median of the others, less 1; nothing for a single one.
 
     Args:
-            sizes: Sizes of one card.
-            rule_mib: The rule's value for the card: it counts as one of the others if they are one or two.
+        sizes: Sizes of one card.
+        rule_mib: The rule's value for the card: it counts as one of the others if they are one or two.
     """
     for i, size in enumerate(sizes):
         rest = [*sizes[:i], *sizes[i + 1 :]]

@@ -119,16 +119,16 @@ class Survey:
     """Answers of one cuDNN. Keys with `sm` are compute capabilities, 80 for sm_80.
 
     Attributes:
-            refusals: Number of answers by (class, operation, engine, sm, status, reason).
-            built: Architectures on which an engine took at least one question.
-            lists: For (mode, sm): queried lists, complete lists, announced suggestions, dropped suggestions, and lists whose
-                log names the device.
-            complete: Among the questions that (operation, engine, sm) refused for the environment: those with a complete
-                INSTANT list.
-            listed: Number of lists with an engine, by (mode, operation, engine).
-            plans: Number of first plans of INSTANT lists by build status; 0 means success.
-            answers: By (sm, operation, graph), the engines of the INSTANT list and the first plan's workspace in bytes.
-            not_asked: Architectures for which this cuDNN cannot be queried, and the reason.
+        refusals: Number of answers by (class, operation, engine, sm, status, reason).
+        built: Architectures on which an engine took at least one question.
+        lists: For (mode, sm): queried lists, complete lists, announced suggestions, dropped suggestions, and lists whose
+            log names the device.
+        complete: Among the questions that (operation, engine, sm) refused for the environment: those with a complete
+            INSTANT list.
+        listed: Number of lists with an engine, by (mode, operation, engine).
+        plans: Number of first plans of INSTANT lists by build status; 0 means success.
+        answers: By (sm, operation, graph), the engines of the INSTANT list and the first plan's workspace in bytes.
+        not_asked: Architectures for which this cuDNN cannot be queried, and the reason.
     """
 
     version: int = 0
@@ -204,10 +204,10 @@ def survey(cudnn: Path, libraries: Path, questions: Sequence[Question], cards: S
     """Return the answers of the cuDNN in a folder, from a separate process: cuDNN reads the log's path only once.
 
     Args:
-            cudnn: Folder of cuDNN's libraries.
-            libraries: Folder of the stand-ins.
-            questions: The questions.
-            cards: Compute capabilities from `CARDS`.
+        cudnn: Folder of cuDNN's libraries.
+        libraries: Folder of the stand-ins.
+        questions: The questions.
+        cards: Compute capabilities from `CARDS`.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_survey, cudnn, libraries, tuple(questions), tuple(cards)).result()

@@ -30,13 +30,13 @@ def vramcast(
     """Run one command in a process of its own and return the verdict on it.
 
     Args:
-            arguments: Words after `vramcast`.
-            codes: The right exit codes.
-            environment: Changes to the environment; None removes a variable.
-            says: Required part of stderr.
-            check: Check of the JSON object of an answer (exit 0, 1 or 4 with --json); it returns the fault, or "".
-            limit_s: Time after which the command counts as hanging.
-            popen: Further arguments of subprocess.run.
+        arguments: Words after `vramcast`.
+        codes: The right exit codes.
+        environment: Changes to the environment; None removes a variable.
+        says: Required part of stderr.
+        check: Check of the JSON object of an answer (exit 0, 1 or 4 with --json); it returns the fault, or "".
+        limit_s: Time after which the command counts as hanging.
+        popen: Further arguments of subprocess.run.
     """
     full = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     try:

@@ -186,7 +186,7 @@ def _evaluated(folder: Path, made_up: Path) -> Verdict:
     return vramcast(command, codes={0}, check=check)
 
 
-# ------------------------------------------------------------------------------------------------ what is learned from
+# ------------------------------------------------------------------------------------------------ learned examples
 def _learned_from(folder: Path) -> Iterator[Case]:
     """Yield examples that must not be reused: a fallback's answer, and those of another vramcast."""
     cache = folder / "cache"

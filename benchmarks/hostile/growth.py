@@ -76,12 +76,12 @@ class _Program:
     """A program and its expected report.
 
     Attributes:
-            name: Name of the case.
-            text: Source of the program.
-            bytes_per_step: Bytes counted by hand; None if it keeps nothing.
-            phase: The growing phase.
-            steps_known: Known number of steps.
-            timeout_s: Time limit of programs that do not end by themselves.
+        name: Name of the case.
+        text: Source of the program.
+        bytes_per_step: Bytes counted by hand; None if it keeps nothing.
+        phase: The growing phase.
+        steps_known: Known number of steps.
+        timeout_s: Time limit of programs that do not end by themselves.
     """
 
     name: str

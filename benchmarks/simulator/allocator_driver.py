@@ -39,12 +39,12 @@ class RawResult:
     """Result of one sequence.
 
     Attributes:
-            addresses: Address of each malloc in order, None if it failed.
-            messages: torch's message for each failed malloc.
-            statistics: Result of `torch.cuda.memory_stats()`.
-            segments: Result of `torch.cuda.memory_snapshot()`: (address, bytes, is_large, ((block bytes, state), ...)).
-            events: The allocator's history: (action, address, bytes).
-            seconds: Time of the requests, driven from Python.
+        addresses: Address of each malloc in order, None if it failed.
+        messages: torch's message for each failed malloc.
+        statistics: Result of `torch.cuda.memory_stats()`.
+        segments: Result of `torch.cuda.memory_snapshot()`: (address, bytes, is_large, ((block bytes, state), ...)).
+        events: The allocator's history: (action, address, bytes).
+        seconds: Time of the requests, driven from Python.
     """
 
     addresses: list[int | None]
@@ -66,11 +66,11 @@ def play(
     """Play sequences of requests in one allocator in one process of the null GPU; return the result of each.
 
     Args:
-            sequences: Sequences; each starts with an empty allocator and fresh statistics.
-            card: Card with its own size.
-            alloc_conf: The allocator's settings.
-            limited: True if the card ends at its size.
-            tracer: Tracer whose worker plays them; default: the shared one.
+        sequences: Sequences; each starts with an empty allocator and fresh statistics.
+        card: Card with its own size.
+        alloc_conf: The allocator's settings.
+        limited: True if the card ends at its size.
+        tracer: Tracer whose worker plays them; default: the shared one.
     """
     here = (str(Path(__file__).parents[2]),)
     program = Program(__name__, (alloc_conf, sequences), card, limited=limited, search_path=here)

@@ -5,10 +5,10 @@
 A job is traced once on the null GPU, under torch's default settings on an unlimited card. Then, for each setting, the
 simulator replays the trace on three cards, and the null GPU runs the job there:
 
-        no end          1 TiB: the job's need
-        1.15 x          instead, for settings with a share of the card: slightly more than the default's reserved peak
-        smallest        the smallest card on which, by the simulator, the job runs: here the allocator collects and retries
-        1 byte less     a card on which it must not run
+    no end          1 TiB: the job's need
+    1.15 x          instead, for settings with a share of the card: slightly more than the default's reserved peak
+    smallest        the smallest card on which, by the simulator, the job runs: here the allocator collects and retries
+    1 byte less     a card on which it must not run
 
 One trace cannot predict a job whose requests change when memory is short (PyTorch tries cuDNN's other plans if it gets no
 workspace). So each run's own requests, including failed ones, are simulated too: a difference there is the simulator's
@@ -81,14 +81,14 @@ class Comparison:
     """One job under one setting on one card.
 
     Attributes:
-            run: Peaks on the null GPU.
-            simulated: Peaks from the trace of the default run.
-            own_is_equal: True if the simulation of this run's own requests, including failed ones, is equal.
-            survived: Failed requests of the run after which it continued.
-            given_back: Segments (expandable: pieces) that the run returned to the driver.
-            n_events: Number of rows of the run's trace.
-            first: First difference between run and simulation: the operator of the run at the first event that differs
-                (in action, bytes, stream, block, or address from the first segment on); None if all events are equal.
+        run: Peaks on the null GPU.
+        simulated: Peaks from the trace of the default run.
+        own_is_equal: True if the simulation of this run's own requests, including failed ones, is equal.
+        survived: Failed requests of the run after which it continued.
+        given_back: Segments (expandable: pieces) that the run returned to the driver.
+        n_events: Number of rows of the run's trace.
+        first: First difference between run and simulation: the operator of the run at the first event that differs
+            (in action, bytes, stream, block, or address from the first segment on); None if all events are equal.
     """
 
     job: str

@@ -5,14 +5,14 @@
 Jobs are traced on the null GPU for six training steps; histories are those below $VRAMCAST_SHARED/data/snapshots (or ../shared
 next to the checkout), and left out if absent. Each row has, in MiB:
 
-        live        the peak of live bytes (requests rounded up to 512 B): no pool without swapping is lower
-        caching     reserved bytes of PyTorch's caching allocator, default settings, simulated
-        CnMem       size of a pool like CnMem
-        first, best the paper's plans: size descending, first fit and best fit; as a multiple of `live`
-        pool        the planned pool, as a multiple of `live`; the lowest of several orders and a search
-        periodic    the same, for a plan that is valid for any number of iterations; - if no iteration is found
-        - caching   difference between `pool` and the caching allocator
-        - CnMem     difference between `pool` and CnMem
+    live        the peak of live bytes (requests rounded up to 512 B): no pool without swapping is lower
+    caching     reserved bytes of PyTorch's caching allocator, default settings, simulated
+    CnMem       size of a pool like CnMem
+    first, best the paper's plans: size descending, first fit and best fit; as a multiple of `live`
+    pool        the planned pool, as a multiple of `live`; the lowest of several orders and a search
+    periodic    the same, for a plan that is valid for any number of iterations; - if no iteration is found
+    - caching   difference between `pool` and the caching allocator
+    - CnMem     difference between `pool` and CnMem
 
 Seconds are for one core. With --solve, CP-SAT (OR-tools) gives lower bounds for pools more than 0.5 % above `live`, from the
 blocks of at least 1 % of it. Every plan is checked.

@@ -68,12 +68,12 @@ class Picture:
     """A picture of a page.
 
     Attributes:
-            name: Name of its file, without the extension.
-            page: The page's file.
-            width: Width of the screen, in pixels.
-            height: Visible height from the top, in pixels; None for all of it.
-            scheme: Colour scheme, light or dark.
-            element: CSS selector of the only element to show; "" for the page.
+        name: Name of its file, without the extension.
+        page: The page's file.
+        width: Width of the screen, in pixels.
+        height: Visible height from the top, in pixels; None for all of it.
+        scheme: Colour scheme, light or dark.
+        element: CSS selector of the only element to show; "" for the page.
     """
 
     name: str

@@ -46,13 +46,13 @@ class Parity:
     """A job traced both ways; differences are fake over null GPU, minus 1.
 
     Attributes:
-            reserved: Difference of the simulated reserved peaks.
-            allocated: Difference of the allocated peaks.
-            workspaces: Convolution workspaces on the null GPU.
-            same_workspaces: True if the fake tracer has the same ones, in the same order.
-            missing: Requests of the null GPU that the fake tracer lacks, by (size, operator).
-            extra: Requests that only the fake tracer has.
-            same_order: True if all requests and frees are equal, one by one.
+        reserved: Difference of the simulated reserved peaks.
+        allocated: Difference of the allocated peaks.
+        workspaces: Convolution workspaces on the null GPU.
+        same_workspaces: True if the fake tracer has the same ones, in the same order.
+        missing: Requests of the null GPU that the fake tracer lacks, by (size, operator).
+        extra: Requests that only the fake tracer has.
+        same_order: True if all requests and frees are equal, one by one.
     """
 
     name: str

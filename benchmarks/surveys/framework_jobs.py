@@ -224,10 +224,10 @@ class Job:
     """A job with several ranks.
 
     Attributes:
-            name: Name in the table.
-            command: The command with {size}, {nodes} and {local}: ranks, machines, ranks per machine.
-            worlds: Numbers of ranks.
-            state_bytes: Parameters, gradients, and optimizer states of a rank, from their number and the number of ranks.
+        name: Name in the table.
+        command: The command with {size}, {nodes} and {local}: ranks, machines, ranks per machine.
+        worlds: Numbers of ranks.
+        state_bytes: Parameters, gradients, and optimizer states of a rank, from their number and the number of ranks.
     """
 
     name: str

@@ -33,9 +33,9 @@ def launched(script: Path, world_size: int, *options: str, words: tuple[str, ...
 
     Args:
         script: The script.
-            world_size: Number of ranks: up to 8, or a multiple of 8.
-            options: Options of `vramcast run`.
-            words: Words after the script.
+        world_size: Number of ranks: up to 8, or a multiple of 8.
+        options: Options of `vramcast run`.
+        words: Words after the script.
     """
     machines = max(world_size // _PER_MACHINE, 1)
     launcher = ["torchrun", f"--nnodes={machines}", f"--nproc_per_node={world_size // machines}", script.name, *words]

@@ -67,10 +67,10 @@ def survey_one(name: str, job: Job, expected: str = "", tracer: str = "nullgpu")
     """Trace `job` and return the result.
 
     Args:
-            name: Name for the table.
-            job: Job to run.
-            expected: Required part of the error, for jobs that must be rejected.
-            tracer: One of `TRACERS`.
+        name: Name for the table.
+        job: Job to run.
+        expected: Required part of the error, for jobs that must be rejected.
+        tracer: One of `TRACERS`.
     """
     started = time.perf_counter()
     outcome = Outcome(name, "failed")

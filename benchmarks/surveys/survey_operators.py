@@ -36,10 +36,10 @@ def probe(name: str, *, device: str = "a100-40gb", alloc_conf: str = "", expecte
     """Register a function in the list under `name`.
 
     Args:
-            name: Name of the probe.
-            device: Card in the survey.
-            alloc_conf: PYTORCH_CUDA_ALLOC_CONF in the survey.
-            expected: Required part of the error with which it must end; empty if it must run.
+        name: Name of the probe.
+        device: Card in the survey.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF in the survey.
+        expected: Required part of the error with which it must end; empty if it must run.
     """
 
     def enter(function: Probe) -> Probe:

@@ -20,10 +20,10 @@ class Block:
     """A code block of a page.
 
     Attributes:
-            line: Line of its first line of code, from 1.
-            kind: First word of its info string: the language; "" for an indented block.
-            reason: Reason why it is not run, from its info string: `sh not run: needs a GPU`; "" if it is run.
-            file: Name from a comment `<!-- file: NAME -->` before it; "" without one.
+        line: Line of its first line of code, from 1.
+        kind: First word of its info string: the language; "" for an indented block.
+        reason: Reason why it is not run, from its info string: `sh not run: needs a GPU`; "" if it is run.
+        file: Name from a comment `<!-- file: NAME -->` before it; "" without one.
     """
 
     page: Path

@@ -63,13 +63,13 @@ class Log:
     """The output of a script.
 
     Attributes:
-            settings: `name:value` or `name=value` before the first step; the first of a name counts.
-            peaks: The peaks on the script's line, None if it was not reached.
-            total_mib: The card's memory from nvidia-smi.
-            windows: True if it ran on Windows, which has no NCCL: not started by torchrun.
-            validates_first: True if it validated before the first step; later steps reuse the segments of that.
-            held_mib: The memory of compute processes at the start or, if nvidia-smi could not list them, of each card. If a
-                script calls nvidia-smi after making its process group, the one number of these is its own context.
+        settings: `name:value` or `name=value` before the first step; the first of a name counts.
+        peaks: The peaks on the script's line, None if it was not reached.
+        total_mib: The card's memory from nvidia-smi.
+        windows: True if it ran on Windows, which has no NCCL: not started by torchrun.
+        validates_first: True if it validated before the first step; later steps reuse the segments of that.
+        held_mib: The memory of compute processes at the start or, if nvidia-smi could not list them, of each card. If a
+            script calls nvidia-smi after making its process group, the one number of these is its own context.
     """
 
     settings: Mapping[str, str]

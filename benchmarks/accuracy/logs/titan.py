@@ -281,8 +281,8 @@ def complete(tree: Path, shared: Path, words: Sequence[str]) -> None:
 
     Args:
         tree: The project.
-            shared: Folder for files that many trees share.
-            words: Words after the command; they may name a tokenizer.
+        shared: Folder for files that many trees share.
+        words: Words after the command; they may name a tokenizer.
     """
     if not shared.exists():
         shared.mkdir(parents=True)

@@ -157,7 +157,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from _full_disk(folder / "two")
 
 
-# ------------------------------------------------------------------------------------------------ who asks, and for what
+# ------------------------------------------------------------------------------------------------ tokens and requests
 def _tokens(service: Tried) -> Iterator[Case]:
     hashed = "sha256:" + "0" * 64
     for name, token in {

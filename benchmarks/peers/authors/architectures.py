@@ -43,8 +43,8 @@ def mlp_widths(inputs: int, outputs: int, depth: int, shape: str) -> list[int]:
 
     Args:
         inputs: Features of a sample.
-            outputs: Number of classes; no layer is narrower.
-            depth: Depth in the file name; `bottleneck` has one layer more.
+        outputs: Number of classes; no layer is narrower.
+        depth: Depth in the file name; `bottleneck` has one layer more.
         shape: One of MLP_SHAPES.
     """
     if shape == "uniform":
@@ -131,12 +131,12 @@ def cnn_blocks(channels: int, depth: int, shape: str, filters: int, size: int, i
     """Return a CNN's blocks; pooling and a linear layer follow.
 
     Args:
-            channels: Channels of the image.
-            depth: Depth in the file name.
-            shape: One of CNN_SHAPES.
-            filters: Filters of the first layer.
-            size: Pixels on each side of the image.
-            interval: A value of `transition_intervals`; only `dense` has transitions.
+        channels: Channels of the image.
+        depth: Depth in the file name.
+        shape: One of CNN_SHAPES.
+        filters: Filters of the first layer.
+        size: Pixels on each side of the image.
+        interval: A value of `transition_intervals`; only `dense` has transitions.
     """
     if shape == "residual":
         return list(_residual_blocks(channels, depth, filters, size))

@@ -21,9 +21,9 @@ class Sample:
     """A measured job for baselines.
 
     Attributes:
-            example: The run; its measured peaks are only for `fit`.
-            network: The model's network; None for an unknown model.
-            published: Bytes that the method's own authors, or others in a comparison with it, printed for this run.
+        example: The run; its measured peaks are only for `fit`.
+        network: The model's network; None for an unknown model.
+        published: Bytes that the method's own authors, or others in a comparison with it, printed for this run.
     """
 
     example: Example
@@ -47,8 +47,8 @@ class Baseline(Protocol):
     """A method that is fitted on some runs and evaluated on others.
 
     Attributes:
-            name: Name for tables.
-            target: The peak that its authors estimate; a table may use it for the other one too, and notes that.
+        name: Name for tables.
+        target: The peak that its authors estimate; a table may use it for the other one too, and notes that.
     """
 
     @property

@@ -62,8 +62,8 @@ class Bins:
 
     Attributes:
         width_mib: 1000, 2000 or 8000 in the publication.
-            count: Number of classes; the last one has no upper edge.
-            first: Index of the lowest class, counted from 0 MiB.
+        count: Number of classes; the last one has no upper edge.
+        first: Index of the lowest class, counted from 0 MiB.
     """
 
     width_mib: int
@@ -149,8 +149,8 @@ class MlpEnsemble(nn.Module):
     """Parallel MLPs of different depths; returns the mean of their logits.
 
     Args:
-            inputs: Number of features.
-            classes: Number of logits.
+        inputs: Number of features.
+        classes: Number of logits.
         depths: Hidden layers of each member, deepest first.
     """
 
@@ -256,12 +256,12 @@ class Classifier:
     """An ensemble and its training.
 
     Args:
-            kind: Kind of the ensemble.
-            classes: Number of classes.
-            seed: Seed of weights and order.
-            epochs, patience: Maximum number of epochs, and the number without a better validation loss after which it stops.
-            warm_start: True if `fit` continues from the weights of the previous `fit` (the publication's folds); else it starts
-            anew.
+        kind: Kind of the ensemble.
+        classes: Number of classes.
+        seed: Seed of weights and order.
+        epochs, patience: Maximum number of epochs, and the number without a better validation loss after which it stops.
+        warm_start: True if `fit` continues from the weights of the previous `fit` (the publication's folds); else it starts
+        anew.
     """
 
     def __init__(
@@ -352,10 +352,10 @@ class GpuMemNet:
     """The estimator as a baseline of the process peak, with the classes of the training rows.
 
     Args:
-            kind: Kind of the ensemble.
-            bin_mib: Width of a class; 1000 or 2000 for MLPs, 8000 for all else in the publication.
-            seed: Seed of weights, order, and the rows held back for early stopping.
-            epochs: Maximum number of epochs.
+        kind: Kind of the ensemble.
+        bin_mib: Width of a class; 1000 or 2000 for MLPs, 8000 for all else in the publication.
+        seed: Seed of weights, order, and the rows held back for early stopping.
+        epochs: Maximum number of epochs.
     """
 
     def __init__(self, kind: Kind, bin_mib: int, *, target: Target = "process", seed: int = 0, epochs: int = EPOCHS) -> None:

@@ -45,8 +45,8 @@ def llmem_bytes(network: Network, optimizer_states: int) -> int:
     """Return the formula's value.
 
     Args:
-            network: Network of a decoder.
-            optimizer_states: Number of tensors of a parameter's size in the optimizer's state.
+        network: Network of a decoder.
+        optimizer_states: Number of tensors of a parameter's size in the optimizer's state.
     """
     weights = sum(map(_rounded, network.weight_bytes))
     hidden = network.blocks_bytes[0]

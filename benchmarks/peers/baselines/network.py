@@ -12,9 +12,9 @@ class Tensor:
     """The result of one operator of the forward pass, in the order of execution.
 
     Attributes:
-            size_bytes: Size of the storage.
-            inputs: Numbers of the earlier tensors that the operator reads.
-            weights: Numbers, in `Network.weight_bytes`, of the parameters that it reads.
+        size_bytes: Size of the storage.
+        inputs: Numbers of the earlier tensors that the operator reads.
+        weights: Numbers, in `Network.weight_bytes`, of the parameters that it reads.
     """
 
     size_bytes: int
@@ -28,15 +28,15 @@ class Network:
 
     Attributes:
         batch_size: First dimension of the input.
-            layers: Layers in the order of execution; `activations` are elements of the output for one sample.
-            parameters: Number of elements, each shared weight once.
-            input_bytes: Size of the whole batch.
-            weight_bytes: Size of each parameter; empty if only their sum is known.
-            buffer_bytes: Size of all buffers.
-            tensors: The forward pass, for the whole batch; empty if only the layers are known.
-            fake_peak_bytes: Peak of live bytes in one forward and backward pass, without an optimizer.
-            blocks_bytes: Size of the input of each block of a decoder, for the whole batch; empty for other models.
-            logits_bytes: Size of the output.
+        layers: Layers in the order of execution; `activations` are elements of the output for one sample.
+        parameters: Number of elements, each shared weight once.
+        input_bytes: Size of the whole batch.
+        weight_bytes: Size of each parameter; empty if only their sum is known.
+        buffer_bytes: Size of all buffers.
+        tensors: The forward pass, for the whole batch; empty if only the layers are known.
+        fake_peak_bytes: Peak of live bytes in one forward and backward pass, without an optimizer.
+        blocks_bytes: Size of the input of each block of a decoder, for the whole batch; empty for other models.
+        logits_bytes: Size of the output.
     """
 
     batch_size: int

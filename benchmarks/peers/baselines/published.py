@@ -45,8 +45,8 @@ class Published(Formula):
 
     Args:
         tool: Key of `Sample.published`.
-            name: Name for tables.
-            target: The peak that they were compared with.
+        name: Name for tables.
+        target: The peak that they were compared with.
     """
 
     def __init__(self, tool: str, name: str, target: Target) -> None:

@@ -28,8 +28,8 @@ class SchedTune:
     """The forest as a baseline.
 
     Args:
-            target: The peak that it learns.
-            seed: Seed of the forest.
+        target: The peak that it learns.
+        seed: Seed of the forest.
     """
 
     name = "SchedTune"

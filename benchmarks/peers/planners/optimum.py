@@ -94,9 +94,9 @@ def solve(lifetimes: Lifetimes, seconds: float = 30.0, *, workers: int = 1) -> O
     """Return CP-SAT's solution: no two rectangles (lifetime x place) overlap, and the highest is as low as possible.
 
     Args:
-            lifetimes: Lifetimes of at most some hundred blocks.
-            seconds: Time limit of the search.
-            workers: Number of threads; with more than one, the choice among equally good placements is random.
+        lifetimes: Lifetimes of at most some hundred blocks.
+        seconds: Time limit of the search.
+        workers: Number of threads; with more than one, the choice among equally good placements is random.
     Raises:
         UsageError: OR-tools is not installed, or no placement was found in time.
     """

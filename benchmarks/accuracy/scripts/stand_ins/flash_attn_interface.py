@@ -96,10 +96,10 @@ def flash_attn_func(
         q: Queries, [batch, rows, heads, size].
         k: Keys, [batch, rows, heads, size]; their heads divide those of the queries.
         v: Values, [batch, rows, heads, size].
-            softmax_scale: Not used.
-            causal: True if a row sees only those before it.
-            window_size: Visible rows before and after; -1 for all.
-            softcap: Limit of the scores; 0 for none.
+        softmax_scale: Not used.
+        causal: True if a row sees only those before it.
+        window_size: Visible rows before and after; -1 for all.
+        softcap: Limit of the scores; 0 for none.
     """
     return _Attention.apply(q, k, v, _is_masked(causal, window_size, softcap), None, 0)  # type: ignore[no-any-return]
 
@@ -115,14 +115,14 @@ def flash_attn_varlen_func(
         q: Queries, [rows of all, heads, size].
         k: Keys, [rows of all, heads, size].
         v: Values, [rows of all, heads, size].
-            cu_seqlens_q: Start of each line and end of the last, int32 [lines + 1].
-            cu_seqlens_k: Assumed to be the same.
-            max_seqlen_q: The most rows of a line.
-            max_seqlen_k: Assumed to be the same.
-            softmax_scale: Not used.
-            causal: True if a row sees only those before it.
-            window_size: Visible rows before and after; -1 for all.
-            softcap: Limit of the scores; 0 for none.
+        cu_seqlens_q: Start of each line and end of the last, int32 [lines + 1].
+        cu_seqlens_k: Assumed to be the same.
+        max_seqlen_q: The most rows of a line.
+        max_seqlen_k: Assumed to be the same.
+        softmax_scale: Not used.
+        causal: True if a row sees only those before it.
+        window_size: Visible rows before and after; -1 for all.
+        softcap: Limit of the scores; 0 for none.
     """
     is_masked = _is_masked(causal, window_size, softcap)
     return _Attention.apply(q, k, v, is_masked, cu_seqlens_q, max_seqlen_q)  # type: ignore[no-any-return]
