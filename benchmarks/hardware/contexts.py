@@ -98,7 +98,7 @@ def without(row: ContextRow) -> float:
 
 
 def former(row: ContextRow) -> float:
-    """Return the same by the former rule: the other cards' median per thread, plus the libraries."""
+    """Return the assumed context by the former rule: the other cards' median per thread, plus the libraries."""
     shares = []
     for key, (mib, libraries) in _FORMER.items():
         threads = kilothreads(DEVICES[key])
