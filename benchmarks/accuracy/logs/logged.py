@@ -71,7 +71,7 @@ _STARTED: Final = {
     "records/track_non_record_16mb/2026-04-16_MuonPower": False,
 }
 # Memory of a process after the collective at the start of a script under torchrun, and the most without it, in MiB.
-# measured: public data, context_startup.csv (1 rank), and the first lines of the same logs. Before 2.8, torch holds none without.
+# measured: public data, context_startup.csv (1 rank), and the first lines of the same logs. Before 2.8, torch has none without.
 _CONTEXT_MIB: Final = {
     "NVIDIA A100-SXM4-40GB": (946, 430),
     "NVIDIA A100-SXM4-80GB": (946, 430),
