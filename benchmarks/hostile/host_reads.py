@@ -1,8 +1,8 @@
 """Numbers that the host reads from the card and that decide something: sizes, branches, loop counts.
 
-Each program is small, and its memory on a card is known by hand arithmetic: weights, or blocks of whole MiB. A lower bound is
-wrong, because such a program would be declared to fit on a card and die there; having no bound at all is right. Programs that
-only print the numbers must keep their bound and must not run again.
+Each program is small, and its memory on a card is known by hand arithmetic: weights, or blocks of whole MiB. A bound below
+that is wrong: the answer would be that such a program fits on a card, and it would die there. Having no bound is right.
+Programs that only print the numbers must keep their bound and must not run again.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from vramcast.learner import artifact, cross_validation, drift, model_cards, sta
 from vramcast.learner.evaluation import metrics, report  # noqa: F401
 from vramcast.views import save, text, timeline  # noqa: F401
 
-GRACE_S = 2.0  # arbitrary: time that processes may outlive the command
+GRACE_S = 2.0  # arbitrary: time for which processes may outlive the command
 parser()  # imports the verbs
 LIMIT_S = 60.0  # arbitrary: far above the time of a command without a job on a busy machine
 

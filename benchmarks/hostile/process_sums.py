@@ -1,8 +1,8 @@
 """Processes of one job on one card: the sum of their memory decides, not the largest of them.
 
 Each program starts processes that hold blocks of whole MiB, at once or one after the other. Its memory at the fullest moment
-is known by hand arithmetic: the blocks of the processes alive, and a context for each. A lower bound is wrong, and so is an
-estimate more than two MiB per process above it.
+is known by hand arithmetic: the blocks of the processes alive, and a context for each. A bound below that is wrong, and
+so is an estimate more than two MiB per process above it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batch scripts, read and run: the reader's result compared with the same script under a real Bash.
 
 Python, launchers, and wrappers are stand-ins that record their words, their variables, and their times; the memory of a
-training depends on its batch. A script is a wrong number if the reader reports less than it took, because a request would
-become smaller. A script that the reader leaves alone is handled, unless it is one of those that it must understand.
+training depends on its batch. A script counts as a wrong number if the reader reports less than it took, because a request
+would become too small. A script that the reader leaves alone is handled, unless it is one of those that it must understand.
 """
 
 from __future__ import annotations
