@@ -64,7 +64,7 @@ class Log:
         jobs: Jobs in order of arrival.
         left_out: Number of other jobs, by reason.
         left_out_share: Share of the GPU hours of all jobs with a known run time; jobs still running count up to the end of
-        the log.
+            the log.
     """
 
     source: str

@@ -15,7 +15,7 @@ class Entry:
     Attributes:
         name: Name in the table of the first survey, if it was there.
         repository: Owner and name; the repository's name is that of its folder below the sources. Empty for an installed
-        package.
+            package.
         folder: Folder below that in which the command runs.
         command: Words after `--`.
         device: The card.

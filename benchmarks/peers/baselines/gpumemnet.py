@@ -261,7 +261,7 @@ class Classifier:
         seed: Seed of weights and order.
         epochs, patience: Maximum number of epochs, and the number without a better validation loss after which it stops.
         warm_start: True if `fit` continues from the weights of the previous `fit` (the publication's folds); else it starts
-        anew.
+            anew.
     """
 
     def __init__(
